@@ -19,7 +19,7 @@ from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import forwarded_app
-from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import LeftConnection
 from actors.gateway.dispatch.draining import Draining
@@ -114,7 +114,7 @@ class GatewayActor(Actor, Post, Status):
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
         embeddings = None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate)
-        builder = OrderBuilder(settings, self.model, identity.fingerprint)
+        builder = SpecBuilder(settings, self.model, identity.fingerprint)
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.zeromq_endpoint:

@@ -113,7 +113,7 @@ class GatewayMetrics:
 
     def observe_ended(self, request: Request, ending: EndReason, now_s: float) -> None:
         """Count a request that is over: its ending, its time, and what was cached and drafted of it."""
-        self.requests.labels(request.order.api, ending).inc()
+        self.requests.labels(request.spec.api, ending).inc()
         self.whole_s.observe(now_s - request.began_s)
         self._n_prompt += sum(request.n_prompt)
         self._n_cached += n_cached_of(request)

@@ -59,7 +59,7 @@ def forbidden_imports(is_forbidden: Callable[[SourceFile, str], bool]) -> list[s
 
 
 def folder_of_actor(module: str) -> str:
-    """actors.gateway.requests.order -> gateway; actors.actor -> actor; actors -> nothing."""
+    """actors.gateway.requests.request_spec -> gateway; actors.actor -> actor; actors -> nothing."""
     return ([*module.split("."), ""])[1]
 
 

@@ -1,1 +1,1 @@
-"""Admission: a parsed request, from HTTP or ZeroMQ, becomes a checked, tokenised order, or a refusal."""
+"""Admission: a request that HTTP or ZeroMQ has parsed is checked and tokenised, or refused."""

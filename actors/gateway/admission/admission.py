@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
-from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
@@ -50,11 +50,11 @@ class Arrival:
 def _is_replaced(known: Request, new: NewRequest) -> bool:
     """True if a new request takes the id of a known one, which has no answer or is not asked for any more."""
     endings = [sequence.ended for sequence in known.sequences]
-    if new.naming is Naming.FIXED or known.order.api == "zeromq" or None in endings:
+    if new.naming is Naming.FIXED or known.spec.api == "zeromq" or None in endings:
         return False
     if any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings):
         return True
-    return new.naming is Naming.LABEL and known.order.digest != new.digest
+    return new.naming is Naming.LABEL and known.spec.digest != new.digest
 
 
 class Admission:
@@ -62,7 +62,7 @@ class Admission:
 
     def __init__(
         self,
-        builder: OrderBuilder,
+        builder: SpecBuilder,
         bodies: BodyBudget,
         manager: RequestManager,
         wall_s: Callable[[], float],
@@ -95,7 +95,7 @@ class Admission:
             if new.must_be_known:
                 raise self.unknown(new.request, new.request_field)
             return None
-        digest = known.new.digest if isinstance(known, Arrival) else known.order.digest
+        digest = known.new.digest if isinstance(known, Arrival) else known.spec.digest
         if not new.is_resumable or digest != new.digest:
             other = "belongs to another request; expected the same body, byte for byte, or another id"
             detail = f"{new.request_field}: {new.request!r} {other}"
@@ -153,7 +153,7 @@ class Admission:
         return request
 
     async def _accept(self, new: NewRequest) -> Request:
-        order = await self.builder.build(new, self._wall_s())
-        self._manager.poison.check(order)
+        spec = await self.builder.build(new, self._wall_s())
+        self._manager.poison.check(spec)
         self._manager.gate.check_state()  # a drain may have begun since `begin`
-        return self._manager.accept(order)
+        return self._manager.accept(spec)

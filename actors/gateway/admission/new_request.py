@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.gateway.requests.order import Api, BestOf, ResponseTerms
+from actors.gateway.requests.request_spec import Api, BestOf, ResponseTerms
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.sampling import Sampling
@@ -58,7 +58,7 @@ class NewRequest:
     tools: OfferedTools | None = None  # that the answer to `turns` may call
     with_running_usage: bool = False  # and every other event has the usage so far
     echo: bool = False  # the text of each prompt is repeated before its answers
-    shown_prompt_logprobs: int = -1  # see `Order`, as the next two
+    shown_prompt_logprobs: int = -1  # see `RequestSpec`, as the next two
     with_token_ids: bool = False
     has_answer: bool = True
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them

@@ -17,8 +17,8 @@ from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
 from actors.pages.page_hash import page_hashes
 from messages import cache
@@ -71,7 +71,7 @@ class Dispatcher:
 
     def _submit_from(self, request: Request, first: int) -> None:
         """Submit the sequences with the indexes `first`, `first` + 1, ...: some of them now, the others in later turns."""
-        n, n_sequences = request.order.n, len(request.sequences)
+        n, n_sequences = request.spec.n, len(request.sequences)
         end = min(first + max(_SEQUENCES_A_TURN // n, 1) * n, n_sequences)
         for start in range(first, end, n):
             self._place([s for s in request.sequences[start : start + n] if s.ended is None])
@@ -216,15 +216,15 @@ class Dispatcher:
             self._submit(sequence, name)
 
     def _submit(self, sequence: GrowingSequence, name: str) -> None:
-        order = sequence.request.order
+        spec = sequence.request.spec
         self._waiting.pop(sequence.key, None)
         message = Submit(
             attempt=self.book.open(sequence, name),
-            request=order.request,
+            request=spec.request,
             tokens=int32s(sequence.all_tokens()),
             n_prompt=sequence.request.n_prompt_of(sequence.index),
-            sampling=order.sampling_of(sequence.index),
-            terms=order.terms,
+            sampling=spec.sampling_of(sequence.index),
+            terms=spec.terms,
             suspicion=sequence.suspicion_now(),
         )
         if not self._send(name, message, sequence):
@@ -234,7 +234,7 @@ class Dispatcher:
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
         """End the sequence if it has all its tokens: its scheduler may have died before the ending. True if it has ended."""
-        if sequence.ended is None and len(sequence.ids) >= sequence.request.order.terms.max_tokens:
+        if sequence.ended is None and len(sequence.ids) >= sequence.request.spec.terms.max_tokens:
             self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
             self._give_up(sequence, Ended(reason="stop", n_cached=sequence.n_cached))
@@ -260,7 +260,7 @@ class Dispatcher:
     def _send(self, name: str, message: Message, sequence: GrowingSequence) -> bool:
         """Send a message that concerns one sequence; False when it cannot be sent now."""
         try:
-            self._post.send(name, message, sequence.request.order.terms.trace_id)
+            self._post.send(name, message, sequence.request.spec.terms.trace_id)
         except (UnknownPeer, MailboxFull):
             return False
         return True

@@ -50,7 +50,7 @@ class Holdings:
             lacks_tokens = n_told is not None and n_told > len(sequence.ids)
             if never_came or lacks_tokens:
                 self.n_lost += 1
-                fields = sequence.request.order.log_fields
+                fields = sequence.request.spec.log_fields
                 self._log.warning("messages lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
                 self._move(sequence)
         for attempt in told:

@@ -14,10 +14,10 @@ from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.post import Post
 from actors.gateway.journal.journal import Journal
 from actors.gateway.requests.harm_budget import HarmBudget
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 
 
 class PoisonHandling:
@@ -54,9 +54,9 @@ class PoisonHandling:
         """Return if this caller may send requests now. Raises: Refusal."""
         self._budget.check(caller, self._post.now_s())
 
-    def check(self, order: Order) -> None:
-        """Return if no prompt of this order is quarantined. Raises: Refusal."""
-        self.quarantine.check(order, self._post.now_s())
+    def check(self, spec: RequestSpec) -> None:
+        """Return if no prompt of this request is quarantined. Raises: Refusal."""
+        self.quarantine.check(spec, self._post.now_s())
 
     def blamed(self, sequence: GrowingSequence, detail: str) -> None:
         """A sequence faults schedulers: end it."""
@@ -67,10 +67,10 @@ class PoisonHandling:
         """A sequence has ended as quarantined, because workers of these replicas died. Refuse its prompt from now on, and end
         the running ones of the same caller that compute the same.
         """
-        order, now_s = sequence.request.order, self._post.now_s()
-        self._log.error("sequence quarantined", detail=detail, caller=order.terms.caller.hex(), **order.log_fields)
-        self.quarantine.add(order, sequence.index, len(sequence.ids), now_s, replicas)
-        self._budget.charge(order.terms.caller, replicas, now_s)
+        spec, now_s = sequence.request.spec, self._post.now_s()
+        self._log.error("sequence quarantined", detail=detail, caller=spec.terms.caller.hex(), **spec.log_fields)
+        self.quarantine.add(spec, sequence.index, len(sequence.ids), now_s, replicas)
+        self._budget.charge(spec.terms.caller, replicas, now_s)
         self._journal.remember()
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self._dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")

@@ -45,7 +45,7 @@ def take_over_all(
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
             manager.keep_finished(request, now_s)
-        elif manager.take_over(request, entry.identity, request.order.request in connected):
+        elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
             _begin_run(request, journal, now_s)
             n_other_numerics += entry.identity.numerics != manager.identity.numerics
@@ -59,6 +59,6 @@ def _begin_run(request: Request, journal: Journal, now_s: float) -> None:
     """Begin a new run of a request with several sequences.
 
     The last process may have shown tokens in an order that it could not record: the ids of new events must not repeat those."""
-    if len(request.sequences) > 1 and request.order.is_resumable:
+    if len(request.sequences) > 1 and request.spec.is_resumable:
         request.begin_run(now_s)
         journal.step(run_record(request), lambda: None)

@@ -21,9 +21,9 @@ from actors.gateway.journal.records import FinishedRecord, encode_record, reques
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.access_log import AccessLog
-from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel, detokenizers
@@ -87,13 +87,13 @@ class RequestManager:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def accept(self, order: Order) -> Request:
+    def accept(self, spec: RequestSpec) -> Request:
         """Accept a request that has passed admission: record it, and submit it at once. Nothing of it becomes visible before
         the journal has its record."""
-        request = Request(self._next_number, order, detokenizers(self._model, order.terms), self._post.now_s())
-        self.retained.delete(order.request)  # one that ended without an answer
+        request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
+        self.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
-        self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
+        self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
         self.dispatcher.submit_request(request)
@@ -126,7 +126,7 @@ class RequestManager:
             return
         if request.is_over:
             self.retained.answered(request)
-        elif request.order.is_resumable and (may_return or not request.order.ends_with_client):
+        elif request.spec.is_resumable and (may_return or not request.spec.ends_with_client):
             request.orphaned_s = self._post.now_s()
         else:
             self.cancel(request)
@@ -146,7 +146,7 @@ class RequestManager:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error("tokens are missing", sender=sender, gap=str(gap), **sequence.request.order.log_fields)
+                self._log.error("tokens are missing", sender=sender, gap=str(gap), **sequence.request.spec.log_fields)
                 self.dispatcher.submit_again(sequence)
                 continue
             if taken:
@@ -226,25 +226,25 @@ class RequestManager:
 
     def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
-        self._request_by_id[request.order.request] = request
+        self._request_by_id[request.spec.request] = request
         self.gate.n_active += request.n_open
         left_s = self._limit_s(request) - (self._post.now_s() - request.began_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
 
     def _limit_s(self, request: Request) -> float:
         """Seconds from its arrival in which a request must end: its own deadline, at most the server's."""
-        return min(filter(None, (request.order.terms.deadline_s, self._settings.request_timeout_s)))
+        return min(filter(None, (request.spec.terms.deadline_s, self._settings.request_timeout_s)))
 
     def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()
-        if self._request_by_id.get(request.order.request) is request:  # another one may have its id now
-            del self._request_by_id[request.order.request]
+        if self._request_by_id.get(request.spec.request) is request:  # another one may have its id now
+            del self._request_by_id[request.spec.request]
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`. End it, and
         return False, if it has no client any more or if it may not go on with the model that is served now."""
         self._register(request)
-        if not (request.order.is_resumable or is_connected):
+        if not (request.spec.is_resumable or is_connected):
             self.cancel(request)
             return False
         if not identity.goes_on_with(self.identity):
@@ -283,14 +283,14 @@ class RequestManager:
     def add_undelivered(self, request: Request, since_s: float) -> None:
         """Note that an ended request waits for its client, if one can ask for it again, is expected, and did not cancel it."""
         is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
-        if request.order.is_resumable and not (is_cancelled or request.order.is_background):
-            self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
+        if request.spec.is_resumable and not (is_cancelled or request.spec.is_background):
+            self.undelivered.add(request.spec.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""
         now_s = self._post.now_s()
         for request in self.unfinished:
-            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s and not request.order.is_background:
+            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s and not request.spec.is_background:
                 self.cancel(request)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:

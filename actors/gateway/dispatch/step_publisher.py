@@ -44,7 +44,7 @@ class StepPublisher:
     def record(self, rows: StepRows, ack: Ack | None) -> None:
         """Record rows and endings, then publish them. `ack`: the message to acknowledge to its scheduler afterwards."""
         for sequence in rows.endings:
-            if sequence.request.order.tells_times:
+            if sequence.request.spec.tells_times:
                 self._note_times(sequence)
         record = rows.record()
         if not record and not self._in_journal and rows.are_admitted:
@@ -67,7 +67,7 @@ class StepPublisher:
             request.is_ping_coming = True
             rows = StepRows()
             rows.pings.append(request)
-            if not request.order.is_resumable:
+            if not request.spec.is_resumable:
                 self.record(rows, None)
                 return
             self._in_journal.append(rows)

@@ -38,7 +38,7 @@ class StepRows:
     def record(self) -> bytes:
         """The journal's record: rows, pings and endings of resumable requests; b"" if there are none."""
         rows = [row_of(*row) for row in self.rows if row[0].is_resumable]
-        rows += [ping_row(request) for request in self.pings if request.order.is_resumable]
+        rows += [ping_row(request) for request in self.pings if request.spec.is_resumable]
         endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.is_resumable]
         return encode_step(rows, endings) if rows or endings else b""
 
@@ -50,7 +50,7 @@ class StepRows:
 
     @property
     def are_admitted(self) -> bool:
-        """True if the journal has recorded the order of every request in these rows and endings."""
+        """True if the journal has recorded the specification of every request in these rows and endings."""
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod

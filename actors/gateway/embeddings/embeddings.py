@@ -20,7 +20,7 @@ _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the
 
 
 @dataclass(frozen=True)
-class EmbeddingOrder:
+class EmbeddingSpec:
     """What a client asks for: either texts or token ids. `field`: what these are called in its API, for refusals."""
 
     field: str
@@ -49,34 +49,34 @@ class Embeddings:
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
 
-    async def embed(self, order: EmbeddingOrder) -> Vectors:
+    async def embed(self, spec: EmbeddingSpec) -> Vectors:
         """Raises: Refusal."""
         gate = self._gate
         gate.check(1)
-        texts = order.texts if order.texts is not None else order.ids or ()
+        texts = spec.texts if spec.texts is not None else spec.ids or ()
         if not 1 <= len(texts) <= self._max_texts:
-            raise invalid(order.field, f"1 to {self._max_texts} texts", len(texts))
-        if order.dimensions is not None and not 1 <= order.dimensions <= self._dimensions:
-            raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", order.dimensions)
+            raise invalid(spec.field, f"1 to {self._max_texts} texts", len(texts))
+        if spec.dimensions is not None and not 1 <= spec.dimensions <= self._dimensions:
+            raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", spec.dimensions)
         gate.n_active += 1  # a drain waits for it
         try:
-            ids = await self._tokenised(order)
+            ids = await self._tokenised(spec)
             async with asyncio.timeout(self._timeout_s):
                 values = await self._dispatcher.embed(ids)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         finally:
             gate.n_active -= 1
-        return Vectors(shortened(values, order.dimensions), sum(map(len, ids)))
+        return Vectors(shortened(values, spec.dimensions), sum(map(len, ids)))
 
-    async def _tokenised(self, order: EmbeddingOrder) -> list[np.ndarray]:
-        limit = self.text.limit(order.truncate_prompt_tokens)
-        if order.texts is None:
-            return self.text.check(order.ids or (), order.field, limit)
-        if sum(map(len, order.texts)) <= _INLINE_CHARACTERS:
-            return self.text.encode(order.texts, order.field, limit)
+    async def _tokenised(self, spec: EmbeddingSpec) -> list[np.ndarray]:
+        limit = self.text.limit(spec.truncate_prompt_tokens)
+        if spec.texts is None:
+            return self.text.check(spec.ids or (), spec.field, limit)
+        if sum(map(len, spec.texts)) <= _INLINE_CHARACTERS:
+            return self.text.encode(spec.texts, spec.field, limit)
         encode = self.text.encode
-        return await asyncio.get_running_loop().run_in_executor(None, encode, order.texts, order.field, limit)
+        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.field, limit)
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
+from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import Code, FineCode
 
 _TYPES: dict[int, str] = dict.fromkeys((307, 400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")

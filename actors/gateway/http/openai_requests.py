@@ -14,8 +14,8 @@ from actors.gateway.http.fields.prompts import prompts_of
 from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import Origin, RequestName
 from actors.gateway.http.schema import ChatBody, CompletionBody
-from actors.gateway.requests.order import Api, BestOf
 from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.request_spec import Api, BestOf
 from messages.generation.terms import NO_TOKEN_LIMIT
 
 

@@ -18,8 +18,8 @@ from actors.gateway.http.fields.wanted_grammar import wanted_grammar
 from actors.gateway.http.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.request_identity import Origin, RequestName
-from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
+from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.grammar import Grammar

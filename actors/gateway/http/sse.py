@@ -36,7 +36,7 @@ def _failure(request: Request) -> Response | None:
     ended = failure_of(request)
     if ended is None:
         return None
-    return error_response(refusal_of(ended), {"X-Request-Id": request.order.request}, format_of(request.order.api).error)
+    return error_response(refusal_of(ended), {"X-Request-Id": request.spec.request}, format_of(request.spec.api).error)
 
 
 async def join_pieces(pieces: Iterable[bytes]) -> bytes:
@@ -65,21 +65,21 @@ class _Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self.reader.leave)
         if (hold := answer_hold(scope)) is not None:
-            hold.begin(self.request.order.request, self._start, self.request.run)
+            hold.begin(self.request.spec.request, self._start, self.request.run)
         try:
             await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:
                 # a drain still waits for what the connection has not sent, see `Connection.n_unread`
-                self._manager.undelivered.remove(self.request.order.request)
-                self._manager.retained.read(self.request.order.request, asyncio.get_running_loop().time())
+                self._manager.undelivered.remove(self.request.spec.request)
+                self._manager.retained.read(self.request.spec.request, asyncio.get_running_loop().time())
         except (OSError, TimeoutError):
             self.reader.has_left = True
         except asyncio.CancelledError:  # by uvicorn: the gateway ends
             if self._has_begun or self.reader.has_left:
                 raise
-            await error_response(stopped(), {"X-Request-Id": self.request.order.request})(scope, receive, send)
+            await error_response(stopped(), {"X-Request-Id": self.request.spec.request})(scope, receive, send)
         finally:
             watch.cancel()
             self.reader.close()
@@ -142,12 +142,12 @@ class WholeAnswer(_Answer):
             return
         response = _failure(self.request)
         if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in self.request.sequences):
-            body = format_of(self.request.order.api).error(499, "the request was cancelled", "", "cancelled")
+            body = format_of(self.request.spec.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
-            headers = {"X-Request-Id": self.request.order.request, "Server-Timing": server_timing(self.request)}
-            if self.request.order.ignored_fields:
-                headers[IGNORED_HEADER] = self.request.order.ignored_fields
+            headers = {"X-Request-Id": self.request.spec.request, "Server-Timing": server_timing(self.request)}
+            if self.request.spec.ignored_fields:
+                headers[IGNORED_HEADER] = self.request.spec.ignored_fields
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The bytes of a streamed answer as a pure function of its request: of the order, and of what has become visible, in its order.
+"""The bytes of a streamed answer: a pure function of the request, of what has become visible of it, and in which order.
 
 The same request restored from the journal gives the same bytes, whenever and however often it is asked:
 
@@ -29,8 +29,8 @@ from functools import lru_cache
 
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, StreamWriter
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
+from actors.gateway.requests.request_spec import Ended
 
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 RUN_EVENTS = 1_000_000_000
@@ -54,14 +54,14 @@ def _date(unix_s: int) -> bytes:
 def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, bytes]]:
     """The response headers of a stream. Its date is that of the request, so that a later process writes the same bytes."""
     headers = [
-        (b"date", _date(int(request.order.created_s))),
+        (b"date", _date(int(request.spec.created_s))),
         (b"content-type", content_type),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
-        (b"x-request-id", request.order.request.encode("latin-1")),
+        (b"x-request-id", request.spec.request.encode("latin-1")),
     ]
-    if request.order.ignored_fields:
-        headers.append((IGNORED_HEADER.lower().encode(), request.order.ignored_fields.encode()))
+    if request.spec.ignored_fields:
+        headers.append((IGNORED_HEADER.lower().encode(), request.spec.ignored_fields.encode()))
     return headers
 
 
@@ -89,7 +89,7 @@ class StreamEvents:
         0: it has none. Raises: ValueError for one that is unknown.
         """
         self._request, self._writer = request, writer
-        self._has_ids = request.order.is_resumable and writer.has_ids
+        self._has_ids = request.spec.is_resumable and writer.has_ids
         self.content_type = writer.content_type
         self._turn = 0  # turns that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these turns: the number of the newest event is `_base + _count`
@@ -130,7 +130,7 @@ class StreamEvents:
 
     def take_some(self) -> list[bytes]:
         """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
-        most = _MOST_WITH_LOGPROBS if self._request.order.sampling.logprobs >= 0 else _MOST_EVENTS
+        most = _MOST_WITH_LOGPROBS if self._request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
         stop = self._turn + most
         return self.take(stop if stop < len(self._request.turns) else None)
 
@@ -143,7 +143,7 @@ class StreamEvents:
         """True if an earlier process may have shown this event, and this one will show the same."""
         request = self._request
         is_going_on = request.n_restored_turns is not None and not request.is_over
-        return is_going_on and len(request.sequences) == 1 and start <= request.order.terms.max_tokens + 1
+        return is_going_on and len(request.sequences) == 1 and start <= request.spec.terms.max_tokens + 1
 
     def _catch_up(self) -> None:
         """Pass what the client has."""

@@ -109,7 +109,7 @@ class Journal:
                 computed_again=shortened,
             )
         for other in unclaimed_folders(self._path, self._gateways):
-            unfinished += self._adopt(other, {one.order.request for one in unfinished})
+            unfinished += self._adopt(other, {one.spec.request for one in unfinished})
         return unfinished
 
     def _adopt(self, folder: Path, unfinished: set[str]) -> list[Recovered]:
@@ -130,7 +130,7 @@ class Journal:
         recovered, finished = replay.results(clock.now_s())
         self.found.append(replay.remembered(clock.now_s()))
         known = unfinished | {one.record.request for one in self.finished}
-        recovered = [one for one in recovered if one.order.request not in known]
+        recovered = [one for one in recovered if one.spec.request not in known]
         finished = [one for one in finished if one.record.request not in known]
         first = self._files.next_number
         self._files.next_number += len(recovered) + len(finished)

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from actors.gateway.journal.model_identity import ModelIdentity
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 
@@ -75,7 +75,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     request: str  # its id
     identity: ModelIdentity
-    order: bytes  # see `encode_order`
+    spec: bytes  # see `encode_spec`
     age_s: float = 0.0  # from its admission to this record
     states: bytes = b""  # of its sequences up to now; b"": they have no tokens
     finish: FinishRecord | None = None
@@ -85,7 +85,7 @@ class Recovered(msgspec.Struct):
     """One unfinished request as read from the journal."""
 
     number: int
-    order: Order
+    spec: RequestSpec
     states: list[SequenceState]
     # rows after `states`, in order; a row without ids stands where the ending of its sequence was recorded
     steps: list[StepRow] = []
@@ -124,7 +124,7 @@ def _array_in(kind: type, value: Any) -> Any:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_array_out)
 _step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
-_order_decoder = msgspec.msgpack.Decoder(Order)
+_spec_decoder = msgspec.msgpack.Decoder(RequestSpec)
 _suspect_decoder = msgspec.msgpack.Decoder(SuspectRecord)
 _request_decoder = msgspec.msgpack.Decoder(RequestRecord)
 _remembered_decoder = msgspec.msgpack.Decoder(Remembered)
@@ -145,14 +145,14 @@ def decode_step(blob: bytes) -> StepRecord:
     return record
 
 
-def encode_order(order: Order) -> bytes:
-    """The blob of a request's order."""
-    return _encoder.encode(order)
+def encode_spec(spec: RequestSpec) -> bytes:
+    """The blob of a request's specification."""
+    return _encoder.encode(spec)
 
 
-def decode_order(blob: bytes) -> Order:
-    """Decode a request's order. Raises: ValueError for a damaged blob."""
-    return _order_decoder.decode(blob)
+def decode_spec(blob: bytes) -> RequestSpec:
+    """Decode a request's specification. Raises: ValueError for a damaged blob."""
+    return _spec_decoder.decode(blob)
 
 
 def encode_record(record: RequestRecord | FinishRecord | Remembered) -> bytes:
@@ -248,12 +248,12 @@ def request_record(request: Request, identity: ModelIdentity, now_s: float, comi
     `now_s`: the monotonic clock. `coming`: its turns that are not visible yet, in order.
     """
     is_begun = coming or request.turns or any(s.ids or s.suspicion is not None for s in request.sequences)
-    states = encode_states(states_of(request, coming)) if request.order.is_resumable and is_begun else b""
-    return RequestRecord(request.order.request, identity, encode_order(request.order), now_s - request.began_s, states)
+    states = encode_states(states_of(request, coming)) if request.spec.is_resumable and is_begun else b""
+    return RequestRecord(request.spec.request, identity, encode_spec(request.spec), now_s - request.began_s, states)
 
 
 def finish_record(request: Request) -> FinishRecord:
     """The record of a request that is over."""
     is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
-    states, is_keyless = encode_states(states_of(request)), request.order.ends_with_client and not request.order.is_stored
+    states, is_keyless = encode_states(states_of(request)), request.spec.ends_with_client and not request.spec.is_stored
     return FinishRecord(states, request.n_generated, is_cancelled, age_s=0.0, is_keyless=is_keyless)

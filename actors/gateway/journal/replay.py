@@ -20,15 +20,15 @@ from actors.gateway.journal.records import (
     RequestRecord,
     StepRow,
     decode_finish,
-    decode_order,
     decode_remembered,
     decode_request,
+    decode_spec,
     decode_states,
     decode_step,
 )
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
+from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
@@ -154,7 +154,7 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
     record = known.record
     states = decode_states(record.states) if record.states else []
     age_s = max(now_s - known.began_s, 0.0)
-    recovered = Recovered(number, decode_order(record.order), states, age_s=age_s, identity=record.identity)
+    recovered = Recovered(number, decode_spec(record.spec), states, age_s=age_s, identity=record.identity)
     n_tokens = {state.row.key & ((1 << KEY_BITS) - 1): state.row.first + len(state.row.ids) // 4 for state in states}
     return _Growing(known.position, recovered, n_tokens)
 
@@ -166,7 +166,7 @@ def _add_row(one: _Growing, row: StepRow) -> bool:
         one.recovered.steps.append(row)
         return True
     n_tokens = one.n_tokens.get(index, 0)
-    if index >= one.recovered.order.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
+    if index >= one.recovered.spec.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
         one.lacks_tokens.add(index)
         return False
     one.n_tokens[index] = max(n_tokens, row.first + len(row.ids) // 4)

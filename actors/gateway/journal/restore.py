@@ -14,13 +14,13 @@ from actors.gateway.journal.records import (
     RequestRecord,
     StepRow,
     SuspectRecord,
-    decode_order,
+    decode_spec,
     decode_states,
     decode_suspect,
     replay_row,
 )
-from actors.gateway.requests.order import model_changed
 from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, Gap, Request
+from actors.gateway.requests.request_spec import model_changed
 from actors.gateway.text.tokenizer import TextModel, detokenizers
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
@@ -31,8 +31,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
 
     Raises: ValueError when the record contradicts itself, because the journal is damaged.
     """
-    order = recovered.order
-    request = Request(recovered.number, order, detokenizers(model, order.terms), now_s - recovered.age_s)
+    spec = recovered.spec
+    request = Request(recovered.number, spec, detokenizers(model, spec.terms), now_s - recovered.age_s)
     endings = {i: state.ended for i, state in enumerate(recovered.states) if state.ended is not None}
     endings |= {key & _INDEX_MASK: ended for key, ended in recovered.endings.items()}
     for state in recovered.states:
@@ -66,9 +66,9 @@ def restore_finished(number: int, record: RequestRecord, model: TextModel, ident
     With another tokenizer than that of `identity` its tokens would become another text, so it has failed and shows none.
     Raises: ValueError when the record contradicts itself.
     """
-    recovered = Recovered(number, decode_order(record.order), [], age_s=record.age_s)
+    recovered = Recovered(number, decode_spec(record.spec), [], age_s=record.age_s)
     if record.identity.tokenizer != identity.tokenizer:
-        recovered.endings = dict.fromkeys(range(recovered.order.n_sequences), model_changed())
+        recovered.endings = dict.fromkeys(range(recovered.spec.n_sequences), model_changed())
     elif record.finish is not None:
         recovered.states = decode_states(record.finish.states)
     request = restore(recovered, model, now_s)

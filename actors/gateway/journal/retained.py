@@ -17,8 +17,8 @@ from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishRecord,
     RequestRecord,
-    encode_order,
     encode_record,
+    encode_spec,
     finish_record,
     request_record,
 )
@@ -44,7 +44,7 @@ class Retained:
     @property
     def n_bytes(self) -> int:
         """Memory of the tokens and the prompts."""
-        return len(self.finish.states) + len(self.record.order)
+        return len(self.finish.states) + len(self.record.spec)
 
 
 class ForgottenIds:
@@ -114,13 +114,13 @@ class RetainedRequests:
 
     def keep(self, request: Request, ended_s: float) -> None:
         """Record the end of a request and keep it if it is resumable, else delete it once it is `answered`."""
-        if not request.order.is_resumable:
+        if not request.spec.is_resumable:
             self.answered(request)
             return
         finish = finish_record(request)
         self._journal.finish(request.number, encode_record(finish))
         age_s = max(ended_s - request.began_s, 0.0)
-        record = RequestRecord(request.order.request, self._identity, encode_order(request.order), age_s, b"", finish)
+        record = RequestRecord(request.spec.request, self._identity, encode_spec(request.spec), age_s, b"", finish)
         self.add(request.number, record, ended_s)
 
     def add(self, number: int, record: RequestRecord, ended_s: float) -> None:
@@ -144,7 +144,7 @@ class RetainedRequests:
         """The readers of a request that is over have left. If nobody can ask for it again, it is deleted from the journal; not
         before its answer has been sent, because the next incarnation must send it if this one dies.
         """
-        if request.is_recorded and not request.order.is_resumable and not request.watchers:
+        if request.is_recorded and not request.spec.is_resumable and not request.watchers:
             self._journal.delete(request.number)
 
     def find(self, request_id: str) -> Retained | None:

@@ -23,14 +23,14 @@ class AccessLog:
         """A request is over. `ending`: the most serious one of its sequences."""
         if not self._is_on:
             return
-        order, began_s = request.order, request.began_s
+        spec, began_s = request.spec, request.began_s
         first_token_s = request.first_token_s - began_s if request.first_token_s else None
         work = work_of(request)
         self._log.info(
             "request",
-            **order.log_fields,
+            **spec.log_fields,
             model=self._model_name,
-            api=order.api,
+            api=spec.api,
             status=_status_of(request),
             ending=ending,
             prompt_tokens=sum(request.n_prompt),

@@ -12,13 +12,13 @@ from actors.gateway.requests.request import GrowingSequence, Request
 def shown_answers(request: Request) -> list[GrowingSequence]:
     """The sequences of a request that is over in the order in which its client sees them. The best have the greatest mean log
     probability of their tokens; of equal ones the one with the lowest index. A pure function of what the journal has."""
-    order = request.order
-    if order.best_of is None:
+    spec = request.spec
+    if spec.best_of is None:
         return request.sequences
     shown: list[GrowingSequence] = []
-    for first in range(0, order.n_sequences, order.n):
-        ranked = sorted(request.sequences[first : first + order.n], key=mean_logprob, reverse=True)
-        shown += ranked[: order.best_of.n_shown]
+    for first in range(0, spec.n_sequences, spec.n):
+        ranked = sorted(request.sequences[first : first + spec.n], key=mean_logprob, reverse=True)
+        shown += ranked[: spec.best_of.n_shown]
     return shown
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.remembered import RememberedPrompt
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import RequestSpec
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
@@ -48,22 +48,22 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, order: Order, index: int, n_given: int, now_s: float, replicas: frozenset[str] = frozenset()) -> None:
+    def add(self, spec: RequestSpec, index: int, n_given: int, now_s: float, replicas: frozenset[str] = frozenset()) -> None:
         """Remember the prompt of sequence `index`: workers of these replicas died after `n_given` tokens of its answer."""
-        depends_on_seed = n_given > 0 and order.sampling.temperature > 0
-        key = _key(order, index // order.n) + (_seed_bytes(order, index) if depends_on_seed else b"")
+        depends_on_seed = n_given > 0 and spec.sampling.temperature > 0
+        key = _key(spec, index // spec.n) + (_seed_bytes(spec, index) if depends_on_seed else b"")
         before = self._entries.pop(key, None)
         self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given, replicas)
         self._drop_oldest()
 
-    def check(self, order: Order, now_s: float) -> None:
-        """Return if no prompt of this order is quarantined. Raises: Refusal."""
+    def check(self, spec: RequestSpec, now_s: float) -> None:
+        """Return if no prompt of this request is quarantined. Raises: Refusal."""
         while self._entries and next(iter(self._entries.values())).until_s <= now_s:
             del self._entries[next(iter(self._entries))]
         if not self._entries:
             return
-        for entry in self._entries_of(order):
-            if entry.until_s > now_s and order.terms.max_tokens > entry.n_given:
+        for entry in self._entries_of(spec):
+            if entry.until_s > now_s and spec.terms.max_tokens > entry.n_given:
                 where = f"after {entry.n_given} tokens of this prompt's answer" if entry.n_given else "of this prompt"
                 detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
@@ -95,11 +95,11 @@ class Quarantine:
         while len(self._entries) > _MAX_ENTRIES:
             del self._entries[next(iter(self._entries))]
 
-    def _entries_of(self, order: Order) -> Iterator[_Entry]:
-        """What is remembered of the sequences of this order."""
-        for nth in range(len(order.prompts)):
-            key = _key(order, nth)
-            seeds = [_seed_bytes(order, index) for index in range(nth * order.n, (nth + 1) * order.n)]
+    def _entries_of(self, spec: RequestSpec) -> Iterator[_Entry]:
+        """What is remembered of the sequences of this request."""
+        for nth in range(len(spec.prompts)):
+            key = _key(spec, nth)
+            seeds = [_seed_bytes(spec, index) for index in range(nth * spec.n, (nth + 1) * spec.n)]
             for end in (b"", *seeds):
                 if (entry := self._entries.get(key + end)) is not None:
                     yield entry
@@ -110,7 +110,7 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 
     Everything that the tokens of a sequence depend on is compared here.
     """
-    a, b = one.request.order, other.request.order
+    a, b = one.request.spec, other.request.spec
     depends_on_seed = bool(one.ids)  # workers died after tokens that were sampled
     return (
         other is not one
@@ -123,16 +123,16 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 
 def _noise(sequence: GrowingSequence, depends_on_seed: bool) -> Sampling:
     """The sampling of a sequence, without the seed if that has no influence: the choice is greedy, or none has been made."""
-    sampling = sequence.request.order.sampling_of(sequence.index)
+    sampling = sequence.request.spec.sampling_of(sequence.index)
     return sampling if sampling.temperature and depends_on_seed else msgspec.structs.replace(sampling, seed=0)
 
 
-def _seed_bytes(order: Order, index: int) -> bytes:
-    return order.sampling_of(index).seed.to_bytes(8, "little")
+def _seed_bytes(spec: RequestSpec, index: int) -> bytes:
+    return spec.sampling_of(index).seed.to_bytes(8, "little")
 
 
-def _key(order: Order, nth: int) -> bytes:
+def _key(spec: RequestSpec, nth: int) -> bytes:
     """Digest of prompt number `nth`, of its caller, and of the sampling without its seed."""
-    sampling = msgspec.msgpack.encode(msgspec.structs.replace(order.sampling, seed=0))
-    key = blake2b(sampling + order.terms.caller, digest_size=32).digest()
-    return blake2b(order.prompts[nth], digest_size=16, key=key).digest()
+    sampling = msgspec.msgpack.encode(msgspec.structs.replace(spec.sampling, seed=0))
+    key = blake2b(sampling + spec.terms.caller, digest_size=32).digest()
+    return blake2b(spec.prompts[nth], digest_size=16, key=key).digest()

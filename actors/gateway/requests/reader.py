@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 
 
 class _Awaits(Enum):

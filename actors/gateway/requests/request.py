@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, join_logprobs, join_prompt
@@ -74,8 +74,8 @@ class GrowingSequence:
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
         self.request, self.index = request, index
         self._turns = request.turns
-        self.wants_logprobs = request.order.sampling.logprobs >= 0
-        self.is_resumable = request.order.is_resumable
+        self.wants_logprobs = request.spec.sampling.logprobs >= 0
+        self.is_resumable = request.spec.is_resumable
         self.ids: list[int] = []
         self.texts: list[str] = []  # texts[i]: the text that became certain with token i
         self.tail = ""  # the text that became certain with the ending
@@ -92,7 +92,7 @@ class GrowingSequence:
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
         self._detokenizer = detokenizer
-        terms = request.order.terms
+        terms = request.spec.terms
         self._stop_filter = StopStringFilter(terms.stop, keeps_match=terms.include_stop_str_in_output)
         self._hidden: frozenset[int] = frozenset() if terms.include_stop_str_in_output else request.stop_set
         self._min_tokens = terms.min_tokens
@@ -213,7 +213,7 @@ class GrowingSequence:
 
     def _check_prompt(self) -> None:
         """Raises: Gap if log probabilities of its prompt are missing."""
-        if self.request.order.terms.prompt_logprobs >= 0:
+        if self.request.spec.terms.prompt_logprobs >= 0:
             wanted, got = self.request.n_prompt_of(self.index) - 1, sum(part.n_tokens for part in self._prompt_logprobs)
             if got != wanted:
                 raise Gap(f"prompts: expected log probabilities of {wanted} tokens, got {got}")
@@ -226,28 +226,30 @@ class GrowingSequence:
 
     def all_tokens(self) -> np.ndarray:
         """Prompt tokens followed by the known output tokens: int32 [n]."""
-        prompt = self.request.order.prompt_of(self.index)
+        prompt = self.request.spec.prompt_of(self.index)
         return np.concatenate([prompt, np.array(self.ids, dtype="<i4")]) if self.ids else prompt
 
 
 class Request:
     """One client request. `watchers` are called whenever more of it is visible."""
 
-    def __init__(self, number: int, order: Order, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float) -> None:
-        self.number, self.order, self.began_s = number, order, began_s
-        self.stop_set = frozenset(order.terms.stop_tokens)
-        self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
+    def __init__(
+        self, number: int, spec: RequestSpec, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float
+    ) -> None:
+        self.number, self.spec, self.began_s = number, spec, began_s
+        self.stop_set = frozenset(spec.terms.stop_tokens)
+        self.n_prompt = [len(prompt) // 4 for prompt in spec.prompts]
         # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_TURN` more for an
         # ending, `PING_TURN`, `RUN_TURN`. The array stays the same one.
         self.turns = array("i")
         self.runs: list[int] = []  # the numbers of the runs that the `RUN_TURN`s begin, rising; the first run is 0
         self.sequences = [
-            GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
+            GrowingSequence(self, index, new_detokenizer(spec.prompt_of(index))) for index in range(spec.n_sequences)
         ]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
-        self.is_recorded = False  # the journal has its order
+        self.is_recorded = False  # the journal has its specification
         self.n_restored_turns: int | None = None  # turns that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
@@ -256,7 +258,7 @@ class Request:
 
     def n_prompt_of(self, index: int) -> int:
         """Prompt tokens of sequence `index`."""
-        return self.n_prompt[index // self.order.n]
+        return self.n_prompt[index // self.spec.n]
 
     @property
     def is_over(self) -> bool:

@@ -14,7 +14,7 @@ class SplitText:
 
     def __init__(self, sequence: GrowingSequence) -> None:
         """`sequence`: of a request with a `splitting`."""
-        splitting = sequence.request.order.splitting
+        splitting = sequence.request.spec.splitting
         assert splitting is not None, "its text is split"
         self._sequence, self._splitter = sequence, splitting.splitter()
         self.n_read = 0  # tokens
@@ -52,7 +52,7 @@ class SplitText:
 
 def pieces_of(sequence: GrowingSequence) -> list[TextPiece]:
     """The whole text of a sequence, in order; all of it is content if it is not split. Neighbours differ in their channel."""
-    if sequence.request.order.splitting is None:
+    if sequence.request.spec.splitting is None:
         text = "".join(sequence.texts) + sequence.tail
         return [TextPiece(Channel.CONTENT, text)] if text else []
     split = SplitText(sequence)
@@ -63,7 +63,7 @@ def pieces_of(sequence: GrowingSequence) -> list[TextPiece]:
 
 def n_reasoning_tokens(request: Request) -> int:
     """Tokens of the reasoning in all sequences of a request."""
-    if request.order.splitting is None or request.order.splitting.reasoning is None:
+    if request.spec.splitting is None or request.spec.splitting.reasoning is None:
         return 0
     splits = [SplitText(sequence) for sequence in request.sequences]
     for split in splits:

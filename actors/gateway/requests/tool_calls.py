@@ -31,7 +31,7 @@ class ToolCall:
 
 def call_id(sequence: GrowingSequence, number: int, prefix: str = "call_") -> str:
     """The id of a call: a function of the request's id, so that another process gives the same one."""
-    name = f"{sequence.request.order.request}/{sequence.index}/{number}"
+    name = f"{sequence.request.spec.request}/{sequence.index}/{number}"
     return prefix + blake2b(name.encode(), digest_size=12).hexdigest()
 
 

@@ -29,7 +29,7 @@ def work_of(request: Request) -> Work | None:
 
 def n_cached_of(request: Request) -> int:
     """Prompt tokens that needed no computing: those of the first sequence of each prompt."""
-    sequences = request.sequences[:: request.order.n]
+    sequences = request.sequences[:: request.spec.n]
     n_cached = sum(sequence.ended.n_cached for sequence in sequences if sequence.ended is not None)
     return min(n_cached, sum(request.n_prompt))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from actors.gateway.admission.bodies import BodyBudget
-from actors.gateway.embeddings.embeddings import EmbeddingOrder, Embeddings
+from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec
 from actors.gateway.requests.refusals import Refusal, check_model, invalid
 from messages import public
 from messages.wire.arrays import float32s
@@ -26,7 +26,7 @@ async def send_vectors(
     check_model(message.model, model.model_name)
     counted = bodies.count(n_bytes)
     try:
-        found = await model.embed(_order_of(message))
+        found = await model.embed(_spec_of(message))
     finally:
         bodies.release(counted)
     send(
@@ -40,12 +40,12 @@ async def send_vectors(
     )
 
 
-def _order_of(message: public.EmbeddingsWanted) -> EmbeddingOrder:
+def _spec_of(message: public.EmbeddingsWanted) -> EmbeddingSpec:
     """Raises: Refusal."""
     dimensions, longest = message.dimensions, message.truncate_prompt_tokens
     if not len(message.counts):
-        return EmbeddingOrder("texts", message.texts, None, dimensions, longest)
+        return EmbeddingSpec("texts", message.texts, None, dimensions, longest)
     ends = np.cumsum(message.counts)
     if message.texts or message.counts.min() < 0 or ends[-1] != len(message.ids):
         raise invalid("counts", f"numbers of tokens with the sum {len(message.ids)}, without texts", message.counts.tolist())
-    return EmbeddingOrder("ids", None, np.split(message.ids, ends[:-1]), dimensions, longest)
+    return EmbeddingSpec("ids", None, np.split(message.ids, ends[:-1]), dimensions, longest)

@@ -224,7 +224,7 @@ class ZmqServer:
         """Make a connection the client of a request, in place of an older one, and stream from token `have` on."""
         stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
         stream.left = lambda: self._manager.reader_left(request)
-        self._clients.add(identity, request.order.request, stream)
+        self._clients.add(identity, request.spec.request, stream)
         if request.is_over:
             self._manager.add_undelivered(request, self._loop.time())
         stream.pump()
@@ -249,7 +249,7 @@ class ZmqServer:
             stream.cancel()
             return
         request = self._manager.find(message.request)
-        if request is None or request.order.api != "zeromq":
+        if request is None or request.spec.api != "zeromq":
             detail = f"request: expected one that is known, got {message.request!r}"
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return

@@ -33,7 +33,7 @@ class ZmqStream:
         self.left: Callable[[], None] = lambda: None
         self.is_blocked = False
         self._window_tokens, self._send = window_tokens, send
-        width = request.order.sampling.logprobs
+        width = request.spec.sampling.logprobs
         self._chunk_tokens = _CHUNK_BYTES // (_TOKEN_BYTES + (0 if width < 0 else 4 + 8 * width))
         self._received_up_to = have
         self._is_answered = False
@@ -77,13 +77,13 @@ class ZmqStream:
         return True
 
     def _acceptance(self) -> Message:
-        return public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
+        return public.Accepted(request=self.request.spec.request, n_prompt=self.request.n_prompt[0])
 
     def _withdrawal(self) -> Message:
         """The journal could not record the request, so it is not accepted."""
         why = journal_unavailable()
         return public.Failed(
-            request=self.request.order.request,
+            request=self.request.spec.request,
             code=why.code,
             fine_code=why.fine_code,
             field="",
@@ -93,7 +93,7 @@ class ZmqStream:
 
     def _messages(self, delta: Delta) -> list[Message]:
         messages: list[Message] = []
-        request_id = self.request.order.request
+        request_id = self.request.spec.request
         if delta.stop > delta.first:
             messages.append(self._chunk(delta))
         if delta.tail:
@@ -114,8 +114,8 @@ class ZmqStream:
         return messages
 
     def _chunk(self, delta: Delta) -> public.Chunk:
-        request_id, ids = self.request.order.request, int32s(delta.ids)
-        has_logprobs = self.request.order.sampling.logprobs >= 0
+        request_id, ids = self.request.spec.request, int32s(delta.ids)
+        has_logprobs = self.request.spec.sampling.logprobs >= 0
         logprobs = delta.sequence.logprobs_of(delta.first, delta.stop) if has_logprobs else None
         prompt = None if delta.first else delta.sequence.prompt_logprobs
         return public.Chunk(

@@ -8,8 +8,8 @@ import numpy as np
 
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.stream_events import StreamEvents
-from actors.gateway.requests.order import Api, Ended, Order, ResponseTerms
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Api, Ended, RequestSpec, ResponseTerms
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.reasoning_text import ReasoningMarks
@@ -43,7 +43,7 @@ def written(
     response: ResponseTerms | None = None,
 ) -> Request:
     """A request that is over, with one answer of one token for each text."""
-    order = Order(
+    spec = RequestSpec(
         request="r",
         api=api,
         created_s=1e9,
@@ -54,7 +54,7 @@ def written(
         splitting=splitting,
         response=response,
     )
-    request = Request(7, order, lambda prompt: _Written(texts), 0.0)
+    request = Request(7, spec, lambda prompt: _Written(texts), 0.0)
     request.is_recorded, sequence = True, request.sequences[0]
     sequence.accept(0, range(len(texts)))
     sequence.end(ended or Ended(reason="stop"))
@@ -65,9 +65,9 @@ def written(
 
 def events_of(request: Request, start: int = 0) -> list[bytes]:
     """The events of its stream after the one with number `start`."""
-    return StreamEvents(request, format_of(request.order.api).stream(request, "model", MODEL), start).take()
+    return StreamEvents(request, format_of(request.spec.api).stream(request, "model", MODEL), start).take()
 
 
 def body_of(request: Request) -> bytes:
     """Its answer as one body."""
-    return b"".join(format_of(request.order.api).whole(request, "model", MODEL))
+    return b"".join(format_of(request.spec.api).whole(request, "model", MODEL))

@@ -17,8 +17,8 @@ from actors.gateway.http.formats.format import PING as PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.http.stream_events import StreamEvents
-from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -115,7 +115,7 @@ def request_of(
     *, api: Api = "completion", n: int = 1, is_recorded: bool = True, is_taken: bool = True, **fields: Any
 ) -> Request:
     """A request whose tokens a test shows. `fields`: further ones of its order."""
-    order = Order(
+    spec = RequestSpec(
         request="r",
         api=api,
         created_s=0.0,
@@ -125,7 +125,7 @@ def request_of(
         n=n,
         **fields,
     )
-    request = Request(1, order, MODEL.detokenizer, 0.0)
+    request = Request(1, spec, MODEL.detokenizer, 0.0)
     request.is_recorded = is_recorded
     for sequence in request.sequences:
         sequence.is_taken = is_taken
@@ -149,7 +149,7 @@ async def exchange(
 ) -> AsyncIterator[Exchange]:
     """An answer that runs; afterwards it has ended, its reader is closed and the request manager knows that it left."""
     manager = FakeManager()
-    manager.undelivered.add(request.order.request, 100, 0.0)
+    manager.undelivered.add(request.spec.request, 100, 0.0)
     if stream:
         writer = ChunkWriter(request, "model", MODEL)
         answer: ASGIApp = EventStream(manager, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]

@@ -17,13 +17,13 @@ from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,
     SequenceState,
-    encode_order,
     encode_record,
+    encode_spec,
     encode_states,
 )
 from actors.gateway.journal.segments import read_segment, segments_in
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import KEY_BITS
+from actors.gateway.requests.request_spec import RequestSpec
 from tests.support.waiting import DEADLINE_S
 
 IDENTITY = ModelIdentity(b"hash-chain", b"hash-chain")  # of the model that tests serve
@@ -80,10 +80,10 @@ def key(number: int) -> int:
     return number << KEY_BITS
 
 
-def request_blob(order: Order, *states: SequenceState, identity: ModelIdentity = IDENTITY, age_s: float = 0.0) -> bytes:
+def request_blob(spec: RequestSpec, *states: SequenceState, identity: ModelIdentity = IDENTITY, age_s: float = 0.0) -> bytes:
     """The record of an unfinished request."""
     encoded = encode_states(list(states)) if states else b""
-    return encode_record(RequestRecord(order.request, identity, encode_order(order), age_s, encoded))
+    return encode_record(RequestRecord(spec.request, identity, encode_spec(spec), age_s, encoded))
 
 
 def finish_blob(*states: SequenceState) -> bytes:

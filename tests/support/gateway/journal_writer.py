@@ -7,7 +7,7 @@ import sys
 
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import StepRow, encode_step
-from actors.gateway.requests.order import Order
+from actors.gateway.requests.request_spec import RequestSpec
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import request_blob
@@ -15,9 +15,9 @@ from tests.support.gateway.journal_file import request_blob
 N_REQUESTS = 4
 
 
-def order_of(number: int) -> Order:
-    """The order of request `number`."""
-    return Order(
+def spec_of(number: int) -> RequestSpec:
+    """The specification of request `number`."""
+    return RequestSpec(
         request=f"r{number}",
         api="zeromq",
         created_s=0.0,
@@ -56,7 +56,7 @@ async def main(path: str) -> None:
         sys.exit("a disk that takes its time withdraws nothing")
 
     for number in range(1, N_REQUESTS + 1):
-        journal.admission(number, request_blob(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
+        journal.admission(number, request_blob(spec_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]

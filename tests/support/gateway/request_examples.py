@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.detokenizer import NumberText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
 
-def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_tokens: int = 1000) -> Order:
-    """An order for `n` sequences after the prompt [1, 2]; `logprobs` -1: none."""
-    return Order(
+def spec_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_tokens: int = 1000) -> RequestSpec:
+    """The specification of a request for `n` sequences after the prompt [1, 2]; `logprobs` -1: none."""
+    return RequestSpec(
         request="r",
         api="generate",
         created_s=0.0,
@@ -24,6 +24,6 @@ def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_
     )
 
 
-def request_of(order: Order) -> Request:
+def request_of(spec: RequestSpec) -> Request:
     """The request of an order, with the text of numbers."""
-    return Request(7, order, lambda prompt: NumberText(), 0.0)
+    return Request(7, spec, lambda prompt: NumberText(), 0.0)

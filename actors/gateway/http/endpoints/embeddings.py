@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from starlette.types import ASGIApp
 
-from actors.gateway.embeddings.embeddings import EmbeddingOrder, Embeddings, Vectors
+from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.fields.prompts import prompts_of
@@ -62,8 +62,8 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
     if body.encoding_format not in (None, "float", "base64"):
         raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
     texts, ids = prompts_of(body.input, "input")
-    order = EmbeddingOrder("input", texts, ids, body.dimensions, body.truncate_prompt_tokens)
-    found = await _while_connected(call, model, order)
+    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens)
+    found = await _while_connected(call, model, spec)
     shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
     usage = {"prompt_tokens": found.n_tokens, "total_tokens": found.n_tokens}
@@ -77,7 +77,7 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
     _check_name(body, model)
     texts = [body.input] if isinstance(body.input, str) else body.input
     cut = None if body.truncate is False else _CUT
-    found = await _while_connected(call, model, EmbeddingOrder("input", texts, None, body.dimensions, cut))
+    found = await _while_connected(call, model, EmbeddingSpec("input", texts, None, body.dimensions, cut))
     answer = {
         "model": body.model or body.name or model.model_name,
         "embeddings": found.values.tolist(),
@@ -93,14 +93,14 @@ async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
     model = _model(services)
     body = await read(services, call, OllamaEmbeddingsBody)
     _check_name(body, model)
-    found = await _while_connected(call, model, EmbeddingOrder("prompt", [body.prompt], truncate_prompt_tokens=_CUT))
+    found = await _while_connected(call, model, EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT))
     return json_response({"embedding": found.values[0].tolist()}, ignored=call.ignored)
 
 
-async def _while_connected(call: Call, model: Embeddings, order: EmbeddingOrder) -> Vectors:
+async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -> Vectors:
     """The vectors; they are not computed further when the client has left. Raises: Refusal."""
     hangup: Hangup = call.scope.get("extensions", {}).get(EXTENSION) or Hangup()
-    work = asyncio.ensure_future(model.embed(order))
+    work = asyncio.ensure_future(model.embed(spec))
     watch = hangup.watch(partial(_cancel, work))
     try:
         return await work

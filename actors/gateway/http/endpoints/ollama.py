@@ -19,8 +19,8 @@ from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
-from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinking
 from messages.generation.sampling import Sampling
 from messages.generation.terms import NO_TOKEN_LIMIT

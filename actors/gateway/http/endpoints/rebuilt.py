@@ -30,9 +30,9 @@ def rebuild_response(services: Services, request: Request, path: str, start: int
     `begun`: what its client has of the response.
     """
     has_begun = begun.is_something
-    if start < 0 or (request.order.is_whole and not path.startswith(_READ_AGAIN)):
+    if start < 0 or (request.spec.is_whole and not path.startswith(_READ_AGAIN)):
         return None if has_begun else _whole(services, request, path)  # its body says how long it took
-    if has_begun and not request.order.is_resumable:
+    if has_begun and not request.spec.is_resumable:
         return None  # its tokens are not in the journal, and computed again they may come in another order
     if has_begun and not request.n_generated and failure_of(request) is not None:
         return None  # either an error or a stream had begun: nobody knows
@@ -48,7 +48,7 @@ def rebuild_response(services: Services, request: Request, path: str, start: int
 
 def _events(services: Services, request: Request, start: int) -> StreamEvents:
     return StreamEvents(
-        request, format_of(request.order.api).stream(request, services.settings.model_name, services.model), start
+        request, format_of(request.spec.api).stream(request, services.settings.model_name, services.model), start
     )
 
 
@@ -56,9 +56,9 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp:
     model, name = services.model, services.settings.model_name
 
     def render() -> Iterator[bytes]:
-        if request.order.api == "generate":
+        if request.spec.api == "generate":
             return batch_body(request) if path == BATCH_PATH else generate_body(request)
-        return format_of(request.order.api).whole(request, name, model)
+        return format_of(request.spec.api).whole(request, name, model)
 
     return WholeAnswer(services.manager, request, render, services.settings.request_timeout_s)
 

@@ -25,10 +25,10 @@ from actors.gateway.http.formats.response_object import output_of, response_obje
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
 from actors.gateway.http.gateways.forwarding import fetched
 from actors.gateway.http.request_identity import event_number, name_of
-from actors.gateway.requests.order import ResponseTerms
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import ResponseTerms
 
 PATH = "/v1/responses"
 _PREVIOUS = "previous_response_id"
@@ -142,7 +142,7 @@ async def _conversation(services: Services, response_id: str) -> Items:
 
 async def _stored(services: Services, response_id: str, field: str) -> Request:
     request = await services.admission.known(response_id, field)
-    if not request.order.is_stored:
+    if not request.spec.is_stored:
         raise services.admission.unknown(response_id, field)
     return request
 
@@ -150,13 +150,13 @@ async def _stored(services: Services, response_id: str, field: str) -> Request:
 def _items_after(services: Services, request: Request) -> Items:
     """Raises: Refusal for a response that is not over."""
     if not request.is_over:
-        raise invalid(_PREVIOUS, "a response that is over", request.order.request)
+        raise invalid(_PREVIOUS, "a response that is over", request.spec.request)
     return [*_items_of(request), *output_of(request, services.model)]
 
 
 def _items_of(request: Request) -> Items:
-    assert request.order.response is not None, "it is stored"
-    return _decode(request.order.response.items)
+    assert request.spec.response is not None, "it is stored"
+    return _decode(request.spec.response.items)
 
 
 def _shown(services: Services, request: Request, ignored: list[str] | None = None) -> ASGIApp:
@@ -173,8 +173,8 @@ async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
 
 async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
     request = await _ended(services, parameters["id"])
-    services.manager.retained.delete(request.order.request)
-    return json_response({"id": request.order.request, "object": "response", "deleted": True})
+    services.manager.retained.delete(request.spec.request)
+    return json_response({"id": request.spec.request, "object": "response", "deleted": True})
 
 
 async def _ended(services: Services, response_id: str) -> Request:

@@ -29,8 +29,8 @@ async def stream(services: Services, call: Call) -> ASGIApp:
     if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, call.parameters[_FIELD], start)):
         return elsewhere
     request = await services.admission.known(call.parameters[_FIELD], _FIELD)
-    if request.order.api == "zeromq":  # of a ZeroMQ client, whose ids are its own
-        raise services.admission.unknown(request.order.request, _FIELD)
+    if request.spec.api == "zeromq":  # of a ZeroMQ client, whose ids are its own
+        raise services.admission.unknown(request.spec.request, _FIELD)
     return events_after(services, request, start, field)
 
 
@@ -51,14 +51,14 @@ def events_after(services: Services, request: Request, start: int, field: str) -
     `field`: what gave `start`, for the refusal. Raises: Refusal.
     """
     settings = services.settings
-    writer = format_of(request.order.api).stream(request, settings.model_name, services.model)
+    writer = format_of(request.spec.api).stream(request, settings.model_name, services.model)
     try:
         events = StreamEvents(request, writer, start)
     except ValueError as error:
         why = "; one that was shown while the journal's disk refused writes is lost: read on from an earlier one"
         raise invalid(field, str(error).removeprefix("expected ").partition(", got")[0] + why, start) from None
     if events.is_empty:
-        return Response(status_code=204, headers={"X-Request-Id": request.order.request})
+        return Response(status_code=204, headers={"X-Request-Id": request.spec.request})
     return EventStream(services.manager, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 

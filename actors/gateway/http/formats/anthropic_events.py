@@ -11,8 +11,8 @@ import msgspec
 
 from actors.gateway.http.errors import anthropic_error, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import pieces_of
 from actors.gateway.requests.tool_calls import ToolCall, call_id, calls_in, parts_of
 from actors.gateway.text.pieces import Channel, TextPiece
@@ -73,7 +73,7 @@ def message_body(request: Request, model_name: str, model: TextModel) -> Iterato
 
 def signature_of(request: Request) -> str:
     """What a block of thinking is signed with. Clients send it back; nothing here needs it."""
-    return b64encode(blake2b(request.order.request.encode(), digest_size=24).digest()).decode()
+    return b64encode(blake2b(request.spec.request.encode(), digest_size=24).digest()).decode()
 
 
 def tool_block(sequence: GrowingSequence, call: ToolCall) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _message(
     request: Request, model_name: str, content: list[Any], why: str | None, matched: str | None, usage: dict[str, int]
 ) -> dict[str, Any]:
     return {
-        "id": request.order.request,
+        "id": request.spec.request,
         "type": "message",
         "role": "assistant",
         "model": model_name,
@@ -116,7 +116,7 @@ def _stop_of(request: Request) -> tuple[str, str | None]:
     sequence = request.sequences[0]
     if sequence.ended is not None and sequence.ended.reason == "length":
         return "max_tokens", None
-    splitting, matched = request.order.splitting, sequence.matched_stop
+    splitting, matched = request.spec.splitting, sequence.matched_stop
     if splitting is not None and splitting.tools is not None and calls_in(pieces_of(sequence))[1]:
         return "tool_use", None
     return ("stop_sequence", matched) if matched else ("end_turn", None)

@@ -92,4 +92,4 @@ class SplitMessageEvents(MessageEvents):
 
 def message_events(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of one request."""
-    return (MessageEvents if request.order.splitting is None else SplitMessageEvents)(request, model_name, model)
+    return (MessageEvents if request.spec.splitting is None else SplitMessageEvents)(request, model_name, model)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import Ended
 
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 PING = b": waiting\n"  # a comment in server-sent events

@@ -11,8 +11,8 @@ import msgspec
 from actors.gateway.http.errors import ollama_error, refusal_of
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.openai_message import finish_reason
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.split_text import SplitText, pieces_of
 from actors.gateway.requests.tool_calls import calls_in
 from actors.gateway.text.pieces import Channel, TextPiece
@@ -31,8 +31,8 @@ class LineWriter(StreamWriter):
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         self._request, self._model_name = request, model_name
-        head = _encode(head_of(request.order, model_name))[:-1]
-        if request.order.api == "ollama_chat":
+        head = _encode(head_of(request.spec, model_name))[:-1]
+        if request.spec.api == "ollama_chat":
             self._before, self._after = head + b',"message":{"role":"assistant","content":', b'},"done":false}'
         else:
             self._before, self._after = head + b',"response":', b',"done":false}'
@@ -67,7 +67,7 @@ class SplitLineWriter(LineWriter):
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         super().__init__(request, model_name, model)
         self._split = SplitText(request.sequences[0])
-        self._head, self._is_chat = head_of(request.order, model_name), request.order.api == "ollama_chat"
+        self._head, self._is_chat = head_of(request.spec, model_name), request.spec.api == "ollama_chat"
         self._call: list[TextPiece] = []  # the pieces of the call that has begun
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
@@ -98,7 +98,7 @@ class SplitLineWriter(LineWriter):
 
 def line_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of one request."""
-    return (LineWriter if request.order.splitting is None else SplitLineWriter)(request, model_name, model)
+    return (LineWriter if request.spec.splitting is None else SplitLineWriter)(request, model_name, model)
 
 
 def shown(pieces: list[TextPiece], *, is_chat: bool) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def ollama_body(request: Request, model_name: str, model: TextModel) -> Iterator
     yield _encode(_finished(request, model_name, pieces_of(request.sequences[0])))
 
 
-def head_of(order: Order, model_name: str) -> dict[str, Any]:
+def head_of(spec: RequestSpec, model_name: str) -> dict[str, Any]:
     """What every object begins with. The time is that of the request, so that a later process writes the same bytes."""
-    return {"model": model_name, "created_at": time_text(order.created_s)}
+    return {"model": model_name, "created_at": time_text(spec.created_s)}
 
 
 def time_text(unix_s: float) -> str:
@@ -138,13 +138,13 @@ def content_of(text: str, *, is_chat: bool) -> dict[str, Any]:
 
 def _finished(request: Request, model_name: str, pieces: list[TextPiece]) -> dict[str, Any]:
     """The object of an answer that is over. Its durations are those that the journal has."""
-    order, sequence = request.order, request.sequences[0]
+    spec, sequence = request.spec, request.sequences[0]
     ended = sequence.ended
     assert ended is not None, "the request is over"
-    is_chat = order.api == "ollama_chat"
+    is_chat = spec.api == "ollama_chat"
     all_ns, first_ns = int(ended.lasted_s * _NS), int((ended.first_token_s or ended.lasted_s) * _NS)
     found = {
-        **head_of(order, model_name),
+        **head_of(spec, model_name),
         **shown(pieces, is_chat=is_chat),
         "done": True,
         "done_reason": finish_reason(ended),
@@ -156,5 +156,5 @@ def _finished(request: Request, model_name: str, pieces: list[TextPiece]) -> dic
         "eval_duration": all_ns - first_ns,
     }
     if not is_chat:
-        found["context"] = [*order.prompt_of(0).tolist(), *sequence.ids]
+        found["context"] = [*spec.prompt_of(0).tolist(), *sequence.ids]
     return found

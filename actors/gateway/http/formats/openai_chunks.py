@@ -12,8 +12,8 @@ from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
 from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite, prompt_fields, token_ids
 from actors.gateway.requests.best_of import shown_answers
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from actors.gateway.text.tokenizer import TextModel
@@ -26,7 +26,7 @@ _SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 2
 def usage_of(request: Request) -> dict[str, Any]:
     """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
     any, and their scheduler has told them; and of reasoning if its text was looked for."""
-    n_prompt, n_generated = sum(request.n_prompt), request.n_generated if request.order.has_answer else 0
+    n_prompt, n_generated = sum(request.n_prompt), request.n_generated if request.spec.has_answer else 0
     usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,
@@ -37,17 +37,17 @@ def usage_of(request: Request) -> dict[str, Any]:
     if (work := work_of(request)) is not None and work.n_drafted:
         rejected = work.n_drafted - work.n_accepted
         details |= {"accepted_prediction_tokens": work.n_accepted, "rejected_prediction_tokens": rejected}
-    if request.order.splitting is not None and request.order.splitting.reasoning is not None:
+    if request.spec.splitting is not None and request.spec.splitting.reasoning is not None:
         details["reasoning_tokens"] = n_reasoning_tokens(request)
     if details:
         usage["completion_tokens_details"] = details
     return usage
 
 
-def head_of(order: Order, kind: str, model_name: str) -> dict[str, Any]:
+def head_of(spec: RequestSpec, kind: str, model_name: str) -> dict[str, Any]:
     """What every body and every event of an answer begins with. `kind`: of the object."""
-    head = {"id": order.request, "object": kind, "created": int(order.created_s), "model": model_name}
-    return {**head, "system_fingerprint": order.fingerprint} if order.fingerprint else head
+    head = {"id": spec.request, "object": kind, "created": int(spec.created_s), "model": model_name}
+    return {**head, "system_fingerprint": spec.fingerprint} if spec.fingerprint else head
 
 
 class ChunkWriter(StreamWriter):
@@ -56,16 +56,16 @@ class ChunkWriter(StreamWriter):
     content_type, has_ids, ping = EVENT_STREAM, True, PING
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
-        order = request.order
+        spec = request.spec
         self._request, self._model = request, model
-        self._is_chat = order.api == "chat"
-        self._wants_logprobs = order.sampling.logprobs >= 0
-        self._is_plain = order.has_answer and not (self._wants_logprobs or order.with_token_ids)
-        self._echoes_logprobs = bool(order.echo) and self._wants_logprobs
+        self._is_chat = spec.api == "chat"
+        self._wants_logprobs = spec.sampling.logprobs >= 0
+        self._is_plain = spec.has_answer and not (self._wants_logprobs or spec.with_token_ids)
+        self._echoes_logprobs = bool(spec.echo) and self._wants_logprobs
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
-        head = head_of(order, kind, model_name)
+        head = head_of(spec, kind, model_name)
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n' if order.with_usage else b"]}\n"
+        self._tail = b'],"usage":null}\n' if spec.with_usage else b"]}\n"
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
         before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
         # of each sequence: tokens, and the length of their text and of the text before it
@@ -76,15 +76,15 @@ class ChunkWriter(StreamWriter):
 
     def openings(self) -> list[bytes]:
         """The assistant's role (chat) or the echoed prompt."""
-        order = self._request.order
+        spec = self._request.spec
         if self._is_chat:
             delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
             tail = self._tail
-            if order.with_token_ids:
-                tail = b'],"prompt_token_ids":' + _encode(order.prompt_of(0).tolist()) + tail[1:]
+            if spec.with_token_ids:
+                tail = b'],"prompt_token_ids":' + _encode(spec.prompt_of(0).tolist()) + tail[1:]
             return [self._head + delta % sequence.index + tail for sequence in self._request.sequences]
-        if order.echo and not self._wants_logprobs:
-            return [self._event(s.index, order.echo[s.index // order.n], b"null", b"null") for s in self._request.sequences]
+        if spec.echo and not self._wants_logprobs:
+            return [self._event(s.index, spec.echo[s.index // spec.n], b"null", b"null") for s in self._request.sequences]
         return []
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
@@ -92,14 +92,14 @@ class ChunkWriter(StreamWriter):
         text = sequence.texts[number]
         if self._is_plain:
             return self._before_text[sequence.index] + _encode(text) + self._plain_token if text else b""
-        order = self._request.order
-        echo = order.echo[sequence.index // order.n] if self._echoes_logprobs and not number else ""
-        text = echo + (text if order.has_answer else "")
-        if not (text or self._wants_logprobs or order.with_token_ids):
+        spec = self._request.spec
+        echo = spec.echo[sequence.index // spec.n] if self._echoes_logprobs and not number else ""
+        text = echo + (text if spec.has_answer else "")
+        if not (text or self._wants_logprobs or spec.with_token_ids):
             return b""
         logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
         ids = b""
-        if order.with_token_ids:
+        if spec.with_token_ids:
             ids = token_ids(sequence, slice(number, number + 1), with_prompt=not (self._is_chat or number))
         return self._event(sequence.index, text, logprobs, b"null", ids)
 
@@ -107,28 +107,28 @@ class ChunkWriter(StreamWriter):
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
         ended = sequence.ended
         assert ended is not None
-        order = sequence.request.order
-        tail = sequence.tail if order.has_answer else ""
+        spec = sequence.request.spec
+        tail = sequence.tail if spec.has_answer else ""
         if ended.is_failure:
             return self._event(sequence.index, tail, b"null", b"null") if tail else b""
         return self._event(
             sequence.index,
             tail or None,
             b"null",
-            FINISH[finish_reason(ended) if order.has_answer else "length"],
+            FINISH[finish_reason(ended) if spec.has_answer else "length"],
             self.ids_of_ending,
         )
 
     @property
     def ids_of_ending(self) -> bytes:
         """What the event of an ending says of token ids, if they are asked for."""
-        return b',"token_ids":[]' if self._request.order.with_token_ids else b""
+        return b',"token_ids":[]' if self._request.spec.with_token_ids else b""
 
     def last(self, failure: Ended | None) -> list[bytes]:
         """The error, or the usage if it was asked for; then [DONE]."""
         if failure is not None:
             return [b"data: " + bytes(error_response(refusal_of(failure)).body) + b"\n", DONE]
-        if not self._request.order.with_usage:
+        if not self._request.spec.with_usage:
             return [DONE]
         return [self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n", DONE]
 
@@ -157,8 +157,8 @@ class ChunkWriter(StreamWriter):
 def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
     """The JSON body of a request that is over, in pieces. After an empty piece the event loop should get a turn, so that a long
     body holds up nobody."""
-    is_chat = request.order.api == "chat"
-    head = head_of(request.order, "chat.completion" if is_chat else "text_completion", model_name)
+    is_chat = request.spec.api == "chat"
+    head = head_of(request.spec, "chat.completion" if is_chat else "text_completion", model_name)
     yield _encode(head)[:-1] + b',"choices":['
     for index, sequence in enumerate(shown_answers(request)):
         if index:
@@ -172,24 +172,24 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
 
 def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
     assert sequence.ended is not None
-    order = sequence.request.order
-    text = "".join(sequence.texts) + sequence.tail if order.has_answer else ""
+    spec = sequence.request.spec
+    text = "".join(sequence.texts) + sequence.tail if spec.has_answer else ""
     choice: dict[str, Any] = {"index": index}
     finish = finish_reason(sequence.ended)
-    if order.splitting is not None:
+    if spec.splitting is not None:
         choice["message"], n_calls = message_of(sequence)
-        finish = finish_with_calls(sequence.ended, n_calls, order)
+        finish = finish_with_calls(sequence.ended, n_calls, spec)
     elif is_chat:
         choice["message"] = {"role": "assistant", "content": text, "refusal": None}
     else:
-        choice["text"] = (order.echo[sequence.index // order.n] if order.echo else "") + text
+        choice["text"] = (spec.echo[sequence.index // spec.n] if spec.echo else "") + text
     yield _encode(choice)[:-1] + b',"logprobs":'
-    if order.shows_logprobs:
+    if spec.shows_logprobs:
         yield from _whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
-    yield b',"finish_reason":' + FINISH[finish if order.has_answer else "length"]
-    if order.with_token_ids:
+    yield b',"finish_reason":' + FINISH[finish if spec.has_answer else "length"]
+    if spec.with_token_ids:
         yield token_ids(sequence, slice(0, None), with_prompt=False)
     if not is_chat:
         yield from prompt_fields(sequence, model, _SPAN_TOKENS)
@@ -197,8 +197,8 @@ def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat:
 
 
 def _echo_length(sequence: GrowingSequence) -> int:
-    order = sequence.request.order
-    return len(order.echo[sequence.index // order.n]) if order.echo and order.sampling.logprobs >= 0 else 0
+    spec = sequence.request.spec
+    return len(spec.echo[sequence.index // spec.n]) if spec.echo and spec.sampling.logprobs >= 0 else 0
 
 
 def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
@@ -206,13 +206,13 @@ def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: boo
     come last, because each of them holds a value for every token."""
     lists: dict[str, list[bytes]] = {}
     offset = _echo_length(sequence)
-    if sequence.request.order.echo:
+    if sequence.request.spec.echo:
         echoed = EchoedLogprobs(sequence, model)
         for first in range(0, echoed.n_tokens, _SPAN_TOKENS):
             for name, values in echoed.part(first, first + _SPAN_TOKENS).items():
                 lists.setdefault(name, []).append(_encode(values)[1:-1])
             yield b""
-    n_tokens = len(sequence.ids) if sequence.request.order.has_answer else 0
+    n_tokens = len(sequence.ids) if sequence.request.spec.has_answer else 0
     for first in range(0, n_tokens or int(not lists), _SPAN_TOKENS):
         stop = first + _SPAN_TOKENS
         some = logprobs_json(sequence, first, stop, model, is_chat=is_chat, offset=offset)
@@ -232,8 +232,8 @@ def logprobs_json(
 
     offset: length of the text of the tokens before `first`, in characters.
     """
-    some, wanted = sequence.logprobs_of(first, stop), sequence.request.order.sampling.logprobs
-    if not sequence.request.order.has_answer:
+    some, wanted = sequence.logprobs_of(first, stop), sequence.request.spec.sampling.logprobs
+    if not sequence.request.spec.has_answer:
         some, stop = some.part(0, 0), first
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:

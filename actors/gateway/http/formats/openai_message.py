@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.split_text import pieces_of
 from actors.gateway.requests.tool_calls import ToolCall, call_id, calls_in
 from actors.gateway.text.pieces import Channel, TextPiece
@@ -23,11 +23,11 @@ def finish_reason(ended: Ended) -> str:
     return "length" if ended.reason == "length" else "stop"
 
 
-def finish_with_calls(ended: Ended, n_calls: int, order: Order) -> str:
+def finish_with_calls(ended: Ended, n_calls: int, spec: RequestSpec) -> str:
     """As `finish_reason`, of an answer with this number of calls."""
     if not n_calls or ended.reason != "stop":
         return finish_reason(ended)
-    return "function_call" if _takes_functions(order) else "tool_calls"
+    return "function_call" if _takes_functions(spec) else "tool_calls"
 
 
 def message_of(sequence: GrowingSequence) -> tuple[dict[str, Any], int]:
@@ -35,7 +35,7 @@ def message_of(sequence: GrowingSequence) -> tuple[dict[str, Any], int]:
     texts, calls = calls_in(pieces_of(sequence))
     message: dict[str, Any] = {"role": "assistant", "content": None if calls else "", "refusal": None, **_texts(texts)}
     shown = [_call(sequence, call) for call in calls]
-    if calls and _takes_functions(sequence.request.order):
+    if calls and _takes_functions(sequence.request.spec):
         message["function_call"] = shown[0]["function"]
     elif calls:
         message["tool_calls"] = shown
@@ -57,7 +57,7 @@ def delta_of(sequence: GrowingSequence, pieces: list[TextPiece], n_calls: int) -
     delta = _texts(pieces)
     if not calls:
         return delta
-    if _takes_functions(sequence.request.order):
+    if _takes_functions(sequence.request.spec):
         return {**delta, "function_call": calls[0]["function"]}
     return {**delta, "tool_calls": calls}
 
@@ -75,6 +75,6 @@ def _texts(pieces: list[TextPiece]) -> dict[str, Any]:
     return fields
 
 
-def _takes_functions(order: Order) -> bool:
-    rules = order.splitting.tools if order.splitting is not None else None
+def _takes_functions(spec: RequestSpec) -> bool:
+    rules = spec.splitting.tools if spec.splitting is not None else None
     return rules is not None and rules.is_function

@@ -26,7 +26,7 @@ class SplitChunkWriter(ChunkWriter):
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
         """The event of one token; b"" if it makes no text certain and its log-probability is not asked for."""
         pieces = self._splits[sequence.index].of_token(number)
-        with_ids = self._request.order.with_token_ids
+        with_ids = self._request.spec.with_token_ids
         if not (pieces or self._wants_logprobs or with_ids):
             return b""
         logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
@@ -40,7 +40,7 @@ class SplitChunkWriter(ChunkWriter):
         assert ended is not None
         if ended.is_failure:
             return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", b"null") if pieces else b""
-        finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.request.order)]
+        finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.request.spec)]
         return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", finish, self.ids_of_ending)
 
     def _delta(self, sequence: GrowingSequence, pieces: list[TextPiece]) -> bytes:
@@ -49,4 +49,4 @@ class SplitChunkWriter(ChunkWriter):
 
 def chunk_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of one request."""
-    return (ChunkWriter if request.order.splitting is None else SplitChunkWriter)(request, model_name, model)
+    return (ChunkWriter if request.spec.splitting is None else SplitChunkWriter)(request, model_name, model)

@@ -18,7 +18,7 @@ def generate_body(request: Request) -> Iterator[bytes]:
     sequence, speed = _sequence(request.sequences[0]), _speed(request)
     yield _encode(
         {
-            "request_id": request.order.request,
+            "request_id": request.spec.request,
             **sequence,
             **speed,
             "token_ids": sequence["tokens"],
@@ -33,9 +33,9 @@ def generate_body(request: Request) -> Iterator[bytes]:
 def batch_body(request: Request) -> Iterator[bytes]:
     """The JSON answer to several prompts, in their order: a piece for each of the `n` results for each prompt. The request must
     be over."""
-    yield b'{"request_id":' + _encode(request.order.request) + b',"results":['
+    yield b'{"request_id":' + _encode(request.spec.request) + b',"results":['
     for sequence in request.sequences:
-        result = _encode({"prompt_index": sequence.index // request.order.n, **_sequence(sequence)})
+        result = _encode({"prompt_index": sequence.index // request.spec.n, **_sequence(sequence)})
         yield b"," + result if sequence.index else result
     speed = _speed(request)
     total = {
@@ -52,7 +52,7 @@ def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
         "tokens": sequence.ids,
         "text": "".join(sequence.texts) + sequence.tail,
         "finish_reason": ended.reason,
-        "n_prompt": len(sequence.request.order.prompt_of(sequence.index)),
+        "n_prompt": len(sequence.request.spec.prompt_of(sequence.index)),
         "n_generated": len(sequence.ids),
         "n_cached": ended.n_cached,
     }

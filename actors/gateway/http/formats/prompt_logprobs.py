@@ -26,9 +26,9 @@ class EchoedLogprobs:
     """The `logprobs` object of completions for the tokens of one prompt. The first token has no log probability."""
 
     def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
-        order = sequence.request.order
-        self._model, self._wanted = model, order.sampling.logprobs
-        self._known, prompt = sequence.prompt_logprobs, order.prompt_of(sequence.index)
+        spec = sequence.request.spec
+        self._model, self._wanted = model, spec.sampling.logprobs
+        self._known, prompt = sequence.prompt_logprobs, spec.prompt_of(sequence.index)
         self._ids = prompt.tolist()
         lengths = map(len, texts_of(model.detokenizer(prompt[:0]), self._ids))
         self._offsets = list(accumulate(lengths, initial=0))
@@ -64,15 +64,15 @@ class EchoedLogprobs:
 def _prompt_logprobs(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
     """vLLM's `prompt_logprobs`: null for the first token, then an object for each place: by token id, of the prompt's token and
     of the most probable ones. `span`: places in one piece; an empty piece comes after each."""
-    known, order = sequence.prompt_logprobs, sequence.request.order
+    known, spec = sequence.prompt_logprobs, sequence.request.spec
     yield b"[null"
     for first in range(0, known.n_tokens if known is not None else 0, span):
         assert known is not None
-        ids = order.prompt_of(sequence.index)[1 + first : 1 + first + span].tolist()
+        ids = spec.prompt_of(sequence.index)[1 + first : 1 + first + span].tolist()
         places: list[bytes] = []
         for place, token in enumerate(ids, first):
             entry = {str(token): _entry(model, token, float(known.logprobs.chosen[place]), int(known.ranks[place]))}
-            for rank, (top, logprob) in enumerate(known.logprobs.top_of(place, order.shown_prompt_logprobs), 1):
+            for rank, (top, logprob) in enumerate(known.logprobs.top_of(place, spec.shown_prompt_logprobs), 1):
                 entry.setdefault(str(top), _entry(model, top, logprob, rank))
             places.append(b"," + _encode(entry))
         yield b"".join(places)
@@ -86,16 +86,16 @@ def _entry(model: TextModel, token: int, logprob: float, rank: int) -> dict[str,
 
 def prompt_fields(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
     """vLLM's fields about a prompt, as far as they are asked for, each after a comma. `span`: as in `_prompt_logprobs`."""
-    order = sequence.request.order
-    if order.shown_prompt_logprobs >= 0:
+    spec = sequence.request.spec
+    if spec.shown_prompt_logprobs >= 0:
         yield b',"prompt_logprobs":'
         yield from _prompt_logprobs(sequence, model, span)
-    if order.with_token_ids:
-        yield b',"prompt_token_ids":' + _encode(order.prompt_of(sequence.index).tolist())
+    if spec.with_token_ids:
+        yield b',"prompt_token_ids":' + _encode(spec.prompt_of(sequence.index).tolist())
 
 
 def token_ids(sequence: GrowingSequence, some: slice, *, with_prompt: bool) -> bytes:
     """vLLM's `token_ids` of generated tokens, and `prompt_token_ids` before it, each after a comma."""
-    order = sequence.request.order
-    prompt = b',"prompt_token_ids":' + _encode(order.prompt_of(sequence.index).tolist()) if with_prompt else b""
-    return prompt + b',"token_ids":' + _encode(sequence.ids[some] if order.has_answer else [])
+    spec = sequence.request.spec
+    prompt = b',"prompt_token_ids":' + _encode(spec.prompt_of(sequence.index).tolist()) if with_prompt else b""
+    return prompt + b',"token_ids":' + _encode(sequence.ids[some] if spec.has_answer else [])

@@ -14,8 +14,8 @@ from actors.gateway.http.formats.openai_chunks import whole_body
 from actors.gateway.http.formats.response_object import response_body
 from actors.gateway.http.formats.response_split import response_events
 from actors.gateway.http.formats.running_usage import stream_writer
-from actors.gateway.requests.order import Api
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.tokenizer import TextModel
 
 

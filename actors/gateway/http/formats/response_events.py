@@ -22,8 +22,8 @@ from actors.gateway.http.formats.response_object import (
     text_part,
 )
 from actors.gateway.http.formats.response_output import logprobs_of
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -52,7 +52,7 @@ class ResponseEvents(StreamWriter):
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         self._request, self._model_name, self._model = request, model_name, model
         self._place = {"item_id": item_id(request), "output_index": 0, "content_index": 0}
-        self._wants_logprobs = request.order.sampling.logprobs >= 0
+        self._wants_logprobs = request.spec.sampling.logprobs >= 0
         head = {"type": _DELTA, **self._place, "logprobs": []}
         before = b"event: " + _DELTA.encode() + b"\ndata: " + _encode(head)[:-1]
         self._delta = before.replace(b"%", b"%%") + b',"sequence_number":%d,"delta":%b}\n'

@@ -9,8 +9,8 @@ import msgspec
 
 from actors.gateway.http.errors import refusal_of
 from actors.gateway.http.formats.response_output import logprobs_of, split_output
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.text.tokenizer import TextModel
 
@@ -41,31 +41,31 @@ def response_object(request: Request, model_name: str, model: TextModel) -> dict
 
 def begun_object(request: Request, model_name: str) -> dict[str, Any]:
     """A response that has begun, before its first token."""
-    order = request.order
-    assert order.response is not None, "it is a request of /v1/responses"
+    spec = request.spec
+    assert spec.response is not None, "it is a request of /v1/responses"
     return {
-        "id": order.request,
+        "id": spec.request,
         "object": "response",
-        "created_at": int(order.created_s),
+        "created_at": int(spec.created_s),
         "status": "in_progress",
         "error": None,
         "incomplete_details": None,
         "model": model_name,
         "output": [],
-        "temperature": order.sampling.temperature,
-        "top_p": order.sampling.top_p,
-        "top_logprobs": max(order.sampling.logprobs, 0),
+        "temperature": spec.sampling.temperature,
+        "top_p": spec.sampling.top_p,
+        "top_logprobs": max(spec.sampling.logprobs, 0),
         "usage": None,
         "service_tier": "default",
-        "background": order.is_background,
-        "store": order.is_stored,
-        **_decode(order.response.shown),
+        "background": spec.is_background,
+        "store": spec.is_stored,
+        **_decode(spec.response.shown),
     }
 
 
 def output_of(request: Request, model: TextModel) -> list[dict[str, Any]]:
     """The items of a response that is over. One that is not split has its message alone."""
-    is_split = request.order.splitting is not None
+    is_split = request.spec.splitting is not None
     return split_output(request.sequences[0], model) if is_split else [message_item(request, model)]
 
 
@@ -84,7 +84,7 @@ def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> 
 
 def item_id(request: Request) -> str:
     """The id of the message in a response."""
-    return "msg_" + request.order.request.removeprefix("resp_")
+    return "msg_" + request.spec.request.removeprefix("resp_")
 
 
 def text_part(sequence: GrowingSequence, model: TextModel) -> dict[str, Any]:

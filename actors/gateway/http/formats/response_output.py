@@ -165,7 +165,7 @@ def part_json(item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:
 
 def output_id(sequence: GrowingSequence, item: OutputItem) -> str:
     """The id of an item: a function of the request's id, so that another process gives the same one."""
-    return f"{_PREFIXES[item.kind]}{sequence.request.order.request.removeprefix('resp_')}_{item.index}"
+    return f"{_PREFIXES[item.kind]}{sequence.request.spec.request.removeprefix('resp_')}_{item.index}"
 
 
 def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:

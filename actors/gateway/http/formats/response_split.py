@@ -13,8 +13,8 @@ from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.response_events import FIRST_OF_SPLIT, NUMBERS_OF_EVENT, ResponseEvents, event_of, last_name
 from actors.gateway.http.formats.response_object import begun_object, response_object
 from actors.gateway.http.formats.response_output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import TextModel
 
 _N_OPENINGS = 2
@@ -98,4 +98,4 @@ class SplitResponseEvents(ResponseEvents):
 
 def response_events(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of one request."""
-    return (ResponseEvents if request.order.splitting is None else SplitResponseEvents)(request, model_name, model)
+    return (ResponseEvents if request.spec.splitting is None else SplitResponseEvents)(request, model_name, model)

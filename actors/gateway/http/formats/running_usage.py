@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.openai_split import chunk_writer
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import TextModel
 
 _NO_USAGE = b'],"usage":null}\n'  # how each event ends; in no text, whose quotes and newlines are escaped
@@ -15,7 +15,7 @@ _USAGE = b'],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%
 def stream_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of OpenAI's events for one request."""
     writer = chunk_writer(request, model_name, model)
-    return RunningUsage(request, writer) if request.order.with_running_usage else writer
+    return RunningUsage(request, writer) if request.spec.with_running_usage else writer
 
 
 class RunningUsage(StreamWriter):

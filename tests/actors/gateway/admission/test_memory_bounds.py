@@ -13,7 +13,7 @@ from actors.gateway.requests.request import Request
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
 from tests.support.gateway.journal_file import IDENTITY
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 
 LARGE = 4 * UNCOUNTED_BYTES
 FULL = 200 << 10  # of one large body: more than half of the budget
@@ -63,8 +63,8 @@ async def test_a_server_that_is_closed_gives_answers_that_it_has() -> None:
 
 
 def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False) -> Request:
-    order = msgspec.structs.replace(order_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True)
-    return request_of(msgspec.structs.replace(order, ends_with_client=is_keyless))
+    spec = msgspec.structs.replace(spec_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True)
+    return request_of(msgspec.structs.replace(spec, ends_with_client=is_keyless))
 
 
 def test_finished_answers_are_kept_within_a_size() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.dispatch.bisection import Bisection
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.text.tokenizer import NumberText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -26,8 +26,8 @@ POISON = 666
 def sequences(n: int) -> list[GrowingSequence]:
     prompts = [np.array([i], "<i4").tobytes() for i in range(n)]
     terms = Terms(max_tokens=4)
-    order = Order(request="r", api="generate", created_s=0.0, prompts=prompts, sampling=Sampling(), terms=terms)
-    return Request(1, order, lambda prompt: NumberText(), 0.0).sequences
+    spec = RequestSpec(request="r", api="generate", created_s=0.0, prompts=prompts, sampling=Sampling(), terms=terms)
+    return Request(1, spec, lambda prompt: NumberText(), 0.0).sequences
 
 
 @given(st.integers(1, 64), st.data())

@@ -9,8 +9,8 @@ import pytest
 
 from actors.gateway.dispatch.dispatcher import _SEQUENCES_A_TURN, Dispatcher
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import NumberText
 from messages import cache
@@ -90,7 +90,7 @@ class Bench:
         self._give_up(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
 
     def submit(self, prompt: list[int], n: int = 1, n_prompts: int = 1, **terms: object) -> list[GrowingSequence]:
-        order = Order(
+        spec = RequestSpec(
             request="r",
             api="generate",
             created_s=0.0,
@@ -99,7 +99,7 @@ class Bench:
             terms=Terms(**{"max_tokens": 4, **terms}),  # pyright: ignore[reportArgumentType]
             n=n,
         )
-        request = Request(1, order, lambda prompt: NumberText(), 0.0)
+        request = Request(1, spec, lambda prompt: NumberText(), 0.0)
         self.dispatcher.submit_request(request)
         return request.sequences
 

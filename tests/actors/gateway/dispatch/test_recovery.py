@@ -16,12 +16,12 @@ from actors.gateway.journal.records import (
     RequestRecord,
     SequenceState,
     StepRow,
-    encode_order,
+    encode_spec,
     encode_states,
 )
 from actors.gateway.journal.restore import restore, restore_finished
-from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.request import KEY_BITS, Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -45,7 +45,7 @@ class FakeManager:
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         assert identity == IDENTITY
         self.taken_over.append(request.number)
-        return request.order.is_resumable or is_connected
+        return request.spec.is_resumable or is_connected
 
     def keep_finished(self, request: Request, now_s: float) -> None:
         assert now_s == 50.0
@@ -59,7 +59,7 @@ class FakeManager:
 
 
 def recovered(number: int, *rows: StepRow, is_resumable: bool = True, ended: Ended | None = None) -> Recovered:
-    order = Order(
+    spec = RequestSpec(
         request=f"r{number}",
         api="zeromq",
         created_s=100.0,
@@ -69,7 +69,7 @@ def recovered(number: int, *rows: StepRow, is_resumable: bool = True, ended: End
         is_resumable=is_resumable,
     )
     endings = {} if ended is None else {number << KEY_BITS: ended}
-    return Recovered(number, order, [], list(rows), endings, identity=IDENTITY)
+    return Recovered(number, spec, [], list(rows), endings, identity=IDENTITY)
 
 
 def row(number: int, first: int, *ids: int, index: int = 0) -> StepRow:
@@ -91,7 +91,7 @@ def test_each_request_gets_what_its_record_says() -> None:
     assert take_over_all(manager, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
     assert manager.taken_over == [1, 2, 7]
     assert (manager.settled, manager.kept, journal.finished) == ([3], [(4, 3.0)], [])
-    assert manager.dropped == [5, 6], "a gap, and a sequence that the order does not have"
+    assert manager.dropped == [5, 6], "a gap, and a sequence that the request does not have"
     assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
@@ -108,9 +108,9 @@ def test_a_record_that_contradicts_itself_is_named(entry: Recovered, message: st
 
 
 def test_a_finished_request_keeps_how_long_it_took() -> None:
-    order = recovered(4).order
+    spec = recovered(4).spec
     finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
-    record = RequestRecord("r4", IDENTITY, encode_order(order), age_s=7.0, finish=finish)
+    record = RequestRecord("r4", IDENTITY, encode_spec(spec), age_s=7.0, finish=finish)
     request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
     assert (request.is_over, request.is_recorded, request.n_generated) == (True, True, 1)
     assert request.ended_s - request.began_s == 7.0
@@ -118,7 +118,7 @@ def test_a_finished_request_keeps_how_long_it_took() -> None:
 
 def test_a_finished_answer_of_another_tokenizer_shows_no_text() -> None:
     finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
-    record = RequestRecord("r4", ModelIdentity(b"hash-chain", b"other"), encode_order(recovered(4).order), finish=finish)
+    record = RequestRecord("r4", ModelIdentity(b"hash-chain", b"other"), encode_spec(recovered(4).spec), finish=finish)
     request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
     (sequence,) = request.sequences
     assert (request.is_over, sequence.ids, sequence.ended) == (True, [], model_changed())

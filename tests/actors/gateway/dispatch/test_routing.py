@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.detokenizer import NoText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -40,8 +40,8 @@ def test_the_longest_prefix_wins_unless_its_holder_is_far_busier() -> None:
 def test_a_dead_scheduler_gives_its_sequences_back_in_order() -> None:
     prompt = np.array([1], "<i4").tobytes()
     terms = Terms(max_tokens=4)
-    order = Order(request="r", api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(), terms=terms, n=5)
-    sequences = Request(1, order, lambda prompt: NoText(), 0.0).sequences
+    spec = RequestSpec(request="r", api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(), terms=terms, n=5)
+    sequences = Request(1, spec, lambda prompt: NoText(), 0.0).sequences
     book = AttemptBook(incarnation=3)
     attempts = [book.open(s, NAMES[s.index % 2]) for s in sequences]
     assert len(set(attempts)) == 5

@@ -11,8 +11,8 @@ from actors.gateway.http.formats.openai_chunks import ChunkWriter, logprobs_json
 from actors.gateway.http.formats.plain_bodies import batch_body
 from actors.gateway.http.sse import join_pieces
 from actors.gateway.http.stream_events import StreamEvents
-from actors.gateway.requests.order import Api, Order
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Api, RequestSpec
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -24,7 +24,7 @@ WIDTH = 3
 
 def long_request(api: Api, n: int, n_tokens: int, logprobs: int) -> Request:
     """A request that is over, of `n` sequences with `n_tokens` each."""
-    order = Order(
+    spec = RequestSpec(
         request="r",
         api=api,
         created_s=1e9,
@@ -33,7 +33,7 @@ def long_request(api: Api, n: int, n_tokens: int, logprobs: int) -> Request:
         terms=Terms(max_tokens=n_tokens + 1),
         n=n,
     )
-    request = Request(7, order, MODEL.detokenizer, 0.0)
+    request = Request(7, spec, MODEL.detokenizer, 0.0)
     for sequence in request.sequences:
         ids = [(7 * sequence.index + i) % 50 for i in range(n_tokens)]
         top = TokenLogprobs(

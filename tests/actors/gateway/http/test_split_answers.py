@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from actors.gateway.requests.order import Api, Ended
+from actors.gateway.requests.request_spec import Api, Ended
 from tests.support.answers.written_answer import OPEN_THINK, THINK, body_of, events_of, written
 
 TEXTS = ["<th", "ink>", "\nI ", "think", "", ".\n</thi", "nk>\n\n", "So", " I am.", "\n"]

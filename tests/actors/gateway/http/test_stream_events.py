@@ -17,8 +17,8 @@ from actors.gateway.http.stream_events import StreamBytes, StreamEvents, as_chun
 from actors.gateway.journal import records
 from actors.gateway.journal.records import Recovered, SequenceState, StepRow, decode_states, decode_step, encode_states
 from actors.gateway.journal.restore import restore
-from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import PING_TURN, Request
+from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -32,12 +32,12 @@ CANCELLED = Ended(reason="cancelled", detail="client_left")
 class Life:
     """A request whose steps are recorded and shown as the gateway does, and what a journal would have of it."""
 
-    order: Order
+    spec: RequestSpec
     states: list[SequenceState] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.request = Request(7, self.order, MODEL.detokenizer, 0.0)
+        self.request = Request(7, self.spec, MODEL.detokenizer, 0.0)
         self.request.is_recorded = True
 
     def step(
@@ -53,7 +53,7 @@ class Life:
         for index, token in tokens:
             sequence = self.request.sequences[index]
             before, was_over = len(sequence.ids), sequence.ended is not None
-            wide = self.order.sampling.logprobs
+            wide = self.spec.sampling.logprobs
             tops = {"top_ids": np.full(max(wide, 0), token, "<i4"), "top": np.full(max(wide, 0), -0.5, "<f4")}
             logprobs = TokenLogprobs(chosen=np.array([-0.5], "<f4"), width=wide, **tops) if wide >= 0 else None
             if sequence.accept(before, [token], logprobs):
@@ -80,7 +80,7 @@ class Life:
 
     def restored(self) -> Request:
         """The request as the next incarnation restores it. Endings are marked as by the replay of a journal."""
-        recovered = Recovered(7, self.order, self.states, steps=[], endings={})
+        recovered = Recovered(7, self.spec, self.states, steps=[], endings={})
         for record in map(decode_step, filter(None, self.records)):
             recovered.steps += record.rows
             for key, ended in record.endings:
@@ -89,8 +89,8 @@ class Life:
         return restore(recovered, MODEL, 0.0)
 
 
-def order_of(n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool) -> Order:
-    return Order(
+def spec_of(n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool) -> RequestSpec:
+    return RequestSpec(
         request="r",
         api=api,
         created_s=1e9,
@@ -148,7 +148,7 @@ def play(life: Life, steps: list, events: StreamEvents) -> list[bytes]:
 def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte_on(
     steps: list, n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool
 ) -> None:
-    life = Life(order_of(n, api, stop, logprobs, with_usage))
+    life = Life(spec_of(n, api, stop, logprobs, with_usage))
     sent = play(life, steps, events_of(life.request))
     again = life.restored()
     assert again.is_over
@@ -167,13 +167,13 @@ def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte
 @given(STEPS, STEPS, st.integers(1, 3))
 def test_a_stream_goes_on_in_the_next_life_at_the_byte_where_the_last_one_was_killed(before: list, after: list, n: int) -> None:
     """The first process dies between the steps; what it had written ends anywhere in what it could have written."""
-    order = order_of(n, "completion", [], -1, True)
-    undisturbed = Life(order)
+    spec = spec_of(n, "completion", [], -1, True)
+    undisturbed = Life(spec)
     plain = [step for step in before + after if step != "checkpoint"]
     head = stream_head(undisturbed.request, is_kept_alive=False)
     whole = head + b"".join(map(as_chunk, play(undisturbed, plain, events_of(undisturbed.request)))) + b"0\r\n\r\n"
 
-    life = Life(order)
+    life = Life(spec)
     for step in before:
         if step == "ping":
             life.step([], ping=True)
@@ -183,7 +183,7 @@ def test_a_stream_goes_on_in_the_next_life_at_the_byte_where_the_last_one_was_ki
             life.step([(index % n, token) for index, token in step])
     written = StreamBytes(events_of(life.request), head).take()
     for k in {0, len(written) // 2, len(written)}:
-        second = Life(order, list(life.states), list(life.records))
+        second = Life(spec, list(life.states), list(life.records))
         second.request = second.restored()
         rest = StreamBytes(events_of(second.request), head, skip_bytes=k)
         first = rest.take()
@@ -193,7 +193,7 @@ def test_a_stream_goes_on_in_the_next_life_at_the_byte_where_the_last_one_was_ki
 
 
 def test_a_written_part_that_the_records_do_not_have_is_reported() -> None:
-    life = Life(order_of(1, "completion", [], -1, False))
+    life = Life(spec_of(1, "completion", [], -1, False))
     head = stream_head(life.request, is_kept_alive=False)
     rest = StreamBytes(events_of(life.request), head, skip_bytes=len(head) + 1000)
     assert rest.take() == b""
@@ -201,7 +201,7 @@ def test_a_written_part_that_the_records_do_not_have_is_reported() -> None:
 
 
 def test_events_are_numbered_from_one_and_pings_have_no_number() -> None:
-    life = Life(order_of(2, "chat", [], -1, True))
+    life = Life(spec_of(2, "chat", [], -1, True))
     events = events_of(life.request)
     assert [id_of(event) for event in events.take()] == [0, 0], "the roles come before any turn"
     life.step([(1, 5), (0, 6)])
@@ -218,7 +218,7 @@ def test_only_resumable_streams_have_ids() -> None:
 
 
 def test_a_client_may_come_back_after_the_last_token_the_usage_or_the_end() -> None:
-    life = Life(order_of(1, "completion", [], -1, True))
+    life = Life(spec_of(1, "completion", [], -1, True))
     life.step([(0, 5)], endings=[(0, LENGTH)])
     for start, left in ((2, [3, 4]), (3, [4]), (4, [])):
         assert [id_of(event) for event in events_of(life.request, start).take()] == left
@@ -227,7 +227,7 @@ def test_a_client_may_come_back_after_the_last_token_the_usage_or_the_end() -> N
 
 
 def test_an_event_that_was_never_sent_is_refused() -> None:
-    life = Life(order_of(1, "completion", [], -1, True))
+    life = Life(spec_of(1, "completion", [], -1, True))
     life.step([(0, 5)])
     with pytest.raises(ValueError, match="expected the id of an event"):
         events_of(life.request, 2)
@@ -235,7 +235,7 @@ def test_an_event_that_was_never_sent_is_refused() -> None:
 
 def next_life(life: Life, now_s: float) -> Life:
     """The next process goes on with the request, `now_s` after its beginning."""
-    following = Life(life.order, list(life.states), list(life.records))
+    following = Life(life.spec, list(life.states), list(life.records))
     following.request = following.restored()
     if len(following.request.sequences) > 1:
         following.request.begin_run(now_s)
@@ -248,7 +248,7 @@ def test_an_id_that_only_a_dead_process_has_shown_is_never_taken_for_another_eve
     lives: list[tuple[list[int], list[int]]],
 ) -> None:
     """Each process of a request with two sequences shows some tokens that are recorded, then some that are not, and dies."""
-    life = Life(order_of(2, "completion", [], -1, False))
+    life = Life(spec_of(2, "completion", [], -1, False))
     shown: dict[int, bytes] = {}
     for now_s, (recorded, lost) in enumerate(lives, 1):
         for index in recorded:
@@ -269,7 +269,7 @@ def test_an_id_that_only_a_dead_process_has_shown_is_never_taken_for_another_eve
 
 @given(st.integers(1, 5), st.integers(0, 5), st.booleans())
 def test_one_sequence_goes_on_after_tokens_that_are_computed_again(n_recorded: int, n_lost: int, has_ping: bool) -> None:
-    life = Life(order_of(1, "completion", [], -1, True))
+    life = Life(spec_of(1, "completion", [], -1, True))
     for _ in range(n_recorded):
         life.step([(0, 7)])
     for _ in range(n_lost):
@@ -284,11 +284,11 @@ def test_one_sequence_goes_on_after_tokens_that_are_computed_again(n_recorded: i
     life.step([(0, 8)], endings=[(0, LENGTH)])
     assert [id_of(event) for event in events.take() if event != PING] == [last + 1, last + 2, last + 3, last + 4]
     with pytest.raises(ValueError, match="expected the id of an event"):
-        events_of(next_life(Life(life.order), 0.0).request, 102)  # more than it may ever have
+        events_of(next_life(Life(life.spec), 0.0).request, 102)  # more than it may ever have
 
 
 def test_rows_that_were_lost_are_shown_after_the_others() -> None:
-    life = Life(order_of(2, "completion", [], -1, False))
+    life = Life(spec_of(2, "completion", [], -1, False))
     life.step([(0, 5), (1, 6)], ping=True)
     life.checkpoint()
     life.states[0] = SequenceState(life.states[0].row, None, np.array([1, 1, PING_TURN], "<i4").tobytes())

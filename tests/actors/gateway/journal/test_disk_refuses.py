@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from actors.gateway.journal.frames import Kind
-from actors.gateway.journal.records import decode_order, decode_request
+from actors.gateway.journal.records import decode_request, decode_spec
 from messages.client import AsyncClient
 from messages.errors import Unavailable
 from tests.support.gateway.asgi_stream import AsgiStream
@@ -283,7 +283,7 @@ def _requests_in(r: Rig) -> list[str]:
     living: dict[int, str] = {}
     for frame in frames_in(Path(r.settings.journal_path)):
         if frame.kind is Kind.REQUEST:
-            living[frame.number] = decode_order(decode_request(frame.payload).order).api
+            living[frame.number] = decode_spec(decode_request(frame.payload).spec).api
         elif frame.kind is Kind.FORGET:
             living.pop(frame.number, None)
     return list(living.values())

@@ -18,13 +18,13 @@ from actors.gateway.journal.records import (
     RequestRecord,
     SequenceState,
     StepRow,
-    encode_order,
     encode_record,
+    encode_spec,
     encode_states,
     encode_step,
 )
 from actors.gateway.journal.restore import restore, restore_finished
-from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.journal_file import (
     IDENTITY,
@@ -37,7 +37,7 @@ from tests.support.gateway.journal_file import (
     unwanted,
     written,
 )
-from tests.support.gateway.journal_writer import N_REQUESTS, order_of, row_at, token_of
+from tests.support.gateway.journal_writer import N_REQUESTS, row_at, spec_of, token_of
 
 DEADLINE_S = 60.0
 MODEL = HashChainText()
@@ -46,7 +46,7 @@ MODEL = HashChainText()
 async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     journal, said = opened(tmp_path / "journal"), []
     for number in (1, 2, 3):
-        journal.admission(number, request_blob(order_of(number)), lambda number=number: said.append(number), unwanted)
+        journal.admission(number, request_blob(spec_of(number)), lambda number=number: said.append(number), unwanted)
     journal.step(encode_step([row_at(1, 0), row_at(2, 0)], []), lambda: said.append("a"))
     journal.step(encode_step([row_at(1, 1)], [(key(2), Ended(reason="stop", n_cached=3))]), lambda: said.append("b"))
     journal.finish(2, finish_blob(SequenceState(row_at(2, 0), Ended(reason="stop", n_cached=3))))
@@ -60,10 +60,10 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     one = restore(recovered, MODEL, 0.0)
     two = restore_finished(finished.number, finished.record, MODEL, IDENTITY, 0.0)
     assert one.sequences[0].ids == [token_of(1, 0), token_of(1, 1)]
-    assert (one.is_over, one.order) == (False, order_of(1))
+    assert (one.is_over, one.spec) == (False, spec_of(1))
     assert two.sequences[0].ids == [token_of(2, 0)]
     assert two.sequences[0].ended == Ended(reason="stop", n_cached=3)
-    assert (two.is_over, two.order) == (True, order_of(2))
+    assert (two.is_over, two.spec) == (True, spec_of(2))
     await again.close()
     assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path / "journal")} == {0o600}
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o700
@@ -71,11 +71,11 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 async def test_a_whole_record_stands_for_everything_before_it(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     for at in range(10):
         journal.step(encode_step([row_at(1, at)], []), lambda: None)
     ids = b"".join(row_at(1, at).ids for at in range(10))
-    journal.request(1, request_blob(order_of(1), SequenceState(StepRow(key(1), 0, ids))))
+    journal.request(1, request_blob(spec_of(1), SequenceState(StepRow(key(1), 0, ids))))
     for at in range(10, 13):
         journal.step(encode_step([row_at(1, at)], []), lambda: None)
     await journal.close()
@@ -91,13 +91,13 @@ class FakeManager:
         self._journal = journal
         self.asked: set[int] = set()
         finish = FinishRecord(encode_states([SequenceState(row_at(2, 0), Ended(reason="stop"))]), 1, False, 5.0)
-        self.kept = encode_record(RequestRecord("r2", IDENTITY, encode_order(order_of(2)), finish=finish))
+        self.kept = encode_record(RequestRecord("r2", IDENTITY, encode_spec(spec_of(2)), finish=finish))
 
     def write_again(self, numbers: list[int]) -> None:
         self.asked |= set(numbers)
         for number in numbers:
             if number == 1:
-                self._journal.request(1, request_blob(order_of(1)))
+                self._journal.request(1, request_blob(spec_of(1)))
             elif number == 2 and self._journal.next_number <= 500:
                 self._journal.answer(2, self.kept)
             else:
@@ -112,10 +112,10 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     manager = FakeManager(journal)
     journal.on_pinned = manager.write_again
     journal.start()
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     journal.answer(2, manager.kept)
     for number in range(3, 600):
-        journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
+        journal.admission(number, request_blob(spec_of(number)), lambda: None, unwanted)
         for at in range(5):
             journal.step(encode_step([row_at(number, at)], []), lambda: None)
         journal.finish(number, finish_blob(SequenceState(row_at(number, 0))))
@@ -138,7 +138,7 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
 async def test_a_place_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = opened(path)
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     await written(journal)
     with pytest.raises(BlockingIOError, match="another process holds this journal"):
         Journal(str(path), lock_wait_s=0.01).open()

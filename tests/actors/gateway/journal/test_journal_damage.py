@@ -28,7 +28,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import read_segment, segments_in
-from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import HashChainText
 from messages.errors import ConfigError
 from messages.generation.logprobs import TokenLogprobs
@@ -45,7 +45,7 @@ from tests.support.gateway.journal_file import (
     unwanted,
     written,
 )
-from tests.support.gateway.journal_writer import order_of, row_at, token_of
+from tests.support.gateway.journal_writer import row_at, spec_of, token_of
 
 MODEL = HashChainText()
 SALT = b"the salt"
@@ -63,7 +63,7 @@ async def three_requests(path: Path) -> None:
         journal.start()
         if not tokens.start:
             for number in (1, 2, 3):
-                journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
+                journal.admission(number, request_blob(spec_of(number)), lambda: None, unwanted)
         for at in tokens:
             journal.step(encode_step([row_at(1, at), row_at(2, at)], []), lambda: None)
         if tokens.start:
@@ -162,7 +162,7 @@ async def test_a_damaged_step_costs_its_own_tokens_only(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = opened(path)
     for number in (1, 2):
-        journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
+        journal.admission(number, request_blob(spec_of(number)), lambda: None, unwanted)
     journal.step(encode_step([row_at(1, 0)], []), lambda: None)
     journal.step(encode_step([row_at(2, 0)], []), lambda: None)
     journal.step(encode_step([row_at(1, 1), row_at(2, 1)], []), lambda: None)
@@ -179,7 +179,7 @@ async def test_tokens_behind_a_damaged_step_are_computed_again_and_read_at_the_n
     cancelled = Ended(reason="cancelled", detail="client_left")
     journal = opened(path)
     for number in (1, 2):
-        journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
+        journal.admission(number, request_blob(spec_of(number)), lambda: None, unwanted)
     for at in range(2):
         journal.step(encode_step([row_at(1, at), row_at(2, at)], []), lambda: None)
     journal.step(encode_step([row_at(1, 2)], []), lambda: None)
@@ -205,7 +205,7 @@ async def test_a_damaged_file_is_written_again_elsewhere_and_deleted(tmp_path: P
     damaged = files_in(path)[0]
     journal = Journal(str(path))
     recovered = {one.number: one for one in journal.open()}
-    blobs = {number: request_blob(one.order, SequenceState(StepRow(key(number), 0, b""))) for number, one in recovered.items()}
+    blobs = {number: request_blob(one.spec, SequenceState(StepRow(key(number), 0, b""))) for number, one in recovered.items()}
 
     def write_again(numbers: list[int]) -> None:
         for number in numbers:
@@ -227,7 +227,7 @@ async def test_a_damaged_file_is_written_again_elsewhere_and_deleted(tmp_path: P
 @pytest.mark.parametrize("row", [StepRow(key(1), 1, b"xyz"), StepRow(key(1), -1, b"wxyz"), StepRow(key(1) | 5, 1, b"wxyz")])
 async def test_a_row_that_does_not_fit_is_left_out(tmp_path: Path, row: StepRow) -> None:
     journal = opened(tmp_path / "journal")
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     journal.step(encode_step([row_at(1, 0)], []), lambda: None)
     journal.step(encode_step([row], []), lambda: None)
     await journal.close()
@@ -239,7 +239,7 @@ async def test_a_row_that_does_not_fit_is_left_out(tmp_path: Path, row: StepRow)
     "record",
     [
         b"no record",
-        encode_record(RequestRecord("r1", IDENTITY, b"no order")),
+        encode_record(RequestRecord("r1", IDENTITY, b"no spec")),
         encode_record(RequestRecord("r1", ModelIdentity(), b"", states=b"no states")),
     ],
 )
@@ -247,7 +247,7 @@ async def test_a_request_that_cannot_be_read_costs_itself_only_and_is_forgotten(
     path = tmp_path / "journal"
     journal = opened(path)
     journal.admission(1, record, lambda: None, unwanted)
-    journal.admission(2, request_blob(order_of(2)), lambda: None, unwanted)
+    journal.admission(2, request_blob(spec_of(2)), lambda: None, unwanted)
     await journal.close()
     journal = Journal(str(path))
     assert [one.number for one in journal.open()] == [2]
@@ -262,7 +262,7 @@ async def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path) -> N
     path.mkdir()
     (path / "notes.txt").write_text("mine")
     journal = opened(path)
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     await journal.close()
     assert (path / "notes.txt").read_text() == "mine"
     assert [one.number for one in await read_again(path)] == [1]

@@ -21,7 +21,7 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.faulty_disk import replace_disk
 from tests.support.gateway.journal_file import files_in, read_again, request_blob, unwanted
-from tests.support.gateway.journal_writer import order_of, row_at, token_of
+from tests.support.gateway.journal_writer import row_at, spec_of, token_of
 from tests.support.waiting import until
 
 
@@ -73,7 +73,7 @@ async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tm
     journal = opened(tmp_path / "journal")
     disk, said = replace_disk(journal), []
     journal.start()
-    journal.admission(1, request_blob(order_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
+    journal.admission(1, request_blob(spec_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
     await until(lambda: said == ["one"])
     disk.is_late = is_late
     disk.refuse()
@@ -96,15 +96,15 @@ async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
     disk.refuse()
     journal.start()
     for number in (1, 2):
-        journal.admission(number, request_blob(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
+        journal.admission(number, request_blob(spec_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
     await until(lambda: said == [1, 2])
     journal.step(b"", lambda: said.append("rest"))
-    journal.admission(3, request_blob(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
+    journal.admission(3, request_blob(spec_of(3)), lambda: said.append("yes"), lambda: said.append(3))
     await until(lambda: 3 in said)
     disk.recover()
     await until(lambda: len(said) == 4)
     await until(lambda: journal.is_healthy)
-    journal.admission(4, request_blob(order_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
+    journal.admission(4, request_blob(spec_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
     await until(lambda: said[-1] == "four")
     await journal.close()
     assert [r.number for r in await read_again(tmp_path / "journal")] == [4]
@@ -159,7 +159,7 @@ async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path, monkeypa
     journal._files.on_call = call_begins
     for number in range(1, 61):
         journal.admission(
-            number, request_blob(order_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn")
+            number, request_blob(spec_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn")
         )
     disk.gate.set()
     await until(lambda: len(told) == 60)
@@ -174,7 +174,7 @@ async def test_a_journal_that_is_full_can_be_taken_over(tmp_path: Path) -> None:
     """A gateway that restarts while the disk refuses reads what is there; opening writes nothing."""
     journal = opened(tmp_path / "journal")
     journal.start()
-    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)
     await journal.close()
     before = {path.name: path.read_bytes() for path in (tmp_path / "journal").iterdir()}
     assert [r.number for r in await read_again(tmp_path / "journal")] == [1]
@@ -185,7 +185,7 @@ async def test_a_file_that_the_disk_cannot_write_is_left_for_another_one(tmp_pat
     journal, said = opened(tmp_path / "journal"), []
     disk = replace_disk(journal)
     journal.start()
-    journal.admission(1, request_blob(order_of(1)), lambda: said.append("one"), unwanted)
+    journal.admission(1, request_blob(spec_of(1)), lambda: said.append("one"), unwanted)
     await until(lambda: said == ["one"])
     disk.is_late = True
     disk.refuse(errno.EIO)
@@ -206,13 +206,13 @@ from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_step
 from tests.support.gateway.journal_file import request_blob
-from tests.support.gateway.journal_writer import order_of, row_at
+from tests.support.gateway.journal_writer import spec_of, row_at
 
 async def main(path):
     journal, said, n = Journal(path), [], 0
     journal.open()
     journal.start()
-    journal.admission(1, request_blob(order_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
+    journal.admission(1, request_blob(spec_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
     async with asyncio.timeout(60.0):
         while not said:
             await asyncio.sleep(0.001)
@@ -223,7 +223,7 @@ async def main(path):
             await asyncio.sleep(0)
         for n in range(n, n + 100):
             journal.step(encode_step([row_at(1, n)], []), lambda: None)
-        journal.admission(2, request_blob(order_of(2)), lambda: said.append("two"), lambda: said.append("refused"))
+        journal.admission(2, request_blob(spec_of(2)), lambda: said.append("two"), lambda: said.append("refused"))
         while len(said) < 2:
             await asyncio.sleep(0.001)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -31,7 +31,7 @@ async def test_kept_answers_stay_encoded_until_a_client_asks(tmp_path: Path, mon
 
         def count(self: Request, *arguments: object, **fields: object) -> None:
             init(self, *arguments, **fields)  # pyright: ignore[reportArgumentType]
-            made.append(self.order.request)
+            made.append(self.spec.request)
 
         monkeypatch.setattr(Request, "__init__", count)
         await r.start_gateway(2)

@@ -9,12 +9,12 @@ import numpy as np
 
 from actors.gateway.http.formats.openai_chunks import whole_body
 from actors.gateway.requests.best_of import mean_logprob, shown_answers
-from actors.gateway.requests.order import BestOf, Ended
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import BestOf, Ended
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.wire.arrays import float32s
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 from tests.support.gateway.whole_server import ask, wait_all, whole_server
 
 MEANS = [[-1.0, -3.0], [-0.5], [-2.0, -0.25, -0.25], [-9.0]]
@@ -22,10 +22,8 @@ MEANS = [[-1.0, -3.0], [-0.5], [-2.0, -0.25, -0.25], [-9.0]]
 
 def answered(best_of: BestOf | None) -> Request:
     """Two prompts with four answers each, whose tokens have these log probabilities; those of the second prompt in reverse."""
-    order = msgspec.structs.replace(
-        order_of(n=4, logprobs=0), prompts=order_of().prompts * 2, best_of=best_of, api="completion"
-    )
-    request = request_of(order)
+    spec = msgspec.structs.replace(spec_of(n=4, logprobs=0), prompts=spec_of().prompts * 2, best_of=best_of, api="completion")
+    request = request_of(spec)
     for sequence in request.sequences:
         means = MEANS[sequence.index] if sequence.index < 4 else MEANS[7 - sequence.index]
         sequence.accept(0, [sequence.index] * len(means), TokenLogprobs(chosen=float32s(means)))
@@ -41,7 +39,7 @@ def test_the_likeliest_are_shown_in_their_order() -> None:
 
 
 def test_equal_ones_keep_their_order_and_no_tokens_are_the_least() -> None:
-    request = request_of(order_of(n=3, logprobs=0))
+    request = request_of(spec_of(n=3, logprobs=0))
     request.sequences[1].accept(0, [5], TokenLogprobs(chosen=float32s([np.nan])))
     assert [mean_logprob(sequence) for sequence in request.sequences] == [-np.inf] * 3
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.detokenizer import NumberText
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.errors import InvalidRequest
 from messages.generation.terms import Terms
 from tests.support.gateway.fake_scheduler import ids_text, oracle
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 from tests.support.gateway.whole_server import ask, n_visible, prompt_number, start_scheduler, wait_all, whole_server
 from tests.support.gateway.zmq_clients import zmq_rig
 
@@ -28,7 +28,7 @@ LENGTH, FEWEST = 40, 25
 
 def sequence_of(min_tokens: int, *stop: str) -> GrowingSequence:
     terms = Terms(max_tokens=1000, min_tokens=min_tokens, stop=list(stop))
-    return request_of(msgspec.structs.replace(order_of(), terms=terms)).sequences[0]
+    return request_of(msgspec.structs.replace(spec_of(), terms=terms)).sequences[0]
 
 
 def shown(sequence: GrowingSequence) -> str:
@@ -60,9 +60,7 @@ def test_text_that_comes_with_the_ending_is_looked_at_only_behind_min_tokens() -
             return "the end"
 
     for min_tokens, reason, text in ((2, "length", "the end"), (1, "stop", "the ")):
-        request = request_of(
-            msgspec.structs.replace(order_of(), terms=Terms(max_tokens=2, min_tokens=min_tokens, stop=["end"]))
-        )
+        request = request_of(msgspec.structs.replace(spec_of(), terms=Terms(max_tokens=2, min_tokens=min_tokens, stop=["end"])))
         sequence = GrowingSequence(request, 0, Late())
         sequence.accept(0, [5, 6])
         sequence.end(ENDED_BY_LENGTH)

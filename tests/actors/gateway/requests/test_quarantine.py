@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request_spec import RequestSpec
 from messages.client import AsyncClient
 from messages.errors import Quarantined
 from messages.generation.sampling import Sampling
@@ -19,50 +19,50 @@ from messages.generation.sequences import Ending
 from messages.wire.arrays import int32s
 from tests.support.gateway.fake_directory import two_replicas
 from tests.support.gateway.fake_scheduler import oracle
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 from tests.support.gateway.zmq_clients import zmq_rig
 
 POISON, GOOD = bytes(8), b"good"
 
 
-def order(*prompts: bytes, n: int = 1, **sampling: float) -> Order:
-    return msgspec.structs.replace(order_of(), prompts=list(prompts), n=n, sampling=Sampling(**sampling))  # pyright: ignore[reportArgumentType]
+def spec(*prompts: bytes, n: int = 1, **sampling: float) -> RequestSpec:
+    return msgspec.structs.replace(spec_of(), prompts=list(prompts), n=n, sampling=Sampling(**sampling))  # pyright: ignore[reportArgumentType]
 
 
-def with_terms(order: Order, **terms: Any) -> Order:
-    return msgspec.structs.replace(order, terms=msgspec.structs.replace(order.terms, **terms))
+def with_terms(spec: RequestSpec, **terms: Any) -> RequestSpec:
+    return msgspec.structs.replace(spec, terms=msgspec.structs.replace(spec.terms, **terms))
 
 
 def test_what_was_quarantined_is_refused_until_its_time_is_over() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.add(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
+    quarantine.add(spec(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
     with pytest.raises(Refusal, match="another 600 s") as refused:
-        quarantine.check(order(POISON, seed=2), 1000.0)
+        quarantine.check(spec(POISON, seed=2), 1000.0)
     assert (refused.value.code, refused.value.status) == ("quarantined", 422)
     with pytest.raises(Refusal):
-        quarantine.check(order(GOOD, POISON), 1599.0)
-    quarantine.check(order(GOOD), 1000.0)
-    quarantine.check(order(POISON, temperature=0.5), 1000.0)
-    quarantine.check(order(POISON), 1600.0)
+        quarantine.check(spec(GOOD, POISON), 1599.0)
+    quarantine.check(spec(GOOD), 1000.0)
+    quarantine.check(spec(POISON, temperature=0.5), 1000.0)
+    quarantine.check(spec(POISON), 1600.0)
     assert len(quarantine) == 0
 
 
 def test_quarantined_again_its_time_begins_anew_and_few_are_remembered() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.add(order(POISON), 0, 0, 1000.0)
+    quarantine.add(spec(POISON), 0, 0, 1000.0)
     for number in range(1023):
-        quarantine.add(order(b"%04d" % number), 0, 0, 1001.0)
-    quarantine.add(order(POISON), 0, 0, 1002.0)
-    quarantine.add(order(GOOD), 0, 0, 1003.0)
+        quarantine.add(spec(b"%04d" % number), 0, 0, 1001.0)
+    quarantine.add(spec(POISON), 0, 0, 1002.0)
+    quarantine.add(spec(GOOD), 0, 0, 1003.0)
     assert len(quarantine) == 1024
     with pytest.raises(Refusal):
-        quarantine.check(order(POISON), 1601.5)
-    quarantine.check(order(b"0000"), 1003.0)
+        quarantine.check(spec(POISON), 1601.5)
+    quarantine.check(spec(b"0000"), 1003.0)
 
 
 def test_what_one_caller_has_sent_is_not_refused_to_another() -> None:
     quarantine = Quarantine(600.0)
-    mine, other = (with_terms(order(POISON, seed=1), caller=caller) for caller in (b"one", b"other"))
+    mine, other = (with_terms(spec(POISON, seed=1), caller=caller) for caller in (b"one", b"other"))
     quarantine.add(mine, 0, 0, 1000.0)
     quarantine.check(other, 1000.0)
     with pytest.raises(Refusal):
@@ -74,19 +74,19 @@ def test_what_one_caller_has_sent_is_not_refused_to_another() -> None:
 
 def test_a_quarantine_that_rests_on_a_sick_replica_is_forgotten() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.add(order(POISON), 0, 0, 1000.0, frozenset({"scheduler/0", "scheduler/1"}))
-    quarantine.add(order(GOOD), 0, 0, 1000.0, frozenset({"scheduler/1"}))
+    quarantine.add(spec(POISON), 0, 0, 1000.0, frozenset({"scheduler/0", "scheduler/1"}))
+    quarantine.add(spec(GOOD), 0, 0, 1000.0, frozenset({"scheduler/1"}))
     quarantine.clear_replica("scheduler/0")
-    quarantine.check(order(POISON), 1000.0)
+    quarantine.check(spec(POISON), 1000.0)
     with pytest.raises(Refusal):
-        quarantine.check(order(GOOD), 1000.0)
+        quarantine.check(spec(GOOD), 1000.0)
 
 
 def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
     quarantine = Quarantine(600.0)
-    short, long = (with_terms(order(POISON), max_tokens=n) for n in (5, 6))
+    short, long = (with_terms(spec(POISON), max_tokens=n) for n in (5, 6))
     for n_given in (5, 8):  # the earlier place of death counts
-        quarantine.add(order(POISON), 0, n_given, 1000.0)
+        quarantine.add(spec(POISON), 0, n_given, 1000.0)
         quarantine.check(short, 1000.0)
         with pytest.raises(Refusal, match="died after 5 tokens"):
             quarantine.check(long, 1000.0)
@@ -94,17 +94,17 @@ def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
 
 def test_other_seeds_are_refused_only_if_the_prompt_itself_kills() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.add(order(POISON, seed=1), 0, 0, 1000.0)
-    quarantine.add(order(GOOD, n=2, seed=1), 1, 3, 1000.0)  # after three sampled tokens of the second answer
+    quarantine.add(spec(POISON, seed=1), 0, 0, 1000.0)
+    quarantine.add(spec(GOOD, n=2, seed=1), 1, 3, 1000.0)  # after three sampled tokens of the second answer
     with pytest.raises(Refusal):
-        quarantine.check(order(POISON, seed=2), 1000.0)
-    quarantine.check(order(GOOD, seed=1), 1000.0)
-    quarantine.check(order(GOOD, n=2, seed=2), 1000.0)
+        quarantine.check(spec(POISON, seed=2), 1000.0)
+    quarantine.check(spec(GOOD, seed=1), 1000.0)
+    quarantine.check(spec(GOOD, n=2, seed=2), 1000.0)
     with pytest.raises(Refusal):
-        quarantine.check(order(GOOD, n=2, seed=1), 1000.0)
-    quarantine.add(order(GOOD, seed=1, temperature=0.0), 0, 3, 1000.0)
+        quarantine.check(spec(GOOD, n=2, seed=1), 1000.0)
+    quarantine.add(spec(GOOD, seed=1, temperature=0.0), 0, 3, 1000.0)
     with pytest.raises(Refusal):
-        quarantine.check(order(GOOD, seed=2, temperature=0.0), 1000.0)
+        quarantine.check(spec(GOOD, seed=2, temperature=0.0), 1000.0)
 
 
 async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
@@ -128,7 +128,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
 
 def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any) -> GrowingSequence:
     sampling = {name: fields.pop(name) for name in ("seed", "temperature") if name in fields}
-    request = request_of(with_terms(order(*(prompts or (POISON,)), **sampling), max_tokens=9, **fields))
+    request = request_of(with_terms(spec(*(prompts or (POISON,)), **sampling), max_tokens=9, **fields))
     sequence = request.sequences[index]
     sequence.accept(0, [7] * n_known)
     return sequence
@@ -157,7 +157,7 @@ def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
 
 def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
     """The same with another order."""
-    sequence.request.order = with_terms(sequence.request.order, **fields)
+    sequence.request.spec = with_terms(sequence.request.spec, **fields)
     return sequence
 
 

@@ -19,8 +19,8 @@ from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import frames_in, opened, request_blob, spoil, unwanted, written
-from tests.support.gateway.journal_writer import order_of as numbered_order
-from tests.support.gateway.request_examples import order_of
+from tests.support.gateway.journal_writer import spec_of as numbered_order
+from tests.support.gateway.request_examples import spec_of
 from tests.support.waiting import until
 
 POISON = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
@@ -154,6 +154,6 @@ def test_the_harms_of_one_caller_are_bounded_and_its_pause_stays_the_longest() -
 
 def test_restored_entries_expire_in_the_order_of_their_time() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.add(order_of(), 0, 0, 1000.0)
+    quarantine.add(spec_of(), 0, 0, 1000.0)
     quarantine.restore([PROMPT], 1000.0)
     assert [round(one.left_s) for one in quarantine.remembered(1000.0)] == [100, 600]

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, states_of
 from actors.gateway.journal.restore import restore
-from actors.gateway.requests.order import Ended
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Gap, Request
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.detokenizer import ByteText
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.outcomes import EndReason
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 
 IDS = st.lists(st.integers(0, 999), max_size=40)
 MODEL = HashChainText()
@@ -32,7 +32,7 @@ def logprobs_for(ids: list[int], width: int) -> TokenLogprobs:
 
 @given(IDS, st.lists(st.tuples(st.integers(0, 45), st.integers(0, 10)), max_size=30))
 def test_re_delivery_is_harmless_and_gaps_are_refused(ids: list[int], deliveries: list[tuple[int, int]]) -> None:
-    sequence = request_of(order_of()).sequences[0]
+    sequence = request_of(spec_of()).sequences[0]
     for first, count in deliveries:
         known, part = len(sequence.ids), ids[first : first + count]
         if first > known:
@@ -45,7 +45,7 @@ def test_re_delivery_is_harmless_and_gaps_are_refused(ids: list[int], deliveries
 
 
 def test_tokens_that_are_no_news_do_not_hide_a_loss() -> None:
-    sequence = request_of(order_of()).sequences[0]
+    sequence = request_of(spec_of()).sequences[0]
     sequence.accept(0, [1, 2])
     sequence.n_losses = 3
     sequence.accept(0, [1, 2])
@@ -56,7 +56,7 @@ def test_tokens_that_are_no_news_do_not_hide_a_loss() -> None:
 
 @given(st.permutations(["stop", "length", "cancelled", "failed"]))
 def test_the_first_ending_is_the_only_one(reasons: list) -> None:
-    sequence = request_of(order_of()).sequences[0]
+    sequence = request_of(spec_of()).sequences[0]
     assert [sequence.end(Ended(reason=reason)) for reason in reasons] == [True, False, False, False]
     assert sequence.ended is not None
     assert sequence.ended.reason == reasons[0]
@@ -64,17 +64,17 @@ def test_the_first_ending_is_the_only_one(reasons: list) -> None:
 
 
 def test_what_comes_after_the_ending_means_nothing() -> None:
-    sequence = request_of(order_of(stop=["7 1"])).sequences[0]
+    sequence = request_of(spec_of(stop=["7 1"])).sequences[0]
     assert sequence.accept(0, [97, 1, 0]) == 2
     assert sequence.accept(9, [5]) == 0
     assert sequence.ids == [97, 1]
 
 
 def test_a_stop_string_ends_and_drops_what_follows() -> None:
-    sequence = request_of(order_of(stop=["2 3"])).sequences[0]
+    sequence = request_of(spec_of(stop=["2 3"])).sequences[0]
     assert sequence.accept(0, [1, 2, 3, 4, 5]) == 3
     assert ("".join(sequence.texts), sequence.ended) == ("1 ", Ended(reason="stop"))
-    held = request_of(order_of(stop=["2 9"])).sequences[0]
+    held = request_of(spec_of(stop=["2 9"])).sequences[0]
     held.accept(0, [1, 2])
     assert "".join(held.texts) == "1 "
     held.end(Ended(reason="length"))
@@ -85,7 +85,7 @@ def test_a_stop_string_ends_and_drops_what_follows() -> None:
 def test_the_rest_of_a_text_turns_no_failure_into_a_stop(reason: EndReason, shown: EndReason) -> None:
     """Half a character is held back to the end, and completes a stop string then."""
     table = [b"a", "é".encode()[:1]]
-    request = Request(7, order_of(stop=["a\ufffd"]), lambda prompt: ByteText(table), 0.0)
+    request = Request(7, spec_of(stop=["a\ufffd"]), lambda prompt: ByteText(table), 0.0)
     (sequence,) = request.sequences
     sequence.accept(0, [0, 1])
     assert sequence.ended is None
@@ -98,7 +98,7 @@ def test_the_rest_of_a_text_turns_no_failure_into_a_stop(reason: EndReason, show
 def test_readers_see_what_is_recorded_once_and_in_order(
     ids: list[int], published: list[int], limits: list[int], have: int
 ) -> None:
-    request = request_of(order_of())
+    request = request_of(spec_of())
     sequence = request.sequences[0]
     sequence.accept(0, ids)
     have = min(have, len(ids))
@@ -127,7 +127,7 @@ def test_readers_see_what_is_recorded_once_and_in_order(
     st.lists(IDS, min_size=1, max_size=3), st.integers(0, 40), st.booleans(), st.integers(-1, 3), st.sampled_from([[], ["7 1"]])
 )
 def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, ends: bool, width: int, stop: list[str]) -> None:
-    request = request_of(order_of(len(sequences), stop, width))
+    request = request_of(spec_of(len(sequences), stop, width))
     rows, endings = [], {}
     for sequence, ids in zip(request.sequences, sequences, strict=True):
         for start, stop_at in pairwise(sorted({0, min(cut, len(ids)), len(ids)})):
@@ -141,8 +141,8 @@ def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, e
             endings[sequence.key] = sequence.ended
     record = decode_step(encode_step(rows, list(endings.items())))
     for recovered in (
-        Recovered(7, request.order, [], record.rows, dict(record.endings)),
-        Recovered(7, request.order, decode_states(encode_states(states)), record.rows, dict(record.endings)),
+        Recovered(7, request.spec, [], record.rows, dict(record.endings)),
+        Recovered(7, request.spec, decode_states(encode_states(states)), record.rows, dict(record.endings)),
     ):
         again = restore(recovered, MODEL, 0.0)
         for old, new in zip(request.sequences, again.sequences, strict=True):
@@ -156,8 +156,8 @@ def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, e
 
 
 def test_a_record_with_a_hole_is_refused() -> None:
-    request = request_of(order_of())
+    request = request_of(spec_of())
     request.sequences[0].accept(0, [1, 2, 3, 4])
     row = row_of(request.sequences[0], 2, 4)
     with pytest.raises(ValueError, match="journal"):
-        restore(Recovered(7, request.order, [], [row]), MODEL, 0.0)
+        restore(Recovered(7, request.spec, [], [row]), MODEL, 0.0)

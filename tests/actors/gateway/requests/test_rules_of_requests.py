@@ -12,7 +12,7 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.client import AsyncClient
 from messages.generation.terms import Terms
 from tests.support.gateway.fake_scheduler import ids_text, oracle
-from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 from tests.support.gateway.whole_server import ask, n_visible, start_scheduler, wait_all, whole_server
 from tests.support.gateway.zmq_clients import zmq_rig
 
@@ -38,7 +38,7 @@ async def test_rules_hold_whoever_dies() -> None:
 
 
 def sequence_of(**terms: Any) -> GrowingSequence:
-    return request_of(msgspec.structs.replace(order_of(), terms=Terms(max_tokens=1000, **terms))).sequences[0]
+    return request_of(msgspec.structs.replace(spec_of(), terms=Terms(max_tokens=1000, **terms))).sequences[0]
 
 
 @given(ids=st.lists(st.integers(0, 3), max_size=20), data=st.data())

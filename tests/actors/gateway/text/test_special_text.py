@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.chat_template import ChatTemplate
 from actors.gateway.text.special_text import SpecialText, _any_of
@@ -109,7 +109,7 @@ def test_what_a_spare_process_has_loaded_is_kept(smollm2_text_folder: Path, smol
 
 
 async def test_such_a_conversation_is_encoded_off_the_loop(smollm2_text: FolderText, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = OrderBuilder(GatewaySettings(model_name="m"), smollm2_text)
+    builder = SpecBuilder(GatewaySettings(model_name="m"), smollm2_text)
     threads: list[str] = []
     encode = smollm2_text.encode_chat
 
@@ -119,10 +119,10 @@ async def test_such_a_conversation_is_encoded_off_the_loop(smollm2_text: FolderT
 
     monkeypatch.setattr(smollm2_text, "encode_chat", seen)
     for text in ("hello", EVIL):
-        order = await builder.build(
+        spec = await builder.build(
             NewRequest(request="r", api="chat", sampling=Sampling(), turns=user(text), terms=Terms(max_tokens=1)), 0.0
         )
-        assert order.prompt_of(0).tolist() == encode(user(text))
+        assert spec.prompt_of(0).tolist() == encode(user(text))
     main = threading.main_thread().name
     assert [name == main for name in threads] == [True, False]
 

@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.requests.order import Order
+from actors.gateway.requests.request_spec import RequestSpec
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -63,11 +63,11 @@ class PlannedRequest:
         return [token for token in self.expected[index] if token not in self.stop_tokens]
 
     def _seed_of(self, index: int) -> int:
-        return self._order().sampling_of(index).seed if self.seed else 0
+        return self._spec().sampling_of(index).seed if self.seed else 0
 
-    def _order(self) -> Order:
+    def _spec(self) -> RequestSpec:
         """Only for the seeds of its sequences."""
-        return Order(
+        return RequestSpec(
             request="", api="zeromq", created_s=0.0, prompts=[b""], sampling=self.sampling, terms=Terms(max_tokens=1), n=self.n
         )
 

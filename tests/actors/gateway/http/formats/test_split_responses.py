@@ -12,8 +12,8 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from actors.gateway.http.formats.response_events import FIRST_OF_SPLIT, event_before
-from actors.gateway.requests.order import Ended, ResponseTerms
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Ended, ResponseTerms
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.tools.dialects import Dialect, ToolRules

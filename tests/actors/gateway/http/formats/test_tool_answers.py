@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.requests.order import Api, Ended
+from actors.gateway.requests.request_spec import Api, Ended
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.tools.dialects import Dialect, ToolRules

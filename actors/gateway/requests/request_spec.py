@@ -35,7 +35,7 @@ class BestOf(msgspec.Struct, frozen=True, kw_only=True):
     shows_logprobs: bool  # False: they are computed for the choice alone
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One request of one client: `n` sequences for each of its prompts."""
 
     request: str
@@ -106,7 +106,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The one ending of one sequence. Its times are 0 where no answer tells them (`Order.tells_times`)."""
+    """The one ending of one sequence. Its times are 0 where no answer tells them (`RequestSpec.tells_times`)."""
 
     reason: EndReason
     n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -1,4 +1,4 @@
-"""Validates and tokenises the requests of all APIs: a new request becomes an order, or is refused."""
+"""Validates and tokenises the requests of all APIs: a new request becomes a `RequestSpec`, or is refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.sampling_defaults import sampling_defaults
 from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import texts_of
@@ -33,15 +33,15 @@ _MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 
 
-class OrderBuilder:
+class SpecBuilder:
     """Checks and tokenises requests for one served model."""
 
     def __init__(self, settings: GatewaySettings, model: TextModel, fingerprint: str = "") -> None:
-        """`fingerprint`: what orders record as theirs."""
+        """`fingerprint`: the one that every specification records."""
         self._settings, self.encoder, self._fingerprint = settings, PromptEncoder(model), fingerprint
         self.sampling_defaults = sampling_defaults(settings)
 
-    async def build(self, new: NewRequest, created_s: float) -> Order:
+    async def build(self, new: NewRequest, created_s: float) -> RequestSpec:
         """Tokenise a request that `validate` has passed. Long texts are encoded in a thread. `created_s` is Unix time.
 
         Raises: Refusal naming the field.
@@ -51,7 +51,7 @@ class OrderBuilder:
         grammar = await self._grammar(new, splitting.reasoning if splitting is not None else None)
         terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
         check_choice(terms, self.encoder.model.vocabulary)
-        return Order(
+        return RequestSpec(
             request=new.request,
             api=new.api,
             created_s=created_s,
