@@ -4,6 +4,7 @@
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 13 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
 #   make test-long                    minutes of kills, more seeds and ten times the random examples: about 25 minutes
+#   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
@@ -19,6 +20,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
+CLIENT_STAMPS := $(VENV)/clients/openai-2/installed $(VENV)/clients/openai-3/installed
 CHECKED := messages actors gpu_workers supervisor ops tests
 
 # What starts no server runs two at a time; the others need the machine for themselves. Exit status 5: ARGS selects none of them
@@ -27,7 +29,7 @@ FAST_LONG := tests/simulation $(FAST)
 REPORTS := $(VENV)/tests-1.xml $(VENV)/tests-2.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
-.PHONY: serve test test-fast test-long coverage lint gpu-test bench format clean
+.PHONY: serve test test-fast test-long client-env coverage lint gpu-test bench format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -40,9 +42,11 @@ test: $(TEST_STAMP) lint
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
-test-long: $(TEST_STAMP)
+test-long: $(TEST_STAMP) client-env
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+
+client-env: $(CLIENT_STAMPS)
 
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)
@@ -87,4 +91,12 @@ $(TEST_STAMP): $(SERVE_STAMP)
 $(BENCH_STAMP): $(SERVE_STAMP)
 	@echo "installing what the load tools need (once)"
 	@$(PIP) --editable '.[bench]'
+	@touch $@
+
+# uv, because pip takes minutes to find versions that fit together
+$(VENV)/clients/%/installed: tests/clients/environments/%.txt | $(VENV)/bin/python
+	@echo "installing clients of other projects: $* (once; half a minute)"
+	@$(PIP) 'uv>=0.9,<0.14'
+	@$(VENV)/bin/uv venv --quiet --clear --python $(VENV)/bin/python $(@D)
+	@$(VENV)/bin/uv pip install --quiet --no-cache --python $(@D)/bin/python --requirement $<
 	@touch $@
