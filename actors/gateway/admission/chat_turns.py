@@ -10,6 +10,18 @@ from actors.gateway.requests.refusals import invalid
 
 _ROLES = ("system", "user", "assistant", "tool", "function")
 _ROLE_ALIASES = {"developer": "system", "function": "tool"}
+_NO_TEXTS = (
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio",
+    "audio_url",
+    "video_url",
+    "input_file",
+    "file",
+    "document",
+)
 _CALL = '{"type": "function", "function": {"name": ..., "arguments": ...}}'
 
 
@@ -25,7 +37,14 @@ def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return turns
 
 
+def check_is_text(part: Any, path: str) -> None:
+    """Return unless a part of a message is an image, a sound or a file. Raises: Refusal."""
+    if isinstance(part, dict) and str(part.get("type")) in _NO_TEXTS:
+        raise invalid(path, "a text, because this model reads text only", part["type"])
+
+
 def _part_text(part: Any, path: str) -> str:
+    check_is_text(part, path)
     if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
         raise invalid(path, '{"type": "text", "text": ...}', part)
     return part["text"]

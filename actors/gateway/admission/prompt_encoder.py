@@ -17,6 +17,7 @@ from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
 _TEXT_CHARACTERS = 16  # that each text or message counts beside its own: a call, and what a template adds
 _LARGE_CHARACTERS = 1 << 18  # longer ones are encoded one at a time: each takes some 100 bytes of memory a character meanwhile
+_LEAST_BOUND_CHARACTERS, _CHARACTERS_A_TOKEN = 1 << 20, 32  # of one text; a token has about four
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,13 +29,15 @@ def _characters(texts: Sequence[str]) -> int:
 class PromptEncoder:
     """Encodes and decodes for one served model. `field` is the name of the client's field, for refusals."""
 
-    def __init__(self, model: TextModel) -> None:
-        self.model = model
+    def __init__(self, model: TextModel, context_tokens: int) -> None:
+        """`context_tokens`: of the model; it bounds the texts."""
+        self.model, self._most_characters = model, max(_LEAST_BOUND_CHARACTERS, _CHARACTERS_A_TOKEN * context_tokens)
         self._large = ThreadPoolExecutor(1, "large-texts")
 
     async def encode(self, texts: Sequence[str], field: str, *, add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of plain prompts. Raises: Refusal."""
-        return await self._run(field, _characters(texts), self._encode_all, texts, add_special_tokens)
+        size = self._size_of(texts, field)
+        return await self._run(field, size, self._encode_all, texts, add_special_tokens)
 
     async def encode_chat(
         self,
@@ -44,7 +47,7 @@ class PromptEncoder:
         options: TemplateOptions = PLAIN,
     ) -> list[int]:
         """Token ids of a conversation in the model's template, with tools as OpenAI has them. Raises: Refusal."""
-        size = _characters([str(turn.get("content") or "") for turn in turns])
+        size = self._size_of([str(turn.get("content") or "") for turn in turns], field)
         if self.model.takes_long(turns, tools):
             size = max(size, _INLINE_CHARACTERS + 1)
         return await self._run(field, size, self.model.encode_chat, turns, tools, options)
@@ -67,6 +70,13 @@ class PromptEncoder:
         if low < 0 or high >= self.model.vocabulary:
             raise invalid(field, f"token ids from 0 to {self.model.vocabulary - 1}", low if low < 0 else high)
         return np.asarray(ids, dtype="<i4")
+
+    def _size_of(self, texts: Sequence[str], field: str) -> int:
+        """Characters of all texts, with what each costs. Raises: Refusal for more than one request may have encoded."""
+        if (longest := max(map(len, texts), default=0)) > self._most_characters:
+            most = f"at most {self._most_characters} characters (this follows from the model's context)"
+            raise Refusal("too_long", f"{field}: expected {most}, got {longest}", field=field)
+        return _characters(texts)
 
     def _encode_all(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]

@@ -38,7 +38,8 @@ class SpecBuilder:
 
     def __init__(self, settings: GatewaySettings, model: TextModel, fingerprint: str = "") -> None:
         """`fingerprint`: the one that every specification records."""
-        self._settings, self.encoder, self._fingerprint = settings, PromptEncoder(model), fingerprint
+        self._settings, self._fingerprint = settings, fingerprint
+        self.encoder = PromptEncoder(model, settings.max_length)
         self.sampling_defaults = sampling_defaults(settings)
 
     async def build(self, new: NewRequest, created_s: float) -> RequestSpec:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from actors.gateway.http.fields.foreign_fields import name_here
 from actors.gateway.requests.refusals import Refusal, json_text
 
 # msgspec's messages, without the path at their end
@@ -37,6 +38,7 @@ _TAKEN_BY = {  # where a prompt of this form belongs
     "prompts": "/v1/batch",
     "tokens": "/v1/generate",
 }
+_IN_MESSAGES = ("system", "instructions")
 _MOST_NAME_CHARACTERS = 80
 _NOTHING = object()
 
@@ -100,10 +102,17 @@ def _unknown(path: str, name: str, kind: type[msgspec.Struct]) -> Refusal:
     name = name[:_MOST_NAME_CHARACTERS]
     known = _fields_of(kind, path)
     close = get_close_matches(name, known, n=1)
+    if not path and (own := name_here(name, known)):
+        return _refusal(name, f"unknown field; expected {_in_place(name, own)} instead")
     hint = f"did you mean {close[0]}? Known fields are" if close else "known fields are"
     if not path and not close and name in _TAKEN_BY:
         hint = f"{_TAKEN_BY[name]} takes it. Known fields are"
     return _refusal(f"{path}.{name}" if path else name, f"unknown field; {hint} {', '.join(known)}")
+
+
+def _in_place(name: str, own: str) -> str:
+    """What belongs into a body instead of the field `name` of another API, whose own name for it is `own`."""
+    return 'messages with the role "system"' if own == "messages" and name in _IN_MESSAGES else own
 
 
 def _fields_of(kind: type[msgspec.Struct], path: str) -> Sequence[str]:

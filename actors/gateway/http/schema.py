@@ -6,13 +6,13 @@ What becomes of other fields is in `fields/`. A body of another API has tables o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.body_errors import unreadable, wrong_field
-from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
+from actors.gateway.http.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
 from actors.gateway.http.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
@@ -151,6 +151,9 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
 class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/chat/completions."""
 
+    # a conversation has the special tokens of its template
+    NOT_OFFERED: ClassVar = {**NOT_OFFERED_FIELDS, "add_special_tokens": (False,)}
+
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -245,21 +248,13 @@ def read_body(raw: bytes | bytearray, kind: type[B], ignored: list[str] | None =
         raise unreadable(error, raw) from None
     if not isinstance(fields, dict):
         raise Refusal("invalid", f"body: expected a JSON object, got {json_text(fields)}")
-    _drop_unused_fields(fields, kind)
+    drop_unused(fields, kind)
     if ignored is not None:
         take_unknown(fields, kind, _OWN_FIELDS, ignored)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise wrong_field(error, fields, kind) from None
-
-
-def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
-    """Remove fields that have no effect. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
-    ignored, not_offered = getattr(kind, "IGNORED", IGNORED_FIELDS), getattr(kind, "NOT_OFFERED", NOT_OFFERED_FIELDS)
-    for name in [name for name in fields if name not in kind.__struct_fields__]:
-        if without_effect(name, fields[name], ignored, not_offered):
-            del fields[name]
 
 
 T = TypeVar("T")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from starlette.types import ASGIApp
@@ -24,7 +25,13 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # without effect, as `budget_tokens`
+
+
+class OutputConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`output_config`."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None  # without effect, as `budget_tokens`
+    format: dict[str, Any] | None = None
 
 
 class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +39,6 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
         "container": (),
-        "output_config": ({}, *({"effort": effort} for effort in _EFFORTS)),
-        "output_format": (),
         "context_management": ({}, {"edits": []}),
     }
 
@@ -43,6 +48,19 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
+    output_format: dict[str, Any] | None = None  # the older name of `output_config.format`
+
+    @property
+    def schema(self) -> tuple[dict[str, Any] | None, str]:
+        """(the JSON schema that the answer must match, the name of its field), or (None, ""). Raises: Refusal."""
+        own = self.output_config.format if self.output_config is not None else None
+        wanted, field = (own, "output_config.format") if own is not None else (self.output_format, "output_format")
+        if wanted is None:
+            return None, ""
+        if wanted.get("type") != "json_schema" or not isinstance(wanted.get("schema"), dict):
+            raise invalid(field, '{"type": "json_schema", "schema": ...}', wanted)
+        return wanted["schema"], field
 
     @property
     def template(self) -> TemplateOptions:
@@ -94,7 +112,9 @@ async def messages(services: Services, call: Call) -> ASGIApp:
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
     name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("msg_"), is_streamed=is_streamed)
     given = {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k, "stop": body.stop_sequences}
-    fields: dict[str, Any] = {**given, "model": body.model, "stream": body.stream}
+    schema, schema_field = body.schema
+    grammar = {"structured_outputs": {"json": schema}} if schema is not None else {}
+    fields: dict[str, Any] = {**given, **grammar, "model": body.model, "stream": body.stream}
     new = RequestFields(**fields).new_request(
         "messages",
         name,
@@ -108,7 +128,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         reasoning=WantedReasoning(is_split=True),
         prompt_field="messages",
     )
-    return await generated(services, call, new)
+    return await generated(services, call, replace(new, grammar_field=schema_field) if schema_field else new)
 
 
 async def count_tokens(services: Services, call: Call) -> ASGIApp:

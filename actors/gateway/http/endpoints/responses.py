@@ -26,7 +26,7 @@ from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
 from actors.gateway.http.gateways.forwarding import fetched
 from actors.gateway.http.request_identity import event_number, name_of
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import ResponseTerms
 
@@ -82,6 +82,17 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
         response=kept,
     )
     return replace(new, grammar_field="text.format")
+
+
+async def count_input(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/responses/input_tokens: how many tokens the model would read. Raises: Refusal."""
+    body = await read(services, call, ResponsesBody)
+    check_model(body.model or "", services.settings.model_name)
+    before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
+    turns, tools = turns_of_items([*before, *items_of(body.input)], body.instructions, len(before)), body.offered_tools
+    told = tools.as_openai() if tools is not None else ()
+    ids = await services.admission.builder.encoder.encode_chat(turns, "input", told, body.template)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(ids)}, ignored=call.ignored)
 
 
 async def show(services: Services, call: Call) -> ASGIApp:
@@ -230,6 +241,7 @@ _ONE = PATH + "/{id:path}"
 _SHOW_QUERY = ("stream", "starting_after", "include", "include[]", "include_obfuscation")
 ENDPOINTS = (
     Endpoint("POST", PATH, create, needs_open=True, body=ResponsesBody, generates=True),
+    Endpoint("POST", PATH + "/input_tokens", count_input, body=ResponsesBody),
     Endpoint("GET", _ONE + "/input_items", input_items, query=("after", "include", "include[]", "limit", "order")),
     Endpoint("GET", _ONE, show, query=_SHOW_QUERY, generates=True, statuses=(204,)),
     Endpoint("DELETE", _ONE, remove),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -12,13 +13,18 @@ from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.requests.refusals import check_model
 
+_ANTHROPIC_HEADER = b"anthropic-version"
 _PACKAGE = "tardigrade-serve"
 
 
 async def models(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/models: the models that are served."""
+    """GET /v1/models: the models that are served. Anthropic's clients get them as Anthropic's API shows models."""
     embeddings = [] if services.embeddings is None else [_embedding_card(services, services.embeddings)]
-    return json_response({"object": "list", "data": [_card(services), *embeddings]})
+    cards = [_card(services), *embeddings]
+    if not _is_anthropic(call):
+        return json_response({"object": "list", "data": cards})
+    ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]}
+    return json_response({"data": [_anthropic_card(card) for card in cards], "has_more": False, **ends})
 
 
 async def model(services: Services, call: Call) -> ASGIApp:
@@ -26,9 +32,11 @@ async def model(services: Services, call: Call) -> ASGIApp:
     if not call.parameters["name"]:
         return await models(services, call)
     if services.embeddings is not None and call.parameters["name"] == services.embeddings.model_name:
-        return json_response(_embedding_card(services, services.embeddings))
-    check_model(call.parameters["name"], services.settings.model_name)
-    return json_response(_card(services))
+        card = _embedding_card(services, services.embeddings)
+    else:
+        check_model(call.parameters["name"], services.settings.model_name)
+        card = _card(services)
+    return json_response(_anthropic_card(card) if _is_anthropic(call) else card)
 
 
 async def health(services: Services, call: Call) -> ASGIApp:
@@ -67,6 +75,15 @@ def _card(services: Services) -> dict[str, Any]:
     card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **services.admission.builder.sampling_defaults}
     return {**card, "max_model_len": settings.max_length, "default_sampling": sampling}
+
+
+def _is_anthropic(call: Call) -> bool:
+    return any(name == _ANTHROPIC_HEADER for name, _ in call.scope["headers"])
+
+
+def _anthropic_card(card: dict[str, Any]) -> dict[str, Any]:
+    created = datetime.fromtimestamp(card["created"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": card["id"], "display_name": card["id"], "created_at": created}
 
 
 def _embedding_card(services: Services, model: Embeddings) -> dict[str, Any]:

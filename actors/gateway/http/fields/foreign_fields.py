@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+
 from actors.gateway.requests.refusals import invalid, json_text
 
 # Fields that have no effect on the answer: any value is accepted.
@@ -33,7 +35,7 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False,),
     "spaces_between_special_tokens": (True,),
     "truncate_prompt_tokens": (),
-    "add_special_tokens": (),
+    "add_special_tokens": (True,),
     "regex": (),
     "ebnf": (),
     "grammar": ("",),
@@ -42,6 +44,43 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "documents": ([],),
     "thinking_token_budget": (),
+}
+# Fields of some endpoints, with the values that ask for nothing: where a body does not have the field, these are accepted.
+NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "min_p": (0,),
+    "top_k": (0, -1),
+    "min_tokens": (0,),
+    "priority": (0,),
+    "logit_bias": ({},),
+    "stop": ([], ""),
+    "stop_token_ids": ([],),
+    "bad_words": ([],),
+    "response_format": ({"type": "text"},),
+    "skip_special_tokens": (True,),
+    "speculation": (True,),
+    "parallel_tool_calls": (True,),
+    "chat_template_kwargs": ({},),
+    "add_generation_prompt": (True,),
+    "include_reasoning": (True,),
+    "separate_reasoning": (True,),
+}
+# Fields of other APIs that change an answer, and how the same is called here: ignoring them would answer something else.
+NAMES_HERE: dict[str, tuple[str, ...]] = {
+    "system": ("instructions", "messages", "prompt", "prompts"),
+    "instructions": ("system", "messages", "prompt", "prompts"),
+    "input": ("messages", "prompt", "prompts"),
+    "max_output_tokens": ("max_tokens", "options"),
+    "max_new_tokens": ("max_tokens", "max_output_tokens", "options"),
+    "num_predict": ("max_tokens", "max_output_tokens", "options"),
+    "n_predict": ("max_tokens", "max_output_tokens", "options"),
+    "stop_sequences": ("stop", "options"),
 }
 # Fields that clients of other servers send, and that are ignored here. Only these names are logged: any other name may be text
 # that a client has written.
@@ -52,13 +91,36 @@ LOGGED_NAMES = frozenset(
         ("return_tokens_as_token_ids", "stream_interval", "repetition_detection", "extra_body"),
         ("kv_transfer_params", "vllm_xargs", "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern"),
         ("rid", "lora_path", "stream_reasoning"),
-        ("options", "keep_alive", "think", "raw", "template", "system", "images", "context"),
-        ("n_predict", "cache_prompt", "id_slot", "samplers", "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "tfs_z"),
-        ("dry_multiplier", "xtc_probability", "n_probs", "timings_per_token", "top_a", "num_ctx", "num_predict"),
+        ("options", "keep_alive", "think", "raw", "template", "images", "context"),
+        ("cache_prompt", "id_slot", "samplers", "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "tfs_z"),
+        ("dry_multiplier", "xtc_probability", "n_probs", "timings_per_token", "top_a", "num_ctx"),
         ("thinking", "provider", "transforms", "route", "models", "plugins", "reasoning", "extra_headers"),
     )
     for name in names
 )
+
+
+def name_here(name: str, known: Collection[str]) -> str:
+    """The field among the `known` ones of a body that means what the field `name` means in another API; "" if there is none."""
+    return next((own for own in NAMES_HERE.get(name, ()) if own in known), "")
+
+
+def drop_unused(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Remove fields that the body `kind` does not have, with values that change nothing.
+
+    Raises: Refusal for a field that is not offered, with any other value.
+    """
+    ignored, not_offered = getattr(kind, "IGNORED", IGNORED_FIELDS), getattr(kind, "NOT_OFFERED", NOT_OFFERED_FIELDS)
+    for name in [name for name in fields if name not in kind.__struct_fields__]:
+        if without_effect(name, fields[name], ignored, not_offered) or _is_neutral(name, fields[name]):
+            del fields[name]
+    if fields.get("logprobs") is False:  # a number at completions
+        del fields["logprobs"]
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    neutral = NEUTRAL_VALUES.get(name, ())
+    return any(value == some and isinstance(value, bool) is isinstance(some, bool) for some in neutral)  # 1 equals true
 
 
 def without_effect(name: str, value: Any, ignored: Collection[str], not_offered: Mapping[str, tuple[Any, ...]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.admission.chat_turns import text_of, turns_of
+from actors.gateway.admission.chat_turns import check_is_text, text_of, turns_of
 from actors.gateway.requests.refusals import invalid, json_text
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -78,6 +78,7 @@ def _result(item: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _part_text(part: Any, path: str) -> str:
+    check_is_text(part, path)
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(_TEXTS[kind]) if isinstance(kind, str) and kind in _TEXTS else None
     if not isinstance(text, str):

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import structlog
 
-from actors.gateway.http.fields.foreign_fields import LOGGED_NAMES
+from actors.gateway.http.fields.foreign_fields import LOGGED_NAMES, name_here
 
 IGNORED_HEADER = "X-Ignored-Fields"
 _MOST_TOLD = 32  # names in one answer
@@ -22,11 +22,12 @@ _HARMLESS_ELSEWHERE = frozenset(("request_id", "return_token_strs"))
 def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: Collection[str], ignored: list[str]) -> None:
     """Remove the fields that `kind` does not have, also within its objects, and append their names to `ignored`.
 
-    Those of another endpoint stay, with a value that asks for something. `own_names`: the fields of all endpoints.
+    Those of another endpoint stay, with a value that asks for something, and so do those of another API that have another name
+    here. `own_names`: the fields of all endpoints.
     """
     known = kind.__struct_fields__
     for name in [name for name in fields if name not in known]:
-        is_elsewhere = name in own_names and name not in _HARMLESS_ELSEWHERE
+        is_elsewhere = (name in own_names and name not in _HARMLESS_ELSEWHERE) or (fields[name] and name_here(name, known))
         if not is_elsewhere or fields[name] is None or fields[name] is False:
             _take(fields, name, name, ignored)
     for field, inner in _objects_of(kind).items():

@@ -39,7 +39,7 @@ class NotingText(HashChainText):
 )
 async def test_long_texts_and_many_short_ones_are_encoded_in_a_thread(texts: list[str], is_inline: bool) -> None:
     model = NotingText()
-    await PromptEncoder(model).encode(texts, "prompt")
+    await PromptEncoder(model, 8192).encode(texts, "prompt")
     assert model.is_inline is is_inline
-    await PromptEncoder(model).encode_chat([{"role": "user", "content": text} for text in texts], "messages")
+    await PromptEncoder(model, 8192).encode_chat([{"role": "user", "content": text} for text in texts], "messages")
     assert model.is_inline is is_inline

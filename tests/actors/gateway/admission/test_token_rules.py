@@ -9,5 +9,10 @@ from actors.gateway.text.tokenizer import HashChainText
 
 async def test_a_bad_word_is_banned_at_the_beginning_and_after_a_space() -> None:
     """The tokens of this model are bytes."""
-    assert await bad_tokens_of(["ab", " ab", "c"], PromptEncoder(HashChainText())) == [[97, 98], [32, 97, 98], [99], [32, 99]]
-    assert await bad_tokens_of([], PromptEncoder(HashChainText())) == []
+    assert await bad_tokens_of(["ab", " ab", "c"], PromptEncoder(HashChainText(), 64)) == [
+        [97, 98],
+        [32, 97, 98],
+        [99],
+        [32, 99],
+    ]
+    assert await bad_tokens_of([], PromptEncoder(HashChainText(), 64)) == []
