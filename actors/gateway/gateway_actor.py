@@ -184,6 +184,8 @@ class GatewayActor(Actor, Post, Status):
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self._manager is not None:
             self.manager.scheduler_up(peer.name)
+        if role_of(peer.name) == "gateway" and self._manager is not None:
+            self.manager.gateway_up()
         if role_of(peer.name) == "embedder":
             self.embedding_dispatcher.embedder_up()
         if role_of(peer.name) == "custodian" and self.custody is not None:
@@ -274,14 +276,13 @@ class GatewayActor(Actor, Post, Status):
     async def summary(self) -> dict[str, Any]:
         """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""
         report = await self.tree.wait_report()
-        actors = {} if report is None else {c.name: c.statistics for c in report.children}
         return {
             "gateway": self.spawn_spec.name,
             "model": self.settings.model_name,
             **self.statistics(),
             **self.metrics.totals(),
             **self.metrics.latencies(),
-            "actors": actors,
+            "actors": {} if report is None else {c.name: c.statistics for c in report.children},
         }
 
     async def exposition(self) -> bytes:

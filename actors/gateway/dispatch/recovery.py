@@ -39,7 +39,7 @@ def take_over_all(
             request = restore(entry, model, now_s)
         except (ValueError, IndexError) as error:
             log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
-            manager.discard(entry.number)
+            journal.delete(entry.number)
             continue
         if entry.number in journal.adopted:
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))

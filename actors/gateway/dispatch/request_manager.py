@@ -21,6 +21,7 @@ from actors.gateway.journal.records import FinishedRecord, encode_record, reques
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.access_log import AccessLog
+from actors.gateway.requests.orphans import LOOK_EVERY_S, Orphans
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
@@ -30,7 +31,6 @@ from actors.gateway.text.tokenizer import TextModel, detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
 from messages.outcomes import Code, EndReason, NoCode
 
-_SWEEP_S = 1.0
 _CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}
 
 
@@ -63,6 +63,7 @@ class RequestManager:
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens
+        self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
     @property
@@ -77,7 +78,7 @@ class RequestManager:
 
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
-        self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)
+        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
 
     def stop(self) -> None:
         """Cancel all timers."""
@@ -127,7 +128,7 @@ class RequestManager:
         if request.is_over:
             self.retained.answered(request)
         elif request.spec.is_resumable and (may_return or not request.spec.ends_with_client):
-            request.orphaned_s = self._post.now_s()
+            self._orphans.add(request, self._post.now_s(), with_gateway=may_return)
         else:
             self.cancel(request)
 
@@ -177,6 +178,11 @@ class RequestManager:
         """A scheduler is ready."""
         self.gate.was_ready = True
         self.dispatcher.scheduler_up(name)
+
+    def gateway_up(self) -> None:
+        """Another gateway is ready."""
+        if len(self._post.living("gateway")) + 1 >= len(self._settings.http_sockets):
+            self._orphans.gateways_serve(self.unfinished, self._post.now_s())
 
     def _on_ending(self, ending: Ending, rows: StepRows) -> GrowingSequence | None:
         """End the sequence of an attempt; returns it, or None if that attempt was closed before."""
@@ -251,7 +257,7 @@ class RequestManager:
             for sequence in request.sequences:
                 self._end_without_tokens(sequence, model_changed(has_same_model=identity.has_model_of(self.identity)))
             return False
-        request.orphaned_s = self._post.now_s()
+        self._orphans.add(request, self._post.now_s())
         self.metrics.resumed.inc()
         self.dispatcher.submit_request(request)
         return True
@@ -267,10 +273,6 @@ class RequestManager:
         self.retained.add(answer.number, record, ended_s)
         if record.finish is not None and not record.finish.is_cancelled:
             self.undelivered.add(record.request, record.finish.n_tokens + 1, ended_s)
-
-    def discard(self, number: int) -> None:
-        """Delete a request whose record is damaged."""
-        self._journal.delete(number)
 
     def _finish(self, request: Request, now_s: float) -> None:
         request.ended_s = now_s
@@ -289,10 +291,9 @@ class RequestManager:
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""
         now_s = self._post.now_s()
-        for request in self.unfinished:
-            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s and not request.spec.is_background:
-                self.cancel(request)
+        for request in self._orphans.expired(self.unfinished, now_s):
+            self.cancel(request)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:
             self.retained.expire(now_s)
-        self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)
+        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)

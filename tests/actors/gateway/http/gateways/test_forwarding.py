@@ -15,6 +15,7 @@ from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
+from tests.support.memory_cluster import ScriptedActor
 from tests.support.waiting import DEADLINE_S, until
 
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
@@ -144,6 +145,28 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
         await unknown.serve(Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, unknown.be_cut))
         await unknown.ended()
         assert unknown.is_cut, "its client sends the request again"
+
+
+async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() -> None:
+    async with two_gateways(orphan_s=0.0) as (r, second, scheduler):
+        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key_of(0)})
+        await until_submitted(r, 1)
+        scheduler.step(2)
+        await stream.until_id(2)
+        assert r.gateway.forward_server is not None
+        [request] = r.manager.unfinished
+        await r.cluster.kill("gateway/1")
+        stream._task.cancel()
+        for connection in r.gateway.forward_server.connections:
+            connection.transport.abort()  # as the kernel does for a dead process
+        await r.cluster.wait_until(lambda: not request.watchers)
+        for _ in range(3):
+            r.manager._sweep()
+        await r.cluster.settle()
+        assert scheduler.cancels == []
+        r.cluster.introduce(ScriptedActor(r.cluster, "gateway/1", 2))
+        await r.cluster.wait_until(lambda: r.gateway.incarnation_of("gateway/1") == 2)
+        await r.cluster.wait_until(lambda: r.manager._sweep() or len(scheduler.cancels) == 1)
 
 
 @pytest.mark.parametrize("is_over", [True, False])
