@@ -1,4 +1,4 @@
-"""A built-in sequence that a gang computes alone, before any request, after a death that a computation may have caused. Pure.
+"""A built-in sequence that a gang computes alone, before any request, after a death or a refusal that a device may cause. Pure.
 
 A device, driver or kernel that faults on every step looks, request by request, as if each of them killed its gang. A gang that
 dies of the canary proves that no request is to blame.

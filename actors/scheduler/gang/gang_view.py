@@ -5,7 +5,8 @@ killed it. Pure: the actor passes on what it has received, and sends what these 
     ------------------> no epoch ------------> epoch is open ------> plans can be sent
                                  Reset         waits for Capacity    (is_alive)
 
-After a death that a computation may have caused, the first plans are those of the canary (`canary.py`).
+After a death that a computation may have caused, and after a refusal that names no sequence, the first plans are those of the
+canary (`canary.py`).
 
 Three numbers differ. An *incarnation* is one run of one process. An *epoch* is the time from one Reset to the loss of the
 gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept. It
@@ -165,8 +166,9 @@ class GangView:
             return []
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
         slots = set(failed.suspects.tolist())
-        suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
-        endings = self.probation.plan_refused(suspects, failed.reason[:1000])
+        named = [(row, stop) for row, stop in rows if row.slot in slots]
+        self._needs_canary |= not named  # the device may be at fault, as after a death
+        endings = self.probation.plan_refused(named or rows, failed.reason[:1000])
         self._end_epoch()
         self._drop_memory()
         self.n_changes += 1

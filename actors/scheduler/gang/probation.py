@@ -15,8 +15,9 @@ one that makes progress between deaths never is.
 
 A refused plan counts like a death. If it names a single sequence, that sequence is proven to be the cause.
 
-After each death that counts, the next gang first computes a built-in step (`canary.py`). If it dies of that, the device is at
-fault, and all suspects are cleared. So a certain death is always one of a gang that was just able to compute.
+After each death that counts, and after each refusal that names no sequence, a built-in step is computed first (`canary.py`). If
+the gang dies of that, or refuses it, the device is at fault, and all suspects are cleared. So a second certain death is always
+one of a gang that was just able to compute.
 """
 
 from __future__ import annotations

@@ -65,6 +65,31 @@ def test_a_refused_canary_is_the_gangs_fault() -> None:
     assert not bench.gang.probation.has_suspects
 
 
+def test_a_refusal_that_names_nobody_may_be_the_devices_fault() -> None:
+    """A plan of one sequence is refused as a whole, and the next step fails: a device that is broken does both."""
+    bench = GangBench()
+    bench.passes_canary = False
+    sequence = bench.submit()
+    bench.plan()
+    assert bench.refuse() == []
+    assert sequence not in bench.plan()
+    assert bench.die() == []
+    assert bench.gang.condition is ReplicaCondition.SICK
+    assert not bench.gang.probation.has_suspects
+    bench.compute_canary()
+    assert bench.plan() == [sequence]
+
+
+def test_a_refusal_that_names_a_sequence_asks_for_no_canary() -> None:
+    bench = GangBench()
+    bench.passes_canary = False
+    bench.submit()
+    bench.submit()
+    bench.plan()
+    assert bench.refuse(1) == []
+    assert bench.gang.condition is ReplicaCondition.UP
+
+
 def test_a_kill_from_outside_asks_for_no_canary() -> None:
     bench = GangBench()
     bench.passes_canary = False
