@@ -84,7 +84,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     actor_window_s: _Seconds = 60.0  # for how long a restart of an actor counts
     gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one gang that are allowed within gang_window_s
     gang_window_s: _Seconds = 300.0  # for how long a restart of a gang counts
-    start_attempts: _Small = 3  # attempts of the first start
+    start_attempts: _Small = 3  # attempts of the first start; those that are killed from outside do not count
     restart_attempts: _Small = 10  # attempts in a row to bring back a group that has been ready before
     spares: bool = True  # keep a warm process for each child: restarts take milliseconds, idle memory about 60 MB each
 

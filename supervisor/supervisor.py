@@ -198,7 +198,7 @@ class Supervisor:
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == ExitCode.UNUSABLE else ""
         self._notice()
-        is_foreign = cause in ("killed", "out_of_memory")
+        is_foreign = cause == "killed" or (cause == "out_of_memory" and self.orders.has_served)
         self._rolling.note_death(record, incarnation, cause)
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
         self._saved.note_memory(self._policy.memory())

@@ -20,12 +20,18 @@ class Strategy(Enum):
 @dataclass(frozen=True)
 class Budget:
     """When to give up on a group: after more than `restarts` restarts within `window_s` seconds; after `start_attempts`
-    starts in a row that did not become ready, or `restart_attempts` once it has been ready."""
+    starts in a row that did not become ready, or `restart_attempts` once it has been ready. A first start that was killed from
+    outside is tried again as often as the larger of both allows."""
 
     restarts: int
     window_s: float
     start_attempts: int
     restart_attempts: int
+
+    @property
+    def most_attempts(self) -> int:
+        """Of a first start, however it fails."""
+        return max(self.start_attempts, self.restart_attempts)
 
     def __post_init__(self) -> None:
         if self.restarts < 0:

@@ -19,6 +19,7 @@ class History(msgspec.Struct, gc=False):
 
     restarts_s: list[float] = []  # times of restarts inside the budget's window, by the monotonic clock
     failed_starts: int = 0  # in a row
+    killed_starts: int = 0  # of these, the ones that a kill from outside has ended
     n_short: int = 0  # short incarnations in a row
     was_ready: bool = False  # all of it, at least once
 
@@ -30,7 +31,7 @@ class History(msgspec.Struct, gc=False):
 
     def became_ready(self) -> None:
         """All of the group can serve."""
-        self.was_ready, self.failed_starts = True, 0
+        self.was_ready, self.failed_starts, self.killed_starts = True, 0, 0
 
     def restarts_left(self, budget: Budget, now_s: float) -> int:
         """How many more deaths the group may have, if they came at once."""
@@ -43,12 +44,15 @@ class History(msgspec.Struct, gc=False):
         if is_foreign and self.was_ready:
             return
         self.failed_starts += ready_s is None
+        self.killed_starts += ready_s is None and is_foreign
         is_short = ready_s is None or now_s - ready_s < _SHORT_S
         self.n_short = self.n_short + 1 if is_short else 0
 
     def has_failed_to_start(self, budget: Budget) -> bool:
         """True if too many starts in a row did not become ready."""
-        return self.failed_starts >= (budget.restart_attempts if self.was_ready else budget.start_attempts)
+        if not self.was_ready and self.failed_starts - self.killed_starts >= budget.start_attempts:
+            return True
+        return self.failed_starts >= (budget.restart_attempts if self.was_ready else budget.most_attempts)
 
     def has_died_too_often(self, budget: Budget) -> bool:
         """True if there were too many restarts within the window."""

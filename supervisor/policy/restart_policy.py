@@ -17,7 +17,8 @@
 
 A restart is immediate, unless incarnations are short: each further one in a row that was not ready for a second doubles the
 pause. Once a group has been ready, kills from outside (an operator's SIGKILL, the kernel out of memory) count only against
-`restarts` within `window_s`, not against `restart_attempts` and not towards the pause.
+`restarts` within `window_s`, not against `restart_attempts` and not towards the pause. Before, an operator's kills do not count
+against `start_attempts`; the kernel's do, because a server that needs more memory than there is shall say so soon.
 
 The strategies are those of Erlang/OTP supervisors. Dependencies between groups replace OTP's rest_for_one.
 """
@@ -181,8 +182,7 @@ class RestartPolicy:
 
         Args:
             cannot_succeed: why another start would fail in the same way; "" if it may succeed.
-            is_foreign: True if it was killed from outside (an operator, the kernel out of memory), so its death is no sign that
-                it cannot run.
+            is_foreign: True if it was killed from outside, so its death is no sign that it cannot run.
         """
         ended = self._alive.get(name)
         if ended is None or ended.number != incarnation:

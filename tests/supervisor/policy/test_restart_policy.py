@@ -154,9 +154,25 @@ def test_a_tree_that_is_shot_at_is_not_one_that_cannot_live() -> None:
         policy.started("worker/0.0", life + 1)
 
 
-def test_kills_from_outside_fail_a_first_start_too() -> None:
+def test_a_first_start_that_is_shot_at_is_tried_as_often_as_a_later_one() -> None:
+    """A server that goes on after a loss of power has requests in its journals, and must not give up for three kills."""
     policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 1, 9)), ready=False)
-    [action] = policy.died("worker/0.0", 1, 0.0, is_foreign=True)
+    for life in range(1, 9):
+        [action] = policy.died("worker/0.0", life, 0.0, is_foreign=True)
+        assert isinstance(action, Start)
+        policy.started("worker/0.0", life + 1)
+    [action] = policy.died("worker/0.0", 9, 0.0, is_foreign=True)
+    assert isinstance(action, GiveUp)
+    assert action.exit_status == ExitCode.NOT_STARTED
+
+
+def test_kills_from_outside_do_not_hide_a_first_start_that_fails() -> None:
+    policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 2, 9)), ready=False)
+    for life, is_foreign in enumerate((True, False, True), 1):
+        [action] = policy.died("worker/0.0", life, 0.0, is_foreign=is_foreign)
+        assert isinstance(action, Start)
+        policy.started("worker/0.0", life + 1)
+    [action] = policy.died("worker/0.0", 4, 0.0)
     assert isinstance(action, GiveUp)
     assert action.exit_status == ExitCode.NOT_STARTED
 
