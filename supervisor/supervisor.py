@@ -20,7 +20,6 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from supervisor.child_reports import ChildReports
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.exit_cause import cause_of_silence
 from supervisor.children.process import ExitStatus
 from supervisor.children.rendezvous import Incarnations
 from supervisor.children.spawner import LocalSpawner, Spawner
@@ -230,10 +229,9 @@ class Supervisor:
         self.children.kill(record, reason, cause)
 
     def _kill_silent(self, late: OverdueChild) -> None:
-        """Kill a child that is late, frozen or stuck; instead of a rank that waits for a suspended one, kill that one."""
-        record = self.children.suspended_beside(self.children.record_by_name[late.name])
-        cause = cause_of_silence(record.process)
-        self._kill(record, late.reason + (", stopped from outside" if cause == "killed" else ""), cause)
+        """Kill a child that is late, frozen or stuck; instead of a rank that waits for another one, kill that one."""
+        awaited = self.children.awaited_by(self.children.record_by_name[late.name])
+        self._kill(awaited.record, late.reason + awaited.why, awaited.cause)
 
     def _look(self, name: str) -> ProcessSample | None:
         process = self.children.record_by_name[name].process

@@ -25,7 +25,7 @@ from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.ending_notices import EndingNotices
-from supervisor.children.exit_cause import cause_of
+from supervisor.children.exit_cause import Awaited, awaited_by, cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.children.register import ChildFacts
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
@@ -87,10 +87,9 @@ class ChildManager:
             self.record_by_name[spec.name].spec = spec
             self._group_by_name[spec.name] = group
 
-    def suspended_beside(self, record: ChildRecord) -> ChildRecord:
-        """The child of the same group that is suspended, for which the others may wait; `record` itself if none is."""
-        members = self.members(self._group_by_name[record.name])
-        return next((one for one in members if one.process is not None and one.process.is_suspended()), record)
+    def awaited_by(self, record: ChildRecord) -> Awaited:
+        """For whom of its group a child that is silent or stuck may wait."""
+        return awaited_by(record, self.members(self._group_by_name[record.name]))
 
     def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[SpawnRefusal]]:
         """Start new incarnations of dead children, in this order. Children of a gang share one incarnation number and one

@@ -7,14 +7,17 @@ for want of memory. Computations crash, fault, hang and use up memory; they do n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from messages.lifecycle.lifecycle import Cause
 from messages.outcomes import ExitCode
-from supervisor.children.process import UNKNOWN_EXIT, ChildProcess, ExitStatus
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.process import UNKNOWN_EXIT, ExitStatus
 
 _OF_THE_MACHINE = Path("/proc/vmstat")
+_BEGIN_S = 0.25  # all ranks begin a step within this time
 _WINDOW_S = 3.0  # between a kill by the kernel and the proof of that death
 _OF_COMPUTATIONS = {f"SIG{name}" for name in ("SEGV", "BUS", "FPE", "ILL", "ABRT", "SYS", "TRAP", "XCPU", "XFSZ")}
 
@@ -92,6 +95,33 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
     return "ended" if exit_status.code in (ExitCode.DONE, ExitCode.UNUSABLE) else "faulted"
 
 
-def cause_of_silence(process: ChildProcess | None) -> Cause:
-    """Why a living process sends nothing: "killed" if it was stopped from outside (SIGSTOP, a debugger), else "hung"."""
-    return "killed" if process is not None and process.is_suspended() else "hung"
+@dataclass(frozen=True)
+class Awaited:
+    """The child that must be killed because another one, or it itself, is silent or stuck. `why`: goes after that reason."""
+
+    record: ChildRecord
+    cause: Cause
+    why: str = ""
+
+
+def awaited_by(late: ChildRecord, members: Sequence[ChildRecord]) -> Awaited:
+    """For whom a child that is silent or stuck may wait. `members`: of its group.
+
+    First one that is stopped from outside (SIGSTOP, a debugger). Then one that is well and has not begun the step in which the
+    others wait for it: its plan has not come yet. No computation is blamed for either; without them `late` hangs.
+    """
+    for one in members:
+        if one.process is not None and one.process.is_suspended():
+            return Awaited(one, "killed", ", stopped from outside")
+    for one in members:
+        if _has_not_begun(one, late):
+            return Awaited(one, "killed", f"; {one.name} has not begun it")
+    return Awaited(late, "hung")
+
+
+def _has_not_begun(one: ChildRecord, late: ChildRecord) -> bool:
+    """True if `one` has been idle since `late` began its step. One that froze as it began it has sent nothing since."""
+    if one.last is None or late.last is None or not late.last.busy_s:
+        return False
+    began_s = late.heard_s - late.last.busy_s
+    return not one.last.busy_s and one.last.steps <= late.last.steps and one.heard_s - began_s > _BEGIN_S

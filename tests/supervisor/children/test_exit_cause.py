@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from messages.lifecycle.lifecycle import Cause
-from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence, own_counters
+from messages.lifecycle.lifecycle import Cause, Progress
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.exit_cause import Awaited, OutOfMemoryKills, awaited_by, cause_of, own_counters
 from supervisor.children.process import LocalProcess, decode_exit
 from supervisor.policy.child_spec import Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig, playing
@@ -70,14 +71,46 @@ async def test_an_operator_reads_that_a_child_was_stopped(open_rig) -> None:
         assert rig.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no Progress for 1 s, stopped from outside)"
 
 
+def rank(number: int, process: LocalProcess | None = None) -> ChildRecord:
+    """A rank of a gang, as its supervisor knows it."""
+    record = ChildRecord(GANG.children[number])
+    record.process = process
+    return record
+
+
+def heard(record: ChildRecord, steps: int, busy_s: float, heard_s: float) -> None:
+    """Its last Progress."""
+    record.last, record.heard_s = Progress(steps=steps, busy_s=busy_s, statistics={}, metrics=[]), heard_s
+
+
 async def test_only_a_living_process_that_was_stopped_is_taken_for_one(running_sleep: LocalProcess) -> None:
-    assert cause_of_silence(running_sleep) == "hung"
+    late, other = rank(0), rank(1, running_sleep)
+    assert awaited_by(late, [late, other]) == Awaited(late, "hung")
     os.kill(running_sleep.pid, signal.SIGSTOP)
     await asyncio.to_thread(os.waitid, os.P_PID, running_sleep.pid, os.WSTOPPED | os.WNOWAIT)
-    assert cause_of_silence(running_sleep) == "killed"
+    assert awaited_by(late, [late, other]) == Awaited(other, "killed", ", stopped from outside")
     running_sleep.pid = 2**22 + 1  # a process that does not exist
-    assert cause_of_silence(running_sleep) == "hung"
-    assert cause_of_silence(None) == "hung"
+    assert awaited_by(late, [late, other]) == Awaited(late, "hung")
+
+
+@pytest.mark.parametrize(
+    ("steps", "busy_s", "heard_s", "is_awaited"),
+    [
+        (7, 0.0, 100.9, True),  # it is well, and its plan has not come
+        (7, 0.9, 100.9, False),  # it computes as well
+        (8, 0.0, 100.9, False),  # it has done that step
+        (7, 0.0, 100.1, False),  # it has sent nothing since it should have begun: it may have frozen in it
+    ],
+)
+def test_no_computation_is_blamed_while_a_rank_has_not_begun_the_step(
+    steps: int, busy_s: float, heard_s: float, is_awaited: bool
+) -> None:
+    late, other = rank(0), rank(1)
+    assert awaited_by(late, [late, other]) == Awaited(late, "hung"), "nothing has been heard of them"
+    heard(late, 7, 1.0, 101.0)
+    heard(other, steps, busy_s, heard_s)
+    expected = Awaited(other, "killed", "; worker/0.1 has not begun it") if is_awaited else Awaited(late, "hung")
+    assert awaited_by(late, [late, other]) == expected
 
 
 async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_rig) -> None:
