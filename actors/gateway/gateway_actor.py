@@ -105,8 +105,7 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
-        manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
-        self._manager = manager
+        manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         connected = {one.response.request for one in left}
         resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), connected)

@@ -5,8 +5,7 @@ killed it. Pure: the actor passes on what it has received, and sends what these 
     ------------------> no epoch ------------> epoch is open ------> plans can be sent
                                  Reset         waits for Capacity    (is_alive)
 
-After a death that a computation may have caused, and after a refusal that names no sequence, the first plans are those of the
-canary (`canary.py`).
+After a death or a refusal that a device may have caused, the first plans are those of the canary (`canary.py`).
 
 Three numbers differ. An *incarnation* is one run of one process. An *epoch* is the time from one Reset to the loss of the
 gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept. It
