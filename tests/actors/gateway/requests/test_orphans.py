@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.gateway.requests.orphans import LOOK_EVERY_S, Orphans
 from actors.gateway.requests.reader import Reader
-from tests.support.gateway.request_examples import spec_of, request_of
+from tests.support.gateway.request_examples import request_of, spec_of
 
 PATIENCE_S = 10.0
 
