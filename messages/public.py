@@ -1,15 +1,17 @@
 """The public protocol between ZeroMQ clients and a gateway.
 
 A client has one DEALER socket, the gateway a ROUTER. Each message is two frames: the message itself (msgpack, a map whose
-`kind` is the class name) and the bytes of its arrays. `Generate` is idempotent by `request`: sent again with `have` = n, it
-continues the stream at generated token n, on this incarnation of the gateway or the next, or at another gateway of the same
-server. A client that has lost its connection sends it again, and no token is lost or repeated. That is why the client chooses
-the seed.
+`kind` is the class name) and the bytes of its arrays. `AnswersWanted` is idempotent by `request`: sent again with `have` = [n],
+it continues the stream at generated token n, on this incarnation of the gateway or the next, or at another gateway of the same
+server. A client that has lost its connection sends it again, and no token is lost or repeated.
+
+Version 3 asks in the vocabulary of the HTTP API. Version 2, which asks with `Generate`, is served as well.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,9 +20,32 @@ from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_I32, Float32s, Int32s
-from messages.wire.message import Count, LongText, Message, ShortText, StrictMessage, StrictPart, Text
+from messages.wire.message import (
+    NO_TRACE,
+    Count,
+    LongText,
+    Message,
+    Part,
+    ShortText,
+    StrictMessage,
+    StrictPart,
+    Text,
+    TraceId,
+)
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3  # of `AnswersWanted`
+GENERATE_VERSION = 2  # of `Generate`
+MAX_ANSWERS = 4096  # to one request
+
+
+class Channel(StrEnum):
+    """What a part of an answer is."""
+
+    CONTENT = "content"
+    REASONING = "reasoning"
+    CALL = "call"  # a call of a tool begins; the text is the tool's name
+    ARGUMENTS = "arguments"  # more of the JSON text of the newest call's arguments
+    NO_CALL = "no_call"  # the newest call turns out to be none; the text is all that the model has written in its place
 
 
 class ChatTurn(StrictPart, frozen=True):
@@ -30,8 +55,27 @@ class ChatTurn(StrictPart, frozen=True):
     content: Text
 
 
+class AnswersWanted(StrictMessage, frozen=True):
+    """Asks for what a body of POST /v1/chat/completions or POST /v1/completions asks for. Answered by Accepted, by Chunks, and
+    by one Finished for each answer; or by Failed.
+
+    `body`: the JSON object, with the field names of the HTTP API. They mean the same, but an unknown one is refused, and an
+    answer without `max_tokens` ends at the end of the context. `tokens`: a prompt as token ids; the body's `prompt` is then [].
+    """
+
+    request: ShortText
+    api: Literal["chat", "completion"]
+    body: Annotated[bytes, msgspec.Meta(max_length=16 << 20)]
+    tokens: Int32s = EMPTY_I32
+    # Of each answer, the generated tokens that the client already holds. Of answers that are missing at the end it has none.
+    have: Annotated[list[Count], msgspec.Meta(max_length=MAX_ANSWERS)] = []
+    is_repeated: bool = False  # as in `Generate`
+    trace_id: TraceId = NO_TRACE
+    version: Count = PROTOCOL_VERSION
+
+
 class Generate(StrictMessage, frozen=True):
-    """Generate from exactly one of: a text prompt, token ids, a conversation."""
+    """Version 2: generate one answer to exactly one of a text prompt, token ids, a conversation."""
 
     request: ShortText
     sampling: Sampling
@@ -43,7 +87,7 @@ class Generate(StrictMessage, frozen=True):
     have: Count = 0  # generated tokens that the client already holds
     # another gateway may have the request: this one asks all others before it begins a new one, and refuses if one is silent
     is_repeated: bool = False
-    version: Count = PROTOCOL_VERSION
+    version: Count = GENERATE_VERSION
 
 
 class Accepted(Message, frozen=True):
@@ -51,10 +95,23 @@ class Accepted(Message, frozen=True):
 
     request: ShortText
     n_prompt: Count
+    n_answers: Count = 1
+
+
+class AnswerPart(Part, frozen=True, omit_defaults=True):
+    """A part of an answer in one channel."""
+
+    channel: Channel
+    text: Text
+    call: ShortText = ""  # the id of the call that begins
 
 
 class Chunk(Message, frozen=True):
-    """The next tokens of a stream: `ids` begins at generated token `first`. `text` is the text that they complete."""
+    """The next tokens of a stream: `ids` begins at generated token `first`. `text` is the text that they complete.
+
+    Where reasoning or calls of tools are told from the content, the text is in `parts`. They are a function of the tokens up to
+    these and of the request, so they are the same when the tokens are sent again.
+    """
 
     request: ShortText
     first: Count
@@ -62,10 +119,12 @@ class Chunk(Message, frozen=True):
     text: Text
     logprobs: TokenLogprobs | None = None  # of `ids`; None if not asked for
     prompt_logprobs: PromptLogprobs | None = None  # of the prompt; only with token 0, None if not asked for
+    index: Count = 0  # of the answer
+    parts: list[AnswerPart] = []
 
 
 class Finished(Message, frozen=True):
-    """The one ending of a request that was accepted."""
+    """The one ending of an answer to a request that was accepted."""
 
     request: ShortText
     reason: EndReason
@@ -74,6 +133,7 @@ class Finished(Message, frozen=True):
     n_cached: Count
     code: Code | NoCode = ""  # why it failed
     detail: LongText = ""
+    index: Count = 0  # of the answer
 
 
 class Failed(Message, frozen=True):
@@ -92,7 +152,8 @@ class Failed(Message, frozen=True):
 
 
 class Received(StrictMessage, frozen=True):
-    """The client has every token below `up_to`, so more may be sent. The number of tokens + 1 confirms Finished as well."""
+    """The client has `up_to` tokens, those of all answers together, so more may be sent. One more confirms that it also has
+    every Finished."""
 
     request: ShortText
     up_to: Count
@@ -159,10 +220,10 @@ class TextVectors(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """Sent regularly to every client with an open stream. If the incarnation is new, the client sends open Generates again."""
+    """Sent regularly to every client with an open stream. If the incarnation is new, the client sends what is open again."""
 
     incarnation: Count
 
 
-ClientMessage = Generate | Received | CancelRequest | ModelsWanted | StatsWanted | EmbeddingsWanted
+ClientMessage = AnswersWanted | Generate | Received | CancelRequest | ModelsWanted | StatsWanted | EmbeddingsWanted
 GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | TextVectors | Alive

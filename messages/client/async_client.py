@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 
 from messages import public
+from messages.client.answer import Answer, Piece
 from messages.client.link import ClientLink, OpenCall
 from messages.client.options import absence_of, deadline_of, documents_options, endpoints_of, gateways_of, request_of
-from messages.client.stream import Answer, Next, Piece, StreamState, error_of
+from messages.client.stream import Next, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
 from messages.run_dir import DEFAULT_PORT
@@ -59,8 +60,8 @@ class AsyncClient:
         """
         return await self._whole(request_of(prompt, None, None, options), options)
 
-    async def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:
-        """The whole answer to a conversation of {"role": ..., "content": ...}.
+    async def chat(self, messages: Iterable[dict[str, Any]], **options: Any) -> Answer:
+        """The whole answer to a conversation of {"role": ..., "content": ...}, as over HTTP, with calls of tools and results.
 
         Options: as `generate`. Raises: ClientError.
         """
@@ -71,7 +72,7 @@ class AsyncClient:
         prompt: str | None = None,
         *,
         tokens: Iterable[int] | None = None,
-        messages: Iterable[dict[str, str]] | None = None,
+        messages: Iterable[dict[str, Any]] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Piece, None]:
         """The answer to exactly one of `prompt`, `tokens` and `messages`, piece by piece.
@@ -167,14 +168,14 @@ class AsyncClient:
                     why = absence_of(endpoint)
                     raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s{why}") from None
 
-    async def _whole(self, generate: public.Generate, options: dict[str, Any]) -> Answer:
-        stream = _Stream(generate)
+    async def _whole(self, asked: public.AnswersWanted, options: dict[str, Any]) -> Answer:
+        stream = _Stream(asked)
         async for _ in self._follow(stream, options):
             pass
         return stream.state.answer()
 
-    async def _pieces(self, generate: public.Generate, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        stream = _Stream(generate)
+    async def _pieces(self, asked: public.AnswersWanted, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        stream = _Stream(asked)
         async with aclosing(self._follow(stream, options)) as pieces:  # closing this generator closes the inner one
             async for piece in pieces:
                 yield piece
@@ -227,21 +228,21 @@ class AsyncClient:
 
     def _confirm(self) -> None:
         for stream in self._streams.values():
-            stream.confirm(len(stream.state.tokens))
+            stream.confirm(stream.state.n_tokens)
 
 
 class _Stream(OpenCall):
     """An open request on the link. The client sets `resend` and `confirm`."""
 
-    def __init__(self, generate: public.Generate) -> None:
-        self.key, self.state = generate.request, StreamState(generate)
+    def __init__(self, asked: public.AnswersWanted) -> None:
+        self.key, self.state = asked.request, StreamState(asked)
         self.changed = asyncio.Event()
         self.resend = lambda: None
         self.confirm = lambda up_to: None
         self._confirmed = 0
 
     def message(self) -> Message:
-        return self.state.generate()
+        return self.state.asked()
 
     def moved(self) -> None:
         self.state.is_repeated = True
@@ -255,7 +256,7 @@ class _Stream(OpenCall):
             case Next.PIECE | Next.END:
                 self.changed.set()
         n_held = self.state.n_held
-        if n_held - self._confirmed >= _CONFIRM_TOKENS or self.state.finished is not None:
+        if n_held - self._confirmed >= _CONFIRM_TOKENS or self.state.is_finished:
             self._confirmed = n_held
             self.confirm(n_held)
 

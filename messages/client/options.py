@@ -6,28 +6,46 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 import numpy as np
 
 from messages import public
+from messages.client.body import MOST_BYTES, body_of
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation.sampling import Sampling, SamplingOptions
 from messages.generation.terms import Terms, TermsOptions
-from messages.ids import mint_request_id, seed_of
+from messages.ids import mint_request_id
 from messages.run_dir import run_dir_of, zeromq_endpoint, zeromq_endpoints_beside
-from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
-from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s
+from messages.wire.arrays import EMPTY_I32, MAX_ARRAY_ITEMS, int32s
+from messages.wire.message import ShortText
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 DEADLINE_S = 600.0
-_MOST_BYTES = PUBLIC_FRAME_BYTES - (64 << 10)  # of texts: a larger message would end the connection
 _MOST_TOKEN = 2**31 - 1
 _GOT_CHARACTERS = 120
 
 
-class Options(SamplingOptions, TermsOptions, total=False):
+class AnswerOptions(TypedDict, total=False):
+    """What else a body of the HTTP API asks for; the names and meanings are its own, and the server checks the values."""
+
+    n: Annotated[int, msgspec.Meta(ge=1)]  # answers
+    echo: bool  # the prompt is repeated before the answer; not of a chat, which has all that follow
+    tools: list[dict[str, Any]]
+    tool_choice: str | dict[str, Any]
+    parallel_tool_calls: bool
+    response_format: dict[str, Any]
+    structured_outputs: dict[str, Any]
+    chat_template_kwargs: dict[str, Any]
+    reasoning_effort: str
+    include_reasoning: bool
+    separate_reasoning: bool
+    add_generation_prompt: bool
+    continue_final_message: bool
+
+
+class Options(SamplingOptions, TermsOptions, AnswerOptions, total=False):
     """What every generating call takes besides its prompt.
 
     `deadline_s` bounds the whole call, 600 s unless given; None: no deadline. The server is told of a deadline that is given.
@@ -40,14 +58,10 @@ class Options(SamplingOptions, TermsOptions, total=False):
 
 _OPTIONS = get_type_hints(Options)
 _SAMPLING = Sampling.__struct_fields__
-_TERMS = TermsOptions.__annotations__.keys()
 _HINTS: dict[str, Any] = {
-    name: hint
-    for kind in (Sampling, Terms, public.Generate)
-    for name, hint in get_type_hints(kind, include_extras=True).items()
+    name: hint for kind in (Sampling, Terms, AnswerOptions) for name, hint in get_type_hints(kind, include_extras=True).items()
 }
-_TURN: dict[str, Any] = get_type_hints(public.ChatTurn, include_extras=True)  # role, content
-_HINTS["deadline_s"] = float | None
+_HINTS |= {"deadline_s": float | None, "max_tokens": _HINTS["max_tokens"] | None, "request": ShortText, "model": ShortText}
 
 
 def documents_options(function: _Function) -> _Function:
@@ -112,10 +126,10 @@ def deadline_of(options: Mapping[str, Any]) -> float | None:
 def request_of(
     prompt: str | Iterable[int] | None,
     tokens: Iterable[int] | None,
-    messages: Iterable[Mapping[str, str]] | None,
+    messages: Iterable[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
-) -> public.Generate:
-    """The Generate message of a call. Raises: InvalidRequest naming the option."""
+) -> public.AnswersWanted:
+    """The message of a call. Raises: InvalidRequest naming the option."""
     unknown = options.keys() - _OPTIONS.keys()
     if unknown:
         name = min(unknown)
@@ -127,35 +141,45 @@ def request_of(
     request = _checked("request", options.get("request", mint_request_id()))
     if not request:
         raise InvalidRequest("expected an id, got ''", "request")
-    model = _checked("model", options.get("model", ""))
-    sampling, terms = _sampling(options, request), _terms(options)
-    named = {"request": request, "is_repeated": "request" in options}  # another process may have sent an id that was given
-    return public.Generate(**named, sampling=sampling, terms=terms, model=model, **_prompt(prompt, tokens, messages))
+    given = _given(options)
+    asked, ids = _prompt(prompt, tokens, messages)
+    return public.AnswersWanted(
+        request=request,
+        api="completion" if messages is None else "chat",
+        body=body_of(asked, given),
+        tokens=ids,
+        is_repeated="request" in options,  # another process may have sent an id that was given
+        trace_id=_checked("trace_id", options.get("trace_id", b"")),
+    )
 
 
-def _prompt(prompt: Any, tokens: Any, messages: Any) -> dict[str, Any]:
+def _prompt(prompt: Any, tokens: Any, messages: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """The field of the prompt, and its token ids if it is given as such."""
     n_given = sum(given is not None for given in (prompt, tokens, messages))
     if n_given != 1:
         raise InvalidRequest(f"expected exactly one of prompt, tokens and messages, got {n_given}", "prompt")
     if messages is not None:
-        return {"turns": _turns(messages)}
+        return {"messages": _messages(messages)}, EMPTY_I32
     if isinstance(prompt, str):
         _check_size([prompt], "prompt")
-        return {"prompt": prompt}
-    return {"tokens": _ids(prompt, "prompt") if tokens is None else _ids(tokens, "tokens")}
+        return {"prompt": prompt}, EMPTY_I32
+    return {"prompt": []}, _ids(prompt, "prompt") if tokens is None else _ids(tokens, "tokens")
 
 
-def _turns(messages: Any) -> list[public.ChatTurn]:
+def _messages(messages: Any) -> list[dict[str, Any]]:
+    """The messages of a conversation. The server knows more about what each may have."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise InvalidRequest(f"expected a list of {{'role': ..., 'content': ...}}, got {_short(messages)}", "messages")
-    turns = []
-    for index, turn in enumerate(messages):
+    checked = []
+    for index, message in enumerate(messages):
         name = f"messages[{index}]"
-        if not isinstance(turn, Mapping) or not _TURN.keys() <= turn.keys():
-            raise InvalidRequest(f"expected {{'role': ..., 'content': ...}}, got {_short(turn)}", name)
-        turns.append(public.ChatTurn(**{key: _checked_as(_TURN[key], turn[key], f"{name}.{key}") for key in _TURN}))
-    _check_size([turn.content for turn in turns], "messages")
-    return turns
+        if not isinstance(message, Mapping) or "role" not in message or not ("content" in message or "tool_calls" in message):
+            raise InvalidRequest(f"expected {{'role': ..., 'content': ...}}, got {_short(message)}", name)
+        _checked_as(ShortText, message["role"], f"{name}.role")
+        _checked_as(str | list[dict[str, Any]] | None, message.get("content"), f"{name}.content")
+        checked.append(dict(message))
+    _check_size([one["content"] for one in checked if isinstance(one.get("content"), str)], "messages")
+    return checked
 
 
 def _ids(values: Any, name: str) -> np.ndarray:
@@ -179,31 +203,27 @@ def _ids(values: Any, name: str) -> np.ndarray:
     return int32s(array)
 
 
-def _sampling(options: Mapping[str, Any], request: str) -> Sampling:
-    given = [name for name in _SAMPLING if name in options]
-    if "sampling" not in options:
-        return Sampling(**{"seed": seed_of(request), **{name: _checked(name, options[name]) for name in given}})
-    sampling = options["sampling"]
-    if given:
-        raise InvalidRequest(f"expected sampling or single fields, got both sampling and {given[0]}", "sampling")
-    if not isinstance(sampling, Sampling):
-        raise InvalidRequest(f"expected a Sampling, got {_short(sampling)}", "sampling")
-    for name in _SAMPLING:
-        _checked_as(_HINTS[name], getattr(sampling, name), f"sampling.{name}")
-    return sampling
-
-
-def _terms(options: Mapping[str, Any]) -> Terms:
-    given = {name: options[name] for name in _TERMS if name in options}
-    if given.get("max_tokens", 1) is None:
-        del given["max_tokens"]
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are fields of the body, checked."""
+    given = {name: value for name, value in options.items() if name not in ("request", "trace_id")}
     if not given.get("deadline_s", 1.0):  # none, or one that has passed before the server knows of it
         del given["deadline_s"]
     if isinstance(bias := given.get("logit_bias"), dict):  # ids may be numbers too
         given["logit_bias"] = {str(token): value for token, value in bias.items()}
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
-    return Terms(**{name: _checked(name, value) for name, value in given.items()})
+    if "sampling" in given:
+        _check_sampling(given["sampling"], [name for name in _SAMPLING if name in given])
+    return {name: value if name == "sampling" else _checked(name, value) for name, value in given.items()}
+
+
+def _check_sampling(sampling: Any, singles: list[str]) -> None:
+    if singles:
+        raise InvalidRequest(f"expected sampling or single fields, got both sampling and {singles[0]}", "sampling")
+    if not isinstance(sampling, Sampling):
+        raise InvalidRequest(f"expected a Sampling, got {_short(sampling)}", "sampling")
+    for name in _SAMPLING:
+        _checked_as(_HINTS[name], getattr(sampling, name), f"sampling.{name}")
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -229,8 +249,8 @@ def _check_size(texts: list[str], name: str) -> None:
     except UnicodeEncodeError as error:
         detail = f"expected valid Unicode text, got {error.object[error.start]!r} at character {error.start}"
         raise InvalidRequest(detail, name) from None
-    if n_bytes > _MOST_BYTES:
-        raise InvalidRequest(f"expected at most {_MOST_BYTES} bytes of text, got {n_bytes}", name)
+    if n_bytes > MOST_BYTES:
+        raise InvalidRequest(f"expected at most {MOST_BYTES} bytes of text, got {n_bytes}", name)
 
 
 def _short(value: Any) -> str:

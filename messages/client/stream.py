@@ -1,45 +1,20 @@
 """The state of one request in a client: the tokens it holds, and what each message of the gateway changes. Pure.
 
-The pieces hold each of the tokens 0, 1, 2, ... once, whatever happens to the connection: known tokens are dropped, and after a
-gap or an overlap the client sends its Generate again with `have` at the next token.
+The pieces hold each of the tokens 0, 1, 2, ... of an answer once, whatever happens to the connection: known tokens are dropped,
+and after a gap or an overlap the client sends its request again with `have` at the next tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import msgspec
 
 from messages import public
+from messages.client.answer import Answer, Piece, calls_of, content_of
 from messages.errors import ClientError, DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
 from messages.outcomes import FAILURES
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The next tokens of a stream, and the text that they complete."""
-
-    first: int
-    ids: list[int]
-    text: str
-    logprobs: TokenLogprobs | None  # of `ids`; None unless asked for
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A finished request."""
-
-    request: str
-    tokens: list[int]
-    text: str
-    reason: str  # stop, length, cancelled
-    n_prompt: int
-    n_cached: int
-    logprobs: TokenLogprobs | None  # of `tokens`; None unless asked for
-    pieces: list[Piece] = field(repr=False)
-    prompt_logprobs: PromptLogprobs | None = field(default=None, repr=False)  # from its second token on; None unless asked for
 
 
 class Next(Enum):
@@ -47,121 +22,33 @@ class Next(Enum):
 
     NOTHING = auto()
     PIECE = auto()  # a piece was added
-    RESEND = auto()  # send the Generate again, with the present `have`
+    RESEND = auto()  # send the request again, with the present `have`
     RETRY = auto()  # the same, after a while
-    END = auto()  # `finished` or `error` is set
+    END = auto()  # the request is over
 
 
-class StreamState:
-    """What a client holds of one request. `handle` is called with each message about it."""
+class _GrowingAnswer:
+    """One answer of a request, as far as it has come."""
 
-    def __init__(self, generate: public.Generate) -> None:
-        self._generate = generate
+    def __init__(self) -> None:
         self.tokens: list[int] = []
         self.pieces: list[Piece] = []
         self.prompt_logprobs: PromptLogprobs | None = None
-        self.is_accepted = False
-        self.is_repeated = generate.is_repeated  # a gateway that does not know the request asks the others
         self.finished: public.Finished | None = None
-        self.error: ClientError | None = None
-        self._replayed = 0  # tokens seen again after the server forgot the request
-        self._is_replay = False
-        self._has_tail = False
+        self.n_replayed = 0  # tokens seen again after the server forgot the request
+        self.has_tail = False
 
     @property
-    def is_over(self) -> bool:
-        """True once the ending or an error has come."""
-        return self.finished is not None or self.error is not None
+    def is_replayed(self) -> bool:
+        """True if a server that computes the request a second time has come as far as this answer."""
+        return self.finished is not None or self.n_replayed == len(self.tokens)
 
-    @property
-    def n_held(self) -> int:
-        """The number that `Received` confirms: tokens, plus one for the ending."""
-        return len(self.tokens) + (self.finished is not None)
-
-    def generate(self) -> public.Generate:
-        """The Generate to send now."""
-        is_repeated = self.is_repeated or self.is_accepted or bool(self.tokens)
-        return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens), is_repeated=is_repeated)
-
-    def handle(self, message: public.GatewayMessage) -> Next:
-        """Handle one message about this request; returns what the client must do next."""
-        if self.is_over:
-            return Next.NOTHING
-        match message:
-            case public.Accepted():
-                self.is_accepted = True
-            case public.Chunk():
-                return self._chunk(message)
-            case public.Finished():
-                return self._finish(message)
-            case public.Failed():
-                return self._fail(message)
-        return Next.NOTHING
-
-    def _chunk(self, chunk: public.Chunk) -> Next:
-        first, ids = int(chunk.first), chunk.ids.tolist()
-        if self._is_replay and first < len(self.tokens):
-            return self._compare(first, ids)
-        have = len(self.tokens)
-        if first + len(ids) <= have and ids:
-            return Next.NOTHING
-        if first != have:
-            return Next.RESEND
-        if not ids:  # text that came with the ending: it is sent again after a reconnection, but added once
-            if self._has_tail:
-                return Next.NOTHING
-            self._has_tail = True
-        self.prompt_logprobs = self.prompt_logprobs or chunk.prompt_logprobs
-        self.tokens += ids
-        piece = Piece(have, ids, chunk.text, chunk.logprobs)
-        self.pieces.append(piece)
-        return Next.PIECE
-
-    def _compare(self, first: int, ids: list[int]) -> Next:
-        """Compare tokens of a server that computes the request a second time with the known ones; they must be equal."""
-        known = self.tokens[first : first + len(ids)]
-        if first > self._replayed:
-            return Next.RESEND  # a chunk is missing: from the beginning again
-        if known != ids[: len(known)]:
-            self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
-            return Next.END
-        self._replayed = first + len(known)
-        if self._replayed == len(self.tokens):
-            self._is_replay = False
-            return Next.RESEND  # the server has caught up: continue after the known tokens
-        return Next.NOTHING
-
-    def _finish(self, finished: public.Finished) -> Next:
-        if finished.n_generated > len(self.tokens):
-            return Next.RESEND
-        self.finished = finished
-        if finished.reason in FAILURES:
-            detail = finished.detail or "the server could not finish the request"
-            self.error = _failure_of(finished, detail)
-        return Next.END
-
-    def _fail(self, failed: public.Failed) -> Next:
-        is_forgotten = (failed.code == "not_found" and failed.field == "request") or failed.field == "have"
-        if is_forgotten and self.tokens:
-            self._is_replay, self._replayed = True, 0  # the journal lost it: let the server compute the same tokens again
-            return Next.RESEND
-        if failed.field == "have":  # asked by a gateway between, which had passed on tokens that never came
-            return Next.RESEND
-        if failed.code == "unavailable" and (self.is_accepted or self.tokens):
-            return Next.RETRY  # it is in a journal: the gateway that has it comes back
-        if failed.code == "unavailable" and self.is_repeated and not self._generate.is_repeated:
-            self.is_repeated = False  # nobody else knows its id, and its client has not seen anything of it
-            return Next.RESEND
-        self.error = error_of(failed)
-        return Next.END
-
-    def answer(self) -> Answer:
-        """The finished request. Raises: ClientError when it ended with one."""
-        if self.error is not None:
-            raise self.error
+    def answer(self, request: str, others: tuple[Answer, ...]) -> Answer:
+        """The finished answer."""
         assert self.finished is not None
+        parts = [part for piece in self.pieces for part in piece.parts]
         return Answer(
-            request=self._generate.request,
+            request=request,
             tokens=self.tokens,
             text="".join(piece.text for piece in self.pieces),
             reason=self.finished.reason,
@@ -170,13 +57,143 @@ class StreamState:
             logprobs=self._logprobs(),
             pieces=self.pieces,
             prompt_logprobs=self.prompt_logprobs,
+            reasoning="".join(piece.reasoning for piece in self.pieces),
+            tool_calls=calls_of(parts),
+            others=others,
         )
 
     def _logprobs(self) -> TokenLogprobs | None:
-        if self._generate.sampling.logprobs < 0:
-            return None
-        parts = ((piece.first, piece.logprobs) for piece in self.pieces if piece.logprobs is not None)
-        return place_logprobs(len(self.tokens), parts)
+        parts = [(piece.first, piece.logprobs) for piece in self.pieces if piece.logprobs is not None]
+        return place_logprobs(len(self.tokens), parts) if parts else None
+
+
+class StreamState:
+    """What a client holds of one request. `handle` is called with each message about it."""
+
+    def __init__(self, asked: public.AnswersWanted) -> None:
+        self._asked = asked
+        self._answers = [_GrowingAnswer()]
+        self.pieces: list[Piece] = []  # of all answers, in the order in which they came
+        self.is_accepted = False
+        self.is_repeated = asked.is_repeated  # a gateway that does not know the request asks the others
+        self.error: ClientError | None = None
+        self._is_replay = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those of the first answer."""
+        return self._answers[0].tokens
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of all answers."""
+        return sum(len(answer.tokens) for answer in self._answers)
+
+    @property
+    def is_finished(self) -> bool:
+        """True once the endings of all answers have come."""
+        return all(answer.finished is not None for answer in self._answers)
+
+    @property
+    def is_over(self) -> bool:
+        """True once the endings or an error have come."""
+        return self.error is not None or self.is_finished
+
+    @property
+    def n_held(self) -> int:
+        """The number that `Received` confirms: tokens, plus one for the endings."""
+        return self.n_tokens + self.is_finished
+
+    def asked(self) -> public.AnswersWanted:
+        """The message to send now."""
+        have = [0 if self._is_replay else len(answer.tokens) for answer in self._answers]
+        is_repeated = self.is_repeated or self.is_accepted or self.n_tokens > 0
+        return msgspec.structs.replace(self._asked, have=have if any(have) else [], is_repeated=is_repeated)
+
+    def handle(self, message: public.GatewayMessage) -> Next:
+        """Handle one message about this request; returns what the client must do next."""
+        if self.is_over:
+            return Next.NOTHING
+        match message:
+            case public.Accepted():
+                self.is_accepted = True
+                while len(self._answers) < min(message.n_answers, public.MAX_ANSWERS):
+                    self._answers.append(_GrowingAnswer())
+            case public.Chunk() if message.index < len(self._answers):
+                return self._chunk(message, self._answers[int(message.index)])
+            case public.Finished() if message.index < len(self._answers):
+                return self._finish(message, self._answers[int(message.index)])
+            case public.Failed():
+                return self._fail(message)
+        return Next.NOTHING
+
+    def _chunk(self, chunk: public.Chunk, answer: _GrowingAnswer) -> Next:
+        first, ids = int(chunk.first), chunk.ids.tolist()
+        if self._is_replay:
+            return self._compare(first, ids, answer)
+        have = len(answer.tokens)
+        if first + len(ids) <= have and ids:
+            return Next.NOTHING
+        if first != have:
+            return Next.RESEND
+        if not ids:  # text that came with the ending: it is sent again after a reconnection, but added once
+            if answer.has_tail:
+                return Next.NOTHING
+            answer.has_tail = True
+        answer.prompt_logprobs = answer.prompt_logprobs or chunk.prompt_logprobs
+        answer.tokens += ids
+        text = content_of(chunk.parts) if chunk.parts else chunk.text
+        piece = Piece(have, ids, text, chunk.logprobs, int(chunk.index), tuple(chunk.parts))
+        answer.pieces.append(piece)
+        self.pieces.append(piece)
+        return Next.PIECE
+
+    def _compare(self, first: int, ids: list[int], answer: _GrowingAnswer) -> Next:
+        """Compare tokens of a server that computes the request a second time with the known ones; they must be equal."""
+        if first > answer.n_replayed:  # a chunk is missing: from the beginning again
+            return Next.NOTHING if answer.is_replayed else Next.RESEND
+        known = answer.tokens[first : first + len(ids)]
+        if known != ids[: len(known)]:
+            self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
+            return Next.END
+        answer.n_replayed = max(answer.n_replayed, first + len(known))
+        if all(one.is_replayed for one in self._answers):
+            self._is_replay = False
+            return Next.RESEND  # the server has caught up: continue after the known tokens
+        return Next.NOTHING
+
+    def _finish(self, finished: public.Finished, answer: _GrowingAnswer) -> Next:
+        if finished.n_generated > len(answer.tokens):
+            return Next.NOTHING if self._is_replay and answer.is_replayed else Next.RESEND
+        answer.finished = finished
+        if finished.reason in FAILURES:
+            detail = finished.detail or "the server could not finish the request"
+            self.error = _failure_of(finished, detail)
+        return Next.END if self.is_over else Next.NOTHING
+
+    def _fail(self, failed: public.Failed) -> Next:
+        is_forgotten = (failed.code == "not_found" and failed.field == "request") or failed.field == "have"
+        if is_forgotten and self.n_tokens:
+            self._is_replay = True  # the journal lost it: let the server compute the same tokens again
+            for answer in self._answers:
+                answer.n_replayed = 0
+            return Next.RESEND
+        if failed.field == "have":  # asked by a gateway between, which had passed on tokens that never came
+            return Next.RESEND
+        if failed.code == "unavailable" and (self.is_accepted or self.n_tokens):
+            return Next.RETRY  # it is in a journal: the gateway that has it comes back
+        if failed.code == "unavailable" and self.is_repeated and not self._asked.is_repeated:
+            self.is_repeated = False  # nobody else knows its id, and its client has not seen anything of it
+            return Next.RESEND
+        self.error = error_of(failed)
+        return Next.END
+
+    def answer(self) -> Answer:
+        """The first answer of the finished request, with the others. Raises: ClientError when it ended with one."""
+        if self.error is not None:
+            raise self.error
+        others = tuple(answer.answer(self._asked.request, ()) for answer in self._answers[1:])
+        return self._answers[0].answer(self._asked.request, others)
 
 
 def _failure_of(finished: public.Finished, detail: str) -> ClientError:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from messages.client.answer import Answer, Piece
 from messages.client.async_client import AsyncClient
 from messages.client.options import documents_options
-from messages.client.stream import Answer, Piece
 from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
 
@@ -48,8 +48,8 @@ class Client:
         """
         return self._run(self._client.generate(prompt, **options))
 
-    def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:
-        """The whole answer to a conversation of {"role": ..., "content": ...}.
+    def chat(self, messages: Iterable[dict[str, Any]], **options: Any) -> Answer:
+        """The whole answer to a conversation of {"role": ..., "content": ...}, as over HTTP, with calls of tools and results.
 
         Options: as `generate`. Raises: ClientError.
         """
@@ -60,7 +60,7 @@ class Client:
         prompt: str | None = None,
         *,
         tokens: Iterable[int] | None = None,
-        messages: Iterable[dict[str, str]] | None = None,
+        messages: Iterable[dict[str, Any]] | None = None,
         **options: Any,
     ) -> Iterator[Piece]:
         """The answer to exactly one of `prompt`, `tokens` and `messages`, piece by piece.

@@ -26,7 +26,7 @@ SAID = [
 
 def test_what_the_page_shows_works(hash_chain_server: OwnServer) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     here = f"Client(port={hash_chain_server.port})"
     source = "\n".join(examples).replace("AsyncClient()", f"Async{here}").replace("Client()", here)
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=False)

@@ -220,11 +220,26 @@ INTERNAL: tuple[Message, ...] = (
 )
 
 PUBLIC: tuple[Message, ...] = (
+    public.AnswersWanted(
+        request="req-1",
+        api="completion",
+        body=b'{"prompt":[],"max_tokens":8}',
+        tokens=int32s([3, 4]),
+        have=[3],
+        is_repeated=True,
+    ),
     public.Generate(
         request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"], bad_words=["no"]), prompt="Hello", have=3
     ),
     public.Accepted(request="req-1", n_prompt=4),
-    public.Chunk(request="req-1", first=0, ids=int32s([5]), text=" you", prompt_logprobs=_prompt_logprobs(owner=0)),
+    public.Chunk(
+        request="req-1",
+        first=0,
+        ids=int32s([5]),
+        text=" you",
+        prompt_logprobs=_prompt_logprobs(owner=0),
+        parts=[public.AnswerPart(channel=public.Channel.CALL, text="get_time", call="call_1")],
+    ),
     public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),
     public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0"),
     public.Received(request="req-1", up_to=4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -40,14 +40,15 @@ class Delta:
 
 
 class Reader:
-    """Reads a request from token `have` on. `on_update` is called when more may be visible; without it, use `wait_...`.
+    """Reads a request. `on_update` is called when more may be visible; without it, use `wait_...`.
 
-    Call `close` at the end: it removes the reader from the request's watchers.
+    `have`: of each sequence, the number of tokens that need not be read; 0 for those that are missing at its end. Call `close`
+    at the end: it removes the reader from the request's watchers.
     """
 
-    def __init__(self, request: Request, have: int = 0, on_update: Callable[[], None] | None = None) -> None:
+    def __init__(self, request: Request, have: Sequence[int] = (), on_update: Callable[[], None] | None = None) -> None:
         self.request = request
-        self.cursors = [have] * len(request.sequences)
+        self.cursors = [*have, *[0] * (len(request.sequences) - len(have))]
         self._is_end_read = [False] * len(request.sequences)
         self._waiter: asyncio.Future[None] | None = None
         self._awaits = _Awaits.UPDATE

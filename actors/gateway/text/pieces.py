@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-
-class Channel(StrEnum):
-    """What a part of an answer is."""
-
-    CONTENT = "content"
-    REASONING = "reasoning"
-    CALL = "call"  # a call of a tool begins; the text is the tool's name
-    ARGUMENTS = "arguments"  # more of the JSON text of the newest call's arguments
-    NO_CALL = "no_call"  # the newest call turns out to be none; the text is all that the model has written in its place
+from messages.public import Channel
 
 
 class TextPiece(NamedTuple):

@@ -92,7 +92,7 @@ class ZmqClients:
 
 
 class PendingRequest:
-    """A request that is still being tokenised. `identity`: the newest connection that has sent its Generate."""
+    """A request that is still being tokenised. `identity`: the newest connection that has asked for it."""
 
     __slots__ = ("identity", "is_cancelled")
 

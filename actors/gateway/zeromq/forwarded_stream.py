@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from actors.gateway.zeromq.parse import Asked, have_of
 from messages import public
 from messages.client.link import ClientLink, OpenCall
 from messages.wire.message import Message
@@ -20,13 +21,15 @@ class ForwardedStream(OpenCall):
     """One stream of a ZeroMQ client. `open` begins it, once it is known which gateway has the request.
 
     Args:
-        generate: what the client has sent.
+        asked: what the client has sent.
         send: sends a message to the client; False when its pipe is full.
     """
 
-    def __init__(self, generate: public.Generate, send: Callable[[Message], bool]) -> None:
-        self._generate, self._send = generate, send
-        self._have = self._confirmed = int(generate.have)
+    def __init__(self, asked: Asked, send: Callable[[Message], bool]) -> None:
+        self._asked, self._send = asked, send
+        self._have = have_of(asked)  # of each answer; those that are missing at its end have nothing
+        self._confirmed = sum(self._have)
+        self._n_answers, self._ended = 1, set[int]()
         self._unsent: deque[Message] = deque()
         self._link: ClientLink | None = None
         self._is_cancelled = self._is_over = False
@@ -37,23 +40,34 @@ class ForwardedStream(OpenCall):
     def open(self, link: ClientLink) -> None:
         """Ask the gateway behind `link` for the stream."""
         self._link = link
-        link.open(self._generate.request, self)
+        link.open(self._asked.request, self)
 
     # -- the other gateway's side ---------------------------------------------------------------------------------
 
     def message(self) -> Message:
-        return msgspec.structs.replace(self._generate, have=self._have, is_repeated=True)
+        have = self._have[0] if isinstance(self._asked, public.Generate) else list(self._have)
+        return msgspec.structs.replace(self._asked, have=have, is_repeated=True)
 
     def handle(self, message: public.GatewayMessage) -> None:
         match message:
-            case public.Accepted() if self._is_cancelled:
-                self.cancel()
+            case public.Accepted():
+                self._n_answers = int(message.n_answers)
+                if self._is_cancelled:
+                    self.cancel()
             case public.Chunk():
-                self._have = max(self._have, int(message.first) + len(message.ids))
-            case public.Finished() | public.Failed():
+                self._note(int(message.index), int(message.first) + len(message.ids))
+            case public.Finished():
+                self._ended.add(int(message.index))
+                self._is_over = len(self._ended) >= self._n_answers
+            case public.Failed():
                 self._is_over = True
         self._unsent.append(message)
         self.pump()
+
+    def _note(self, index: int, stop: int) -> None:
+        """Tokens of an answer below `stop` have come."""
+        self._have += [0] * (index + 1 - len(self._have))
+        self._have[index] = max(self._have[index], stop)
 
     # -- the client's side: as `ZmqStream` ------------------------------------------------------------------------
 
@@ -65,13 +79,13 @@ class ForwardedStream(OpenCall):
     def confirm(self) -> None:
         """Tell the other gateway what the client has confirmed."""
         if self._link is not None:
-            self._link.send_once(public.Received(request=self._generate.request, up_to=self._confirmed))
+            self._link.send_once(public.Received(request=self._asked.request, up_to=self._confirmed))
 
     def cancel(self) -> None:
         """The client does not want the request any more."""
         self._is_cancelled = True
         if self._link is not None:
-            self._link.send_once(public.CancelRequest(request=self._generate.request))
+            self._link.send_once(public.CancelRequest(request=self._asked.request))
 
     def pump(self) -> None:
         """Send what can be sent now."""
@@ -88,9 +102,9 @@ class ForwardedStream(OpenCall):
         """Read nothing more. The other gateway is not told: another connection of the client may go on."""
         self.is_closed = True
         if self._link is not None:
-            self._link.close_call(self._generate.request)
+            self._link.close_call(self._asked.request)
 
     def left(self) -> None:
         """The client has left, or has everything. The other gateway decides how long a request that goes on waits for it."""
         if self._link is not None and not self._is_over:
-            self._link.send_once(public.CancelRequest(request=self._generate.request, has_left=True))
+            self._link.send_once(public.CancelRequest(request=self._asked.request, has_left=True))

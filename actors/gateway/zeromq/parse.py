@@ -1,4 +1,7 @@
-"""Parses messages of ZeroMQ clients: a Generate into a `NewRequest`, undecodable bytes into fields of a refusal. Pure."""
+"""Parses messages of ZeroMQ clients: what asks for answers into a `NewRequest`, undecodable bytes into fields of a refusal.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,66 @@ from hashlib import blake2b
 import msgspec
 
 from actors.gateway.admission.chat_turns import turns_of
-from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.new_request import Naming, NewRequest
+from actors.gateway.http.large_bodies import check_values
+from actors.gateway.http.openai_requests import chat_request, completion_request
+from actors.gateway.http.request_identity import Origin, RequestName
+from actors.gateway.http.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal, invalid
-from messages.public import PROTOCOL_VERSION, Generate
+from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, Generate
 from messages.wire.arrays import EMPTY_I32
 
+Asked = AnswersWanted | Generate
 
-def new_request_of(message: Generate, caller: bytes) -> NewRequest:
+
+def new_request_of(message: Asked, caller: bytes) -> NewRequest:
     """The new request in a message of this caller. Its digest leaves out what differs when the client reconnects.
 
     Raises: Refusal.
     """
-    if message.version != PROTOCOL_VERSION:
-        raise invalid("version", str(PROTOCOL_VERSION), message.version)
+    version = GENERATE_VERSION if isinstance(message, Generate) else PROTOCOL_VERSION
+    if message.version != version:
+        raise invalid("version", str(version), message.version)
     if not message.request:
         raise invalid("request", "an id", message.request)
+    return _generated(message, caller) if isinstance(message, Generate) else _answered(message, caller)
+
+
+def have_of(message: Asked) -> list[int]:
+    """Of each answer, the generated tokens that the client already holds; of those that are missing at the end it has none."""
+    return [int(message.have)] if isinstance(message, Generate) else [int(n) for n in message.have]
+
+
+def _answered(message: AnswersWanted, caller: bytes) -> NewRequest:
+    """A body of the HTTP API. The client reads it as a stream. Raises: Refusal."""
+    digest = blake2b(message.body + message.tokens.tobytes(), digest_size=16, key=message.api.encode())
+    name = RequestName(
+        request=message.request,
+        request_field="request",
+        naming=Naming.FIXED,
+        is_resumable=True,
+        ends_with_client=False,
+        must_be_known=False,
+        digest=digest.hexdigest(),
+    )
+    origin = Origin(trace_id=message.trace_id, caller=caller)
+    check_values(message.body)
+    has_tokens = len(message.tokens) > 0
+    if message.api == "chat":
+        if has_tokens:
+            raise invalid("tokens", "none beside messages", f"{len(message.tokens)} tokens")
+        chat = msgspec.structs.replace(read_body(message.body, ChatBody), stream=True)
+        return chat_request(chat, "zeromq", name, origin)
+    body = msgspec.structs.replace(read_body(message.body, CompletionBody), stream=True)
+    if has_tokens and body.prompt:
+        raise invalid("tokens", "none beside a prompt", f"{len(message.tokens)} tokens")
+    if not body.has_answer:
+        raise invalid("max_tokens", "at least 1", 0)
+    return completion_request(body, "zeromq", name, origin, tokens=message.tokens if has_tokens else None)
+
+
+def _generated(message: Generate, caller: bytes) -> NewRequest:
+    """What version 2 asks for. Raises: Refusal."""
     given = [message.prompt is not None, len(message.tokens) > 0, message.turns is not None]
     if sum(given) != 1:
         raise Refusal("invalid", f"prompt: expected exactly one of prompt, tokens and turns, got {sum(given)}", field="prompt")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,10 +30,9 @@ from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClien
 from actors.gateway.zeromq.embeddings import send_vectors
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.other_gateways import OtherGateways
-from actors.gateway.zeromq.parse import field_in, new_request_of, request_in
+from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, request_in
 from actors.gateway.zeromq.stream import ZmqStream
 from messages import public
-from messages.client.link import ClientLink
 from messages.errors import WireError
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
@@ -109,8 +108,8 @@ class ZmqServer:
             return
         client = self._clients.heard(identity)
         match message:
-            case public.Generate():
-                self._generate(identity, message, len(frames[1]) + len(frames[2]))
+            case public.AnswersWanted() | public.Generate():
+                self._asked(identity, message, len(frames[1]) + len(frames[2]))
             case public.Received():
                 self._received(client, message)
             case public.CancelRequest():
@@ -144,7 +143,7 @@ class ZmqServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
+    def _asked(self, identity: bytes, message: Asked, n_bytes: int) -> None:
         try:
             new = new_request_of(message, caller_of_address(self._reader.sender_address))
             known = self._admission.find_same_id(new)
@@ -158,16 +157,16 @@ class ZmqServer:
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
 
-    def _begin(self, identity: bytes, message: public.Generate, new: NewRequest, n_bytes: int) -> None:
+    def _begin(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """Begin a request that nobody knows. Raises: Refusal."""
-        if message.have:
+        if any(have_of(message)):
             detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
             raise Refusal("not_found", detail, field="request")
         arrival = self._admission.begin(new, n_bytes)
         self._pending[message.request] = PendingRequest(identity)
         self._spawn(identity, message.request, partial(self._new, message.request, arrival))
 
-    async def _search(self, identity: bytes, message: public.Generate, new: NewRequest, n_bytes: int) -> None:
+    async def _search(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """Another gateway may have this request: pass its stream on, or begin the request here. Raises: Refusal.
 
         Meanwhile the client is told that this gateway is alive.
@@ -175,13 +174,13 @@ class ZmqServer:
         request_id = message.request
         stream = ForwardedStream(message, lambda message: self._send(identity, message))
         self._clients.add(identity, request_id, stream)
-        link: ClientLink | None = None
         try:
             link = await self._others.link_to_owner(request_id)
         except Refusal:
-            if not stream.is_closed:
-                self._clients.remove(identity, request_id, is_gone=False)
-                raise
+            if stream.is_closed:
+                return
+            self._clients.remove(identity, request_id, is_gone=False)
+            raise
         if stream.is_closed:  # its client has left, or has sent it again
             return
         if link is not None:
@@ -195,16 +194,17 @@ class ZmqServer:
         else:
             self._begin(identity, message, new, n_bytes)
 
-    def _again(self, identity: bytes, message: public.Generate, known: Request | Arrival) -> None:
+    def _again(self, identity: bytes, message: Asked, known: Request | Arrival) -> None:
         """A request was sent again, on this connection or another: this connection is its client now. Raises: Refusal."""
         if isinstance(known, Arrival):
             self._pending[message.request].identity = identity
             return
-        if message.have > known.sequences[0].n_visible:
-            detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
-            raise Refusal("invalid", detail, field="have")
+        have, visible = have_of(message), [sequence.n_visible for sequence in known.sequences]
+        if len(have) > len(visible) or any(held > seen for held, seen in zip(have, visible, strict=False)):
+            at_most = visible[0] if len(visible) == 1 else visible
+            raise Refusal("invalid", f"have: expected at most {at_most}, got {message.have}", field="have")
         self._manager.metrics.reattached.inc()
-        self._attach(identity, known, message.have)
+        self._attach(identity, known, have)
 
     async def _new(self, request_id: str, arrival: Arrival) -> None:
         """Tokenise a new request and accept it. Meanwhile it may be sent again or cancelled, see `_pending`."""
@@ -216,12 +216,12 @@ class ZmqServer:
             return
         finally:
             del self._pending[request_id]
-        self._attach(pending.identity, request, 0)
+        self._attach(pending.identity, request, ())
         if pending.is_cancelled:
             self._manager.cancel(request)
 
-    def _attach(self, identity: bytes, request: Request, have: int) -> None:
-        """Make a connection the client of a request, in place of an older one, and stream from token `have` on."""
+    def _attach(self, identity: bytes, request: Request, have: Sequence[int]) -> None:
+        """Make a connection the client of a request, in place of an older one, and stream from tokens `have` on."""
         stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
         stream.left = lambda: self._manager.reader_left(request)
         self._clients.add(identity, request.spec.request, stream)
@@ -254,7 +254,7 @@ class ZmqServer:
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return
         if stream is None:
-            self._attach(identity, request, request.sequences[0].n_visible)
+            self._attach(identity, request, [sequence.n_visible for sequence in request.sequences])
         self._manager.cancel(request)
 
     async def _stats(self, identity: bytes, message: public.StatsWanted) -> None:

@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 from typing import Any, get_type_hints
 
+import msgspec
 import numpy as np
 import pytest
 
+from actors.gateway.http.schema import ChatBody, CompletionBody
 from messages.client import AsyncClient, Client
-from messages.client.options import Options, deadline_of, endpoint_of, request_of
+from messages.client.options import AnswerOptions, Options, deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest
+from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.sampling import Sampling, SamplingOptions
 from messages.generation.terms import SERVER_TERMS, Terms, TermsOptions
-from messages.public import ChatTurn, Generate
+from messages.public import AnswersWanted
 from messages.run_dir import run_dir_of, zeromq_endpoint
 
 LONG = "x" * 300
 
 
-def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **options: Any) -> Generate:
+def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **options: Any) -> AnswersWanted:
     return request_of(prompt, tokens, messages, options)
+
+
+def body(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **options: Any) -> dict[str, Any]:
+    """The fields of the body of a call, but for its prompt."""
+    fields = msgspec.json.decode(request(prompt, tokens, messages, **options).body)
+    return {name: value for name, value in fields.items() if name != "prompt"}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +76,12 @@ def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **o
         ({"prompt": None, "messages": [{"role": "user"}]}, "messages[0]", "{'role': 'user'}"),
         ({"prompt": None, "messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content", "['x']"),
         ({"prompt": None, "messages": [{"role": "user", "content": "x" * 8_000_000}] * 3}, "messages", "24000000"),
+        ({"prompt": None, "messages": [{"role": "user", "content": "a\ud800"}]}, "messages[0].content", "'\\ud800'"),
+        ({"prompt": "\n" * 9_000_000}, "prompt", "18000013"),
+        ({"tools": {}}, "tools", "{}"),
+        ({"tools": [{"type": object()}]}, "prompt", "TypeError"),
+        ({"n": 0}, "n", "0"),
+        ({"grammar": Grammar(kind=GrammarKind.CHOICE, text="a")}, "grammar", "'a'"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], field: str, got: str) -> None:
@@ -80,32 +95,40 @@ def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], field: str, 
 
 
 def test_what_callers_have_at_hand_is_taken() -> None:
-    assert request(stop="end").terms.stop == ["end"]
-    assert request(stop=("a", "b"), max_tokens=np.int64(7)).terms.max_tokens == 7
-    assert request(max_tokens=None, temperature=1).sampling.temperature == 1.0
+    assert body(stop="end") == {"stop": ["end"]}
+    assert body(stop=("a", "b"), max_tokens=np.int64(7)) == {"stop": ["a", "b"], "max_tokens": 7}
+    assert body(max_tokens=None, temperature=1) == {"temperature": 1.0}
     for tokens in ([1, 2], (1, 2), range(1, 3), iter([1, 2]), np.array([1, 2], "<i8"), np.array([1, 2], "u1")):
         assert request(None, tokens).tokens.tolist() == [1, 2]
     assert request([1, 2]).tokens.dtype == "<i4"
-    turns = request(None, messages=({"role": "user", "content": "Hi", "name": "me"},)).turns
-    assert turns == [ChatTurn(role="user", content="Hi")]
+    messages = [{"role": "user", "content": "Hi", "name": "me"}]
+    assert body(None, messages=tuple(messages)) == {"messages": messages}
+    called = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    assert body(None, messages=[called, {"role": "tool", "content": [{"type": "text", "text": "x"}]}])["messages"][0] == called
+
+
+def test_options_are_fields_of_the_http_api() -> None:
+    """Those with another name or form become what they mean there, and what is not given is not sent."""
     sampling = Sampling(temperature=0.5, seed=3)
-    assert request(sampling=sampling).sampling == sampling
-
-
-def test_the_same_id_is_the_same_request_though_nobody_names_a_seed() -> None:
-    one, two, other = request(request="mine"), request(request="mine"), request(request="yours")
-    assert one.sampling == two.sampling
-    assert one.sampling.seed != other.sampling.seed
-    assert request().sampling.seed != request().sampling.seed
-    assert request(request="mine", seed=5).sampling.seed == 5
-    assert 0 <= one.sampling.seed < 2**63
+    told = body(sampling=sampling)
+    assert "logprobs" not in told
+    assert msgspec.convert(told, Sampling) == sampling, "no default of the server takes the place of one"
+    assert body(stop_tokens=[5]) == {"stop_token_ids": [5]}
+    assert body(logprobs=-1, prompt_logprobs=-1, allowed_token_ids=None) == {}
+    assert body(logprobs=2) == {"logprobs": 2}
+    chat = body(None, messages=[{"role": "user", "content": "Hi"}], logprobs=2)
+    assert (chat["logprobs"], chat["top_logprobs"]) == (True, 2)
+    assert body(grammar=Grammar(kind=GrammarKind.REGEX, text="a+")) == {"structured_outputs": {"regex": "a+"}}
+    assert body(grammar=Grammar(kind=GrammarKind.CHOICE, text='["a"]')) == {"structured_outputs": {"choice": ["a"]}}
+    assert request(trace_id=b"t" * 16).trace_id == b"t" * 16
+    assert AnswerOptions.__annotations__.keys() <= {*ChatBody.__struct_fields__, *CompletionBody.__struct_fields__}
 
 
 def test_every_term_that_clients_may_set_is_an_option_of_every_door() -> None:
     assert TermsOptions.__annotations__.keys() == set(Terms.__struct_fields__) - SERVER_TERMS
-    assert request(priority=-5, speculation=False).terms == Terms(priority=-5, speculation=False)
-    assert request(max_tokens=None).terms == request(deadline_s=None).terms == request(deadline_s=0).terms == Terms()
-    assert request(deadline_s=2).terms == Terms(deadline_s=2.0)
+    assert body(priority=-5, speculation=False) == {"priority": -5, "speculation": False}
+    assert body(max_tokens=None) == body(deadline_s=None) == body(deadline_s=0) == {}
+    assert body(deadline_s=2) == {"deadline_s": 2.0}
 
 
 def test_deadlines() -> None:

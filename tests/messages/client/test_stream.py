@@ -14,14 +14,13 @@ from messages import public
 from messages.client.stream import Next, StreamState
 from messages.errors import DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.generation.logprobs import TokenLogprobs
-from messages.generation.sampling import Sampling
 from messages.wire.arrays import int32s
 
 WHOLE = [100 + i for i in range(12)]
 
 
 def new_state() -> StreamState:
-    return StreamState(public.Generate(request="r", sampling=Sampling(), prompt="x"))
+    return StreamState(public.AnswersWanted(request="r", api="completion", body=b"{}"))
 
 
 def chunk(first: int, stop: int, text: str | None = None) -> public.Chunk:
@@ -42,7 +41,7 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
         if min(first, stop) > before and first != stop:
             assert next_step is Next.RESEND
         assert state.tokens == WHOLE[: len(state.tokens)]
-    assert state.generate().have == len(state.tokens)
+    assert state.asked().have == ([len(state.tokens)] if state.tokens else [])
     state.handle(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None
     state.handle(finished(12))
     answer = state.answer()
@@ -51,7 +50,7 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
 
 
 def test_an_answer_has_the_log_probabilities_of_all_pieces_if_they_were_asked_for() -> None:
-    state = StreamState(public.Generate(request="r", sampling=Sampling(logprobs=0), prompt="x"))
+    state = StreamState(public.AnswersWanted(request="r", api="completion", body=b"{}"))
     values = np.arange(12, dtype="<f4")
     for first, stop in ((0, 5), (5, 6), (6, 12)):
         state.handle(msgspec.structs.replace(chunk(first, stop), logprobs=TokenLogprobs(chosen=values[first:stop])))
@@ -96,7 +95,7 @@ def test_a_gateway_between_that_asked_for_too_much_is_asked_again() -> None:
     state = new_state()
     refused = public.Failed(request="r", code="invalid", field="have", detail="expected at most 5, got 8")
     assert state.handle(refused) is Next.RESEND
-    assert state.generate().have == 0
+    assert state.asked().have == []
     state.handle(chunk(0, 12))
     state.handle(finished(12))
     assert state.answer().tokens == WHOLE
@@ -107,10 +106,10 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     state = new_state()
     state.handle(chunk(0, 5))
     assert state.handle(forgot) is Next.RESEND
-    assert state.generate().have == 0
+    assert state.asked().have == []
     assert state.handle(chunk(0, 3)) is Next.NOTHING
     assert state.handle(chunk(3, 6)) is Next.RESEND
-    assert state.generate().have == 5
+    assert state.asked().have == [5]
     state.handle(chunk(5, 12))
     state.handle(finished(12))
     assert state.answer().tokens == WHOLE
@@ -119,9 +118,9 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     lossy.handle(chunk(0, 5))
     lossy.handle(forgot)
     assert lossy.handle(chunk(2, 4)) is Next.RESEND, "a gap is no difference"
-    assert lossy.generate().have == 0
+    assert lossy.asked().have == []
     assert lossy.handle(chunk(0, 5)) is Next.RESEND
-    assert lossy.generate().have == 5
+    assert lossy.asked().have == [5]
 
     other = new_state()
     other.handle(chunk(0, 5))

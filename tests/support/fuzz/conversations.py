@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
+import msgspec
 import zmq
 
 from messages import public
@@ -23,7 +24,7 @@ _CODEC: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayM
 
 @dataclass(frozen=True)
 class Conversation:
-    """The frames of the messages of one client about one request. `is_asked`: its Generate is not the damaged one."""
+    """The frames of the messages of one client about one request. `is_asked`: the message that asks is not the damaged one."""
 
     request: str
     messages: list[list[bytes]]
@@ -36,8 +37,14 @@ def conversation(chance: random.Random) -> Conversation:
     request, n = f"fuzz-{chance.getrandbits(64):x}", chance.randrange(1, 5)
     sampling = Sampling(temperature=chance.choice((0.0, 1.0)), seed=chance.getrandbits(32), logprobs=chance.choice((-1, -1, 2)))
     text, tokens = ("Hi", EMPTY_I32) if chance.random() < 0.3 else (None, int32s([chance.randrange(100) for _ in range(4)]))
+    body = msgspec.json.encode({"prompt": text or [], "max_tokens": n, "n": chance.choice((1, 1, 2)), "seed": sampling.seed})
     messages: list[Message] = [
-        public.Generate(request=request, sampling=sampling, terms=Terms(max_tokens=n), prompt=text, tokens=tokens),
+        chance.choice(
+            (
+                public.AnswersWanted(request=request, api="completion", body=body, tokens=tokens),
+                public.Generate(request=request, sampling=sampling, terms=Terms(max_tokens=n), prompt=text, tokens=tokens),
+            )
+        ),
         public.Received(request=request, up_to=1),
         chance.choice((public.ModelsWanted(call=request), public.Received(request=request, up_to=n))),
         chance.choice((public.CancelRequest(request=request), public.Received(request=request, up_to=n + 1))),

@@ -55,7 +55,7 @@ _ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained
 # Messages at a gateway's public socket. A gateway sends those of a client and gets the others when it passes a stream on. It
 # rarely passes on that a client leaves, and rarely refuses a request or passes a refusal on.
 _RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
-_PUBLIC = ("Generate", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
+_PUBLIC = ("AnswersWanted", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)

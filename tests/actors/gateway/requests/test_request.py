@@ -103,7 +103,7 @@ def test_readers_see_what_is_recorded_once_and_in_order(
     sequence.accept(0, ids)
     have = min(have, len(ids))
     sequence.publish(have, False)
-    reader, seen, text = Reader(request, have), [], ""
+    reader, seen, text = Reader(request, [have]), [], ""
     steps = [*sorted(min(p, len(ids)) for p in published if p > have), len(ids)]
     for step, limit in zip(steps, [*limits, *[1000] * len(steps)], strict=False):
         sequence.publish(max(step, sequence.n_visible), False)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from messages.client import AsyncClient
-from messages.client.stream import Piece
+from messages.client.answer import Piece
 from tests.support.gateway.zmq_clients import GREEDY, zmq_rig
 
 
