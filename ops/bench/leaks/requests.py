@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing, suppress
@@ -84,14 +82,9 @@ class RequestMix:
                        self._repeated, self._zmq, self._zmq, self._zmq_cancelled, self._zmq_refused]  # fmt: skip
 
     @property
-    def n_done(self) -> int:
-        """Requests that have ended."""
-        return sum(self.done.values())
-
-    async def run(self, n_requests: int, at_once: int, until_s: float = math.inf) -> None:
-        """So many requests, or those until `until_s` on the monotonic clock. Raises: WrongAnswer."""
-        last = self._number + n_requests
-        await self.run_until(lambda: self._number >= last or time.monotonic() >= until_s, at_once)
+    def n_begun(self) -> int:
+        """Requests that have been sent."""
+        return self._number
 
     async def run_until(self, is_over: Callable[[], bool], at_once: int) -> None:
         """Requests until `is_over()`. Raises: WrongAnswer."""

@@ -16,11 +16,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from messages.client import AsyncClient
+from messages.ids import role_of
 from messages.lifecycle.tree import StatusReport
 from messages.run_dir import zeromq_endpoint
-from ops.bench.leaks.held_resources import Allowance, Growth, HeldResources, descendants_of, files_under, growths, holding_of
-from ops.bench.leaks.requests import RequestMix
+from ops.bench.leaks.clients import Clients, Phase, Target, clients
+from ops.bench.leaks.held_resources import (
+    Allowance,
+    Growth,
+    HeldResources,
+    descendants_of,
+    files_under,
+    gpu_bytes,
+    growths,
+    holding_of,
+)
+from ops.bench.leaks.memory_samples import MemorySamples
 from ops.bench.own_server import OwnServer
 from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import NoServer, ask_status
@@ -28,10 +38,10 @@ from supervisor.operator.calls import NoServer, ask_status
 _SUPERVISOR = "supervisor/0"
 _POLL_S = 0.05
 _BACK_S = 120.0  # longest wait for a killed actor
-_SETTLE_S = 60.0  # time in which whatever is kept for a while must be gone
 _JOURNAL_BYTES = 96 << 20  # twice what lives in it and 32 MiB; hardly anything lives in it at the end
 _FILES = 24
 _REQUESTS_SHARE = 0.6  # of the time
+_SAMPLE_EVERY_S = 1.0
 
 
 class DidNotComeBack(Exception):
@@ -49,12 +59,16 @@ class WatchPlan:
     allowed: Allowance
     seed: int = 0
     limit_s: float = math.inf  # after 60 % of it the requests end, and the deaths of all actors share the rest
+    n_clients: int = 1  # processes
+    settle_s: float = 60.0  # in which whatever is kept for a while must be gone
+    most_bytes_per_1000: float = math.inf  # that a process may grow for each thousand requests
 
 
 @dataclass
 class Watched:
-    """What was seen. `held`: of each process the first and the last holding of the phase of requests. `kinds`: of requests
-    that have ended, and `cut_by_deaths`, in the whole watch."""
+    """What was seen. `held`: of each process the first and the last holding of the phase of requests, and `bytes_per_1000` what
+    it grew in it for each thousand requests. `kinds`: of requests that have ended, and `cut_by_deaths`, in the whole watch.
+    `gpu_bytes`: in use on all GPUs of the machine, before and after."""
 
     n_requests: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
@@ -64,7 +78,9 @@ class Watched:
     restarts: dict[str, int] = field(default_factory=dict)
     most_grown_bytes: dict[str, int] = field(default_factory=dict)  # by the actor that was killed
     requests_per_s: float = 0.0
+    bytes_per_1000: dict[str, float] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
+    gpu_bytes: tuple[int, int] = (0, 0)
 
 
 class LeakWatch:
@@ -72,39 +88,54 @@ class LeakWatch:
 
     def __init__(self, server: OwnServer, plan: WatchPlan, folders: tuple[Path, ...]) -> None:
         self._server, self._plan, self._folders = server, plan, folders
+        self._target = Target(server.port, ())
         self.seen = Watched()
 
     async def run(self) -> Watched:
         """The whole watch. Raises: WrongAnswer, DidNotComeBack."""
-        began_s = time.monotonic()
-        async with AsyncClient(zeromq_endpoint(self._server.run_dir)) as client:
-            mix = RequestMix(self._server.port, client, self._plan.seed)
-            names = [child.name for child in (await self._status()).children]
-            targets = [*names, _SUPERVISOR]
-            await self._kill_in_turn(mix, targets, 1, math.inf)  # what a first death makes once is made now
-            await mix.run(self._plan.warm_requests, self._plan.at_once)
-            await self._watch_requests(mix, began_s + _REQUESTS_SHARE * self._plan.limit_s)
-            each = max(1, self._plan.n_restarts // len(targets))
-            for n_left, target in zip(range(len(targets), 0, -1), targets, strict=True):
-                left_s = began_s + self._plan.limit_s - time.monotonic()
-                await self._watch_deaths(mix, target, each, time.monotonic() + left_s / n_left)
-        self.seen.n_requests, self.seen.kinds, self.seen.cut_by_deaths = mix.n_done, dict(mix.done), dict(mix.failures)
+        with clients(self._plan.n_clients, self._plan.at_once, self._plan.seed) as everybody:
+            await self._watch(everybody)
+        self.seen.n_requests, self.seen.kinds = everybody.n_done, dict(everybody.done)
+        self.seen.cut_by_deaths = dict(everybody.failures)
         self.seen.files = dict(await self._settled_files())
         most = {"files": await self._most_files(), "bytes": _JOURNAL_BYTES}
         self.seen.growths += [Growth("all files", what, most[what], n) for what, n in self.seen.files.items() if n > most[what]]
         return self.seen
 
-    async def _watch_requests(self, mix: RequestMix, until_s: float) -> None:
-        before, began_s, n_before = await self._holdings(), time.monotonic(), mix.n_done
-        await mix.run(self._plan.n_requests, self._plan.at_once, until_s)
-        self.seen.requests_per_s = (mix.n_done - n_before) / (time.monotonic() - began_s)
+    async def _watch(self, everybody: Clients) -> None:
+        began_s, plan = time.monotonic(), self._plan
+        names = [child.name for child in (await self._status()).children]
+        n_gateways = sum(role_of(name) == "gateway" for name in names)
+        endpoints = tuple(zeromq_endpoint(self._server.run_dir, index) for index in range(n_gateways))
+        self._target = Target(self._server.port, endpoints)
+        targets = [*names, _SUPERVISOR]
+        await self._kill_in_turn(everybody, targets, 1, math.inf)  # what a first death makes once is made now
+        await everybody.run(self._target, Phase(plan.warm_requests))
+        await self._watch_requests(everybody, began_s + _REQUESTS_SHARE * plan.limit_s)
+        each = -(-plan.n_restarts // len(targets))
+        for n_left, target in () if not each else zip(range(len(targets), 0, -1), targets, strict=True):
+            left_s = began_s + plan.limit_s - time.monotonic()
+            await self._watch_deaths(everybody, target, each, time.monotonic() + left_s / n_left)
+
+    async def _watch_requests(self, everybody: Clients, until_s: float) -> None:
+        before, gpu_before, n_before = await self._holdings(), gpu_bytes(), everybody.n_done
+        samples = MemorySamples({f"{name} ({pid})": pid for name, pid in (await self._pids()).items()})
+        began_s = time.monotonic()
+        sampling = asyncio.create_task(_sample(samples, everybody))
+        try:
+            await everybody.run(self._target, Phase(self._plan.n_requests, until_s))
+        finally:
+            sampling.cancel()
+        self.seen.requests_per_s = (everybody.n_done - n_before) / (time.monotonic() - began_s)
         after = await self._settled(before)
         self.seen.held = {name: (before[name], after[name]) for name in before if name in after}
+        self.seen.bytes_per_1000, self.seen.gpu_bytes = samples.slopes(), (gpu_before, gpu_bytes())
+        self.seen.growths += samples.growths(self._plan.most_bytes_per_1000)
         self._note("requests", before, after)
 
-    async def _watch_deaths(self, mix: RequestMix, target: str, n_deaths: int, until_s: float) -> None:
+    async def _watch_deaths(self, everybody: Clients, target: str, n_deaths: int, until_s: float) -> None:
         before = await self._holdings()
-        self.seen.restarts[target] = await self._kill_in_turn(mix, [target], n_deaths, until_s)
+        self.seen.restarts[target] = await self._kill_in_turn(everybody, [target], n_deaths, until_s)
         self._note(target, before, await self._settled(before))
 
     def _note(self, phase: str, before: dict[str, HeldResources], after: dict[str, HeldResources]) -> None:
@@ -114,19 +145,20 @@ class LeakWatch:
         grown = [after[name].memory_bytes - before[name].memory_bytes for name in both]
         self.seen.most_grown_bytes[phase] = max(grown, default=0)
 
-    async def _kill_in_turn(self, mix: RequestMix, targets: list[str], n_deaths: int, until_s: float) -> int:
+    async def _kill_in_turn(self, everybody: Clients, targets: list[str], n_deaths: int, until_s: float) -> int:
         """Kill each target so many times, one after the other, while requests run. Returns how often; at least once."""
-        n_done, is_over, mix.faults_expected = 0, False, True
-        load = asyncio.create_task(mix.run_until(lambda: is_over, self._plan.at_once))
+        n_done = 0
+        load = asyncio.create_task(everybody.run(self._target, Phase(faults_expected=True)))
         try:
+            while not everybody.have_begun and not load.done():
+                await asyncio.sleep(_POLL_S)
             while n_done < n_deaths and (n_done == 0 or time.monotonic() < until_s):
                 for target in targets:
                     await self._kill(target)
                 n_done += 1
         finally:
-            is_over = True
+            everybody.end()
             await load
-            mix.faults_expected = False
         return n_done
 
     async def _kill(self, target: str) -> None:
@@ -177,7 +209,7 @@ class LeakWatch:
 
     async def _settled(self, before: dict[str, HeldResources]) -> dict[str, HeldResources]:
         """What each process holds once nothing is above what is allowed, or after the time for that."""
-        end_s = time.monotonic() + _SETTLE_S
+        end_s = time.monotonic() + self._plan.settle_s
         while True:
             after = await self._holdings()
             both = before.keys() & after.keys()
@@ -190,9 +222,15 @@ class LeakWatch:
         return _FILES + 2 * len(await self._pids())
 
     async def _settled_files(self) -> dict[str, int]:
-        end_s = time.monotonic() + _SETTLE_S
+        end_s = time.monotonic() + self._plan.settle_s
         while True:
             found = files_under(*self._folders)
             if (found["files"] <= await self._most_files() and found["bytes"] <= _JOURNAL_BYTES) or time.monotonic() > end_s:
                 return found
             await asyncio.sleep(_POLL_S)
+
+
+async def _sample(samples: MemorySamples, everybody: Clients) -> None:
+    while True:
+        samples.take(everybody.n_begun)
+        await asyncio.sleep(_SAMPLE_EVERY_S)

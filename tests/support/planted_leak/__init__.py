@@ -1,0 +1,1 @@
+"""A leak that a test plants in the processes of a server."""
