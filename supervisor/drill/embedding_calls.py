@@ -46,7 +46,6 @@ async def call_again_and_again(
     have to do. Whatever else a call ends with is noted in `stream.error`.
     """
     stream.began_s = time.monotonic()
-    stream.is_accepted = True
     try:
         while not stream.arrivals_s or not is_over():
             async with asyncio.timeout(options.deadline_s):

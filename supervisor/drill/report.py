@@ -22,9 +22,8 @@ def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None
     """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
     has_bars = console.width >= _WIDE_COLUMNS
     has_pauses = any(row.healed_max_ms for row in rows)
-    table = Table(
-        title=f"{title} (pauses in ms, back in s)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
-    )
+    style = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title=f"{title} (pauses in ms, back in s)", title_justify="left", **style)
     table.add_column("fault", overflow="fold")
     for name in ("streams", "lost", "wrong", "p50", "p99", "max", *(["healed"] if has_pauses else []), "back"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -1,19 +1,31 @@
-"""Two hundred calls for embeddings while the embedder is killed again and again: each gets its vectors, and they are right."""
+"""Calls for embeddings while the embedder is killed again and again, stopped for seconds, killed in an emptied run directory
+and on a full disk: each call gets its vectors, and they are right."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from messages.lifecycle.tree import StatusReport
 from tests.support.embedding.embedders import packaged_folder
+from tests.support.load_tools import run_load_tool
 from tests.support.real_server import RealServer, real_server
+from tests.support.supervisor.emptied_run_dir import empty
+from tests.support.supervisor.small_disk import full, small_disk
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-N_CALLS, N_KILLS, AT_A_TIME = 200, 8, 16
+N_CALLS, AT_A_TIME, STOPPED_S = 200, 16, 5.0
+EMBEDDER = "embedder/0"
+Harm = Callable[[RealServer, int], Awaitable[int]]  # in the life after this one; returns the life that was harmed
 
 
 def texts_of(number: int) -> list[str]:
@@ -27,8 +39,44 @@ async def ask(http: httpx.AsyncClient, texts: list[str]) -> np.ndarray:
     return np.asarray([one["embedding"] for one in answer.json()["data"]], np.float32)
 
 
+async def kill(server: RealServer, life: int) -> int:
+    return await asyncio.to_thread(server.kill, EMBEDDER, after=life)
+
+
+async def stop_for_seconds(server: RealServer, life: int) -> int:
+    """It is replaced meanwhile."""
+    child = await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+    os.kill(int(child.pid), signal.SIGSTOP)
+    await asyncio.sleep(STOPPED_S)
+    with suppress(ProcessLookupError):
+        os.kill(int(child.pid), signal.SIGCONT)
+    return int(child.incarnation)
+
+
+async def kill_in_an_emptied_directory(server: RealServer, life: int) -> int:
+    await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+    await empty(server.run_dir)
+    return await kill(server, life)
+
+
+async def kill_on_a_full_disk(server: RealServer, life: int) -> int:
+    """There is room again when the death has been noticed."""
+    await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+    with full(server.run_dir.parent.parent, server.supervisor_pid):
+        killed = await kill(server, life)
+        await asyncio.to_thread(server.wait_for, lambda report: (EMBEDDER, killed, "ready") not in lives(report))
+    return killed
+
+
+def lives(report: StatusReport) -> list[tuple[str, int, str]]:
+    return [(child.name, int(child.incarnation), child.state) for child in report.children]
+
+
+HARMS: tuple[Harm, ...] = (kill, kill, stop_for_seconds, kill_in_an_emptied_directory, kill_on_a_full_disk, kill)
+
+
 async def all_calls(http: httpx.AsyncClient, server: RealServer) -> list[np.ndarray]:
-    """The vectors of all calls. A kill falls between each two equal shares of the answers; it waits for the next life."""
+    """The vectors of all calls. A harm falls between each two equal shares of the answers; it waits for the next life."""
     found: dict[int, np.ndarray] = {}
     numbers = iter(range(N_CALLS))
     progress = asyncio.Condition()
@@ -39,29 +87,41 @@ async def all_calls(http: httpx.AsyncClient, server: RealServer) -> list[np.ndar
             async with progress:
                 progress.notify_all()
 
-    async def kill() -> None:
-        incarnation = 0
-        for share in range(1, N_KILLS + 1):
+    async def harm() -> None:
+        life = 0
+        for share, one in enumerate(HARMS, start=1):
             async with progress:
-                await progress.wait_for(lambda share=share: len(found) >= share * N_CALLS // (N_KILLS + 2))
-            incarnation = await asyncio.to_thread(server.kill, "embedder/0", after=incarnation)
+                await progress.wait_for(lambda share=share: len(found) >= share * N_CALLS // (len(HARMS) + 2))
+            life = await one(server, life)
 
-    await asyncio.gather(kill(), *(work() for _ in range(AT_A_TIME)))
+    await asyncio.gather(harm(), *(work() for _ in range(AT_A_TIME)))
     return [found[number] for number in range(N_CALLS)]
 
 
 async def run_calls(server: RealServer) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The vectors of every tenth call without kills, and of all calls with kills."""
+    """The vectors of every tenth call without harm, and of all calls with harm."""
     async with httpx.AsyncClient(base_url=server.url, timeout=120.0) as http:
         expected = [await ask(http, texts_of(number)) for number in range(0, N_CALLS, 10)]
         return expected, await all_calls(http, server)
 
 
-def test_no_call_is_lost() -> None:
+def test_no_call_is_lost(tmp_path: Path) -> None:
     packaged_folder()
-    with real_server("--model", "hash-chain", "--embedding-model", "minilm") as server:
+    flags = ("--model", "hash-chain", "--embedding-model", "minilm", "--state-dir", str(tmp_path / "state"))
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk") as disk, real_server(*flags, folder=disk) as server:
         expected, found = asyncio.run(run_calls(server))
-        assert server.child("embedder/0").incarnation >= N_KILLS
+        assert server.child(EMBEDDER).incarnation >= len(HARMS)
         assert server.child("gateway/0").incarnation == 1
     assert np.abs(np.stack(found[::10]) - np.stack(expected)).max() < 1e-5
     assert all(np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5 for vectors in found)
+
+
+def test_the_kill_drill_harms_the_embedder_and_its_gateway() -> None:
+    """Clients of embeddings beside streams: no stream is lost, every vector is right."""
+    packaged_folder()
+    targets = ("--target", "embedder", "--target", "gateway", "--target", "supervisor")
+    sizes = ("--faults", "16", "--streams", "6", "--server-arg=--embedding-model", "--server-arg=minilm")
+    result = run_load_tool("kill-drill", *targets, *sizes)
+    assert (result["wrong"], result["lost"]) == (0, 0), result["errors"]
+    assert sum(sum(phase.values()) for phase in result["covered"]["embedder"].values()) >= 4, result["covered"]

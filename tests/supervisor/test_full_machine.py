@@ -1,7 +1,4 @@
-"""A real server on a disk without room, and one without descriptors: what dies comes back, and its books are kept.
-
-The disk is a small tmpfs where this user may mount one; elsewhere a limit on the size of files refuses the same writes.
-"""
+"""A real server on a disk without room, and one without descriptors: what dies comes back, and its books are kept."""
 
 from __future__ import annotations
 
@@ -9,57 +6,22 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from supervisor.operator.calls import ask_status
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
-
-_DISK = "2m"
-_BLOCK = b"x" * 4096
+from tests.support.supervisor.small_disk import full, limited, small_disk
 
 
 @pytest.fixture
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory, on a disk of its own where that is possible."""
-    path = tmp_path_factory.mktemp("disk")
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK},mode=0700", "tmpfs", str(path)]
-    with suppress(FileNotFoundError):
-        subprocess.run(mount, check=False, capture_output=True, timeout=DEADLINE_S)
-    try:
+    with small_disk(tmp_path_factory.mktemp("disk")) as path:
         yield path
-    finally:
-        if os.path.ismount(path):
-            subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=DEADLINE_S)
-
-
-@contextmanager
-def full(disk: Path, pid: int) -> Iterator[None]:
-    """As long as this lasts, this process can write nothing to this disk."""
-    if os.path.ismount(disk):
-        filling = disk / "filling"
-        with suppress(OSError), filling.open("wb", buffering=0) as file:
-            while True:
-                file.write(_BLOCK)
-        yield
-        filling.unlink()
-        return
-    with limited(pid, resource.RLIMIT_FSIZE, 0):
-        yield
-
-
-@contextmanager
-def limited(pid: int, which: int, limit: int) -> Iterator[None]:
-    """A process under a lower limit."""
-    before = resource.prlimit(pid, which)
-    resource.prlimit(pid, which, (limit, before[1]))
-    yield
-    resource.prlimit(pid, which, before)
 
 
 def until(condition: Callable[[], bool]) -> None:

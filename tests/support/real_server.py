@@ -30,8 +30,8 @@ _POLL_S = 0.02
 class RealServer:
     """See the file's header."""
 
-    def __init__(self, *flags: str) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="tg-")
+    def __init__(self, *flags: str, folder: Path | None = None) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="tg-", dir=folder)
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
         self._flags = flags if "--gpus" in flags else ("--gpus", "0", *flags)
@@ -182,9 +182,9 @@ class RealServer:
 
 
 @contextmanager
-def real_server(*flags: str) -> Iterator[RealServer]:
-    """A server that is stopped in order at the end; a bad exit status is a failure."""
-    server = RealServer(*flags)
+def real_server(*flags: str, folder: Path | None = None) -> Iterator[RealServer]:
+    """A server that is stopped in order at the end; a bad exit status is a failure. Its directory is made in `folder`."""
+    server = RealServer(*flags, folder=folder)
     try:
         yield server
         assert server.stop() == 0, server.log()

@@ -2,7 +2,7 @@
 
 An episode: harm an idle server, start all streams, harm it while prompts are computed, and then again and again until the
 streams have ended. Between two faults each stream gets text, so that a fault meets a server that works. The last episode is a
-drain.
+drain. Where there is an embedder, two more clients ask for embeddings as long as streams run; a drain refuses new calls.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from messages.run_dir import zeromq_endpoint
 from ops.bench.campaign.fault_schedule import FaultSchedule, Harm, Phase, ScheduledFault
 from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Victim
 from ops.bench.campaign.zmq_streams import follow_zmq
+from supervisor.drill.embedding_calls import RightVectors, call_again_and_again, learn_vectors
 from supervisor.drill.faults import harm
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import DrillStream, StreamRequest, follow_accepted
@@ -32,6 +33,7 @@ from supervisor.operator.calls import ask_status, order_drain
 
 _UNDER_WAY = (Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED)  # while streams are: drawn at random
 _LOOK_S = 0.005
+_EMBEDDING_CLIENTS = 2
 _DRAIN_S = 60.0
 _FROZEN_S = 20.0  # longest wait for the successor of a frozen custodian, which may also have survived
 
@@ -65,16 +67,18 @@ class CampaignResult:
 async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> CampaignResult:
     """Carry out the plan; `say` gets a line for each episode. Raises: NoServer."""
     report = await asyncio.to_thread(ask_status, plan.run_dir)
-    n_gateways = sum(role_of(child.name) == "gateway" for child in report.children)
+    roles = [role_of(child.name) for child in report.children]
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=plan.options.deadline_s, limits=limits))
         clients = [
-            await stack.enter_async_context(AsyncClient(zeromq_endpoint(plan.run_dir, index))) for index in range(n_gateways)
+            await stack.enter_async_context(AsyncClient(zeromq_endpoint(plan.run_dir, index)))
+            for index in range(roles.count("gateway"))
         ]
         for client in clients:
             await client.models()  # a client that has never been connected gives up while its gateway restarts
-        campaign = _Campaign(plan, report, http, clients)
+        vectors = await learn_vectors(http, plan.options, _EMBEDDING_CLIENTS) if "embedder" in roles else {}
+        campaign = _Campaign(plan, report, http, clients, vectors)
         number, end_s = 0, time.monotonic() + plan.limit_s
         while len(campaign.result.inflicted) < plan.n_faults and time.monotonic() < end_s:
             number += 1
@@ -86,8 +90,15 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
 
 
 class _Campaign:
-    def __init__(self, plan: CampaignPlan, report: StatusReport, http: httpx.AsyncClient, clients: list[AsyncClient]) -> None:
-        self._plan, self._http, self._clients = plan, http, clients
+    def __init__(
+        self,
+        plan: CampaignPlan,
+        report: StatusReport,
+        http: httpx.AsyncClient,
+        clients: list[AsyncClient],
+        vectors: RightVectors,
+    ) -> None:
+        self._plan, self._http, self._clients, self._vectors = plan, http, clients, vectors
         self._chance = random.Random(plan.seed)
         self._processes = Processes(plan.run_dir, report, self._chance)
         self._schedule = FaultSchedule(plan.targets or self._processes.roles, plan.harms, self._chance)
@@ -99,6 +110,7 @@ class _Campaign:
         await self._inject(Phase.WAITING, {})
         drawn = await self._draw(Phase.PREFILL)  # before the streams: prompts are computed in no time
         running = self._start(number)
+        running |= self._start_calls(running)
         await self._wait(lambda: any(stream.is_accepted or task.done() for task, stream in running.items()))
         if drawn is not None:
             await self._carry_out(*drawn, running)
@@ -124,6 +136,18 @@ class _Campaign:
                 stream.key = f"episode {number} stream {index}" if index % 3 == 1 else ""
                 work = follow_accepted(self._http, self._plan.options, stream)
             running[asyncio.create_task(work)] = stream
+            self.result.streams.append(stream)
+        return running
+
+    def _start_calls(self, beside: dict[asyncio.Task[None], DrillStream]) -> dict[asyncio.Task[None], DrillStream]:
+        """Clients that ask for embeddings until these streams have ended. They repeat what a gateway's death cuts off."""
+        tasks, running = list(beside), {}
+        for text in self._vectors:
+            stream = DrillStream(text)
+            call = call_again_and_again(
+                self._http, self._plan.options, stream, self._vectors, lambda: all(task.done() for task in tasks), repeats=True
+            )
+            running[asyncio.create_task(call)] = stream
             self.result.streams.append(stream)
         return running
 

@@ -25,7 +25,7 @@ _SEEDS_APART = 7_919
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchedServer:
     """The server, as its clients see it. `endpoints`: the ZeroMQ sockets of its gateways."""
 
     port: int
@@ -33,7 +33,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Phase:
+class ClientPhase:
     """What all clients do together: so many requests, or those until they are told to end, or until `until_s` on the monotonic
     clock. `faults_expected`: a death may cut an answer off."""
 
@@ -43,7 +43,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class PhaseResult:
+class ClientResult:
     """Requests that have ended, and that a death has cut, by kind."""
 
     done: Counter[str]
@@ -54,8 +54,8 @@ class PhaseResult:
 class _Share:
     """What one process does in one phase."""
 
-    target: Target
-    phase: Phase
+    target: WatchedServer
+    phase: ClientPhase
     index: int  # of the process
     at_once: int
     seed: int
@@ -71,12 +71,12 @@ def _begin(ended: Event, counts: SynchronizedArray[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watch ends its clients
 
 
-def _run_share(share: _Share) -> PhaseResult:
+def _run_share(share: _Share) -> ClientResult:
     """One process's part of a phase. Raises: WrongAnswer."""
     return asyncio.run(_requests_of(share))
 
 
-async def _requests_of(share: _Share) -> PhaseResult:
+async def _requests_of(share: _Share) -> ClientResult:
     endpoint = share.target.endpoints[share.index % len(share.target.endpoints)]
     async with AsyncClient(endpoint) as client:
         await client.models()  # a client that has never been connected gives up while its gateway restarts
@@ -88,7 +88,7 @@ async def _requests_of(share: _Share) -> PhaseResult:
             return too_late or mix.n_begun >= share.phase.n_requests or _ended.is_set()
 
         await mix.run_until(is_over, share.at_once)
-    return PhaseResult(mix.done, mix.failures)
+    return ClientResult(mix.done, mix.failures)
 
 
 class Clients:
@@ -118,7 +118,7 @@ class Clients:
         """Whether all processes are at work in the present phase."""
         return all(self._counts[:])
 
-    async def run(self, target: Target, phase: Phase) -> None:
+    async def run(self, target: WatchedServer, phase: ClientPhase) -> None:
         """One phase, to its end. Raises: WrongAnswer."""
         n = len(self._counts)
         self._ended.clear()

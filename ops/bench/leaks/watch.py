@@ -19,7 +19,7 @@ from pathlib import Path
 from messages.ids import role_of
 from messages.lifecycle.tree import StatusReport
 from messages.run_dir import zeromq_endpoint
-from ops.bench.leaks.clients import Clients, Phase, Target, clients
+from ops.bench.leaks.clients import ClientPhase, Clients, WatchedServer, clients
 from ops.bench.leaks.held_resources import (
     Allowance,
     Growth,
@@ -88,7 +88,7 @@ class LeakWatch:
 
     def __init__(self, server: OwnServer, plan: WatchPlan, folders: tuple[Path, ...]) -> None:
         self._server, self._plan, self._folders = server, plan, folders
-        self._target = Target(server.port, ())
+        self._target = WatchedServer(server.port, ())
         self.seen = Watched()
 
     async def run(self) -> Watched:
@@ -107,10 +107,10 @@ class LeakWatch:
         names = [child.name for child in (await self._status()).children]
         n_gateways = sum(role_of(name) == "gateway" for name in names)
         endpoints = tuple(zeromq_endpoint(self._server.run_dir, index) for index in range(n_gateways))
-        self._target = Target(self._server.port, endpoints)
+        self._target = WatchedServer(self._server.port, endpoints)
         targets = [*names, _SUPERVISOR]
         await self._kill_in_turn(everybody, targets, 1, math.inf)  # what a first death makes once is made now
-        await everybody.run(self._target, Phase(plan.warm_requests))
+        await everybody.run(self._target, ClientPhase(plan.warm_requests))
         await self._watch_requests(everybody, began_s + _REQUESTS_SHARE * plan.limit_s)
         each = -(-plan.n_restarts // len(targets))
         for n_left, target in () if not each else zip(range(len(targets), 0, -1), targets, strict=True):
@@ -123,7 +123,7 @@ class LeakWatch:
         began_s = time.monotonic()
         sampling = asyncio.create_task(_sample(samples, everybody))
         try:
-            await everybody.run(self._target, Phase(self._plan.n_requests, until_s))
+            await everybody.run(self._target, ClientPhase(self._plan.n_requests, until_s))
         finally:
             sampling.cancel()
         self.seen.requests_per_s = (everybody.n_done - n_before) / (time.monotonic() - began_s)
@@ -148,7 +148,7 @@ class LeakWatch:
     async def _kill_in_turn(self, everybody: Clients, targets: list[str], n_deaths: int, until_s: float) -> int:
         """Kill each target so many times, one after the other, while requests run. Returns how often; at least once."""
         n_done = 0
-        load = asyncio.create_task(everybody.run(self._target, Phase(faults_expected=True)))
+        load = asyncio.create_task(everybody.run(self._target, ClientPhase(faults_expected=True)))
         try:
             while not everybody.have_begun and not load.done():
                 await asyncio.sleep(_POLL_S)
