@@ -14,11 +14,33 @@ import numpy as np
 from messages.steps import PAGE_TOKENS
 
 ROOT = 0  # the parent of a first page
+HASH_BYTES = 8
 
 
 def page_hash(parent: int, tokens: bytes) -> int:
     """Hash of one full page: `tokens` are its PAGE_TOKENS ids as little-endian int32 bytes."""
-    return int.from_bytes(blake2b(parent.to_bytes(8, "little") + tokens, digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(parent.to_bytes(HASH_BYTES, "little") + tokens, digest_size=HASH_BYTES).digest(), "little")
+
+
+def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
+    """How many pages each page's chain has, from a first page to itself; 0 where the chain does not begin at a first page.
+
+    Args: hashes, parents: of different pages, [n] uint64 each.
+    Returns: [n] integers. Takes O(n log n): each pass doubles how far up a page looks (pointer jumping).
+    """
+    n = len(hashes)
+    order = np.argsort(hashes)
+    found = order[np.minimum(np.searchsorted(hashes, parents, sorter=order), n - 1)] if n else order
+    # entries n and n + 1 stand for what is above a first page, and for what is not there
+    above = np.append(np.where(hashes[found] == parents, found, n + 1), [n, n + 1])
+    above[:n][parents == ROOT] = n
+    depth = np.append(np.ones(n, np.int64), [0, 0])
+    for _ in range(n.bit_length()):
+        if (above[:n] >= n).all():
+            break
+        depth += depth[above]
+        above = above[above]
+    return np.where(above[:n] == n, depth[:n], 0)  # a circle of damaged records never comes to an end
 
 
 def page_hashes(tokens: np.ndarray) -> np.ndarray:

@@ -23,10 +23,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
-from actors.pages.page_hash import ROOT
+from actors.pages.page_hash import depths
 from actors.pages.seal_table import SealedPage, SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
@@ -128,25 +131,19 @@ class PageLedger:
         """Take over pages with known content, which must be free now. Returns how many; a page whose prefix is not there could
         never be found, so it stays free."""
         by_hash = {sealed.content_hash: sealed for sealed in pages}
-        depth: dict[int, int] = {ROOT: 0}
-        for start in by_hash:
-            chain, at = [], start
-            while at not in depth and at in by_hash:
-                depth[at] = -1  # on the way; a circle of records ends here
-                chain.append(at)
-                at = by_hash[at].parent
-            above = depth.get(at, -1)
-            for content_hash in reversed(chain):
-                above = above + 1 if above >= 0 else -1
-                depth[content_hash] = above
-        adopted = sorted((one for one in by_hash.values() if depth[one.content_hash] > 0), key=lambda one: one.page)
-        for one in adopted:
-            self._page_of[one.content_hash] = one.page
-            self._content[one.page] = (one.content_hash, one.parent, one.tokens)
-            self._sealed[one.content_hash] = None
+        if not by_hash:
+            return 0
+        numbers, hashes, parents, _ = zip(*by_hash.values(), strict=True)
+        depth = depths(np.array(hashes, np.uint64), np.array(parents, np.uint64))
+        for content_hash in compress(hashes, (depth == 0).tolist()):
+            del by_hash[content_hash]
+        self._page_of = {one.content_hash: one.page for one in sorted(by_hash.values())}
+        self._content = {one.page: one[1:] for one in by_hash.values()}
+        self._sealed = dict.fromkeys(self._page_of)
         self._free = deque(page for page in self._free if page not in self._content)
-        self._cached.add([one.page for one in sorted(adopted, key=lambda one: -depth[one.content_hash])])
-        return len(adopted)
+        order = np.lexsort((numbers, -depth))[: len(by_hash)]  # a page comes before those that it continues
+        self._cached.add(np.array(numbers)[order].tolist())
+        return len(by_hash)
 
     def commit_plan(self) -> None:
         """The plan that was being made is sent: the next plan may share the pages that it seals."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import compress
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 
-from actors.pages.page_hash import page_hash
+from actors.pages.page_hash import HASH_BYTES
 from messages.steps import PAGE_TOKENS
 
 _MAGIC = 0x5EA1_7AB1_E001
@@ -28,8 +31,7 @@ _RECORD_BYTES = _RECORD.size
 _NO_RECORD = bytes(8)
 
 
-@dataclass(frozen=True)
-class SealedPage:
+class SealedPage(NamedTuple):
     """A page with known content: the arguments of `PageLedger.seal`."""
 
     page: int
@@ -65,15 +67,18 @@ class SealTable:
         self._buffer[_HEADER_BYTES:end] = bytes(end - _HEADER_BYTES)
 
     def read(self) -> list[SealedPage]:
-        """Every page whose record is whole, in the order of pages."""
-        words = np.frombuffer(self._buffer, np.uint64, self.n_pages * _RECORD_BYTES // 8, _HEADER_BYTES)
-        recorded = np.flatnonzero(words.reshape(self.n_pages, -1)[:, 0]).tolist() if self.n_pages else []
-        found: list[SealedPage] = []
-        for page in recorded:
-            content = _RECORD.unpack_from(self._buffer, _HEADER_BYTES + page * _RECORD_BYTES)
-            if page_hash(content[1], content[2]) == content[0]:
-                found.append(SealedPage(page, *content))
-        return found
+        """Every page whose record is whole, in the order of pages. There may be 100,000 pages, and streams wait meanwhile: it
+        takes about 1 µs for each."""
+        records = np.frombuffer(self._buffer, np.uint8, self.n_pages * _RECORD_BYTES, _HEADER_BYTES).reshape(self.n_pages, -1)
+        pages = np.flatnonzero(records[:, :HASH_BYTES].any(axis=1))
+        data = records[pages].tobytes()
+        # the hash of a page is that of the bytes that follow it here, see `page_hash`
+        hashed = records[pages, HASH_BYTES:].tobytes()
+        step = _RECORD_BYTES - HASH_BYTES
+        digests = [blake2b(hashed[at : at + step], digest_size=HASH_BYTES).digest() for at in range(0, len(hashed), step)]
+        is_whole = np.frombuffer(b"".join(digests), "<u8") == np.frombuffer(data, "<u8")[:: _RECORD_BYTES // 8]
+        rows = map(add, zip(pages.tolist()), _RECORD.iter_unpack(data))
+        return [*map(SealedPage._make, compress(rows, is_whole.tolist()))]
 
 
 def table_bytes(n_pages: int) -> int:

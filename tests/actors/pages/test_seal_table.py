@@ -6,10 +6,11 @@ import os
 import random
 from collections import deque
 
+import numpy as np
 import pytest
 
 from actors.pages.eviction import LruEviction
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_hash import ROOT, depths, page_hash
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealedPage, SealTable, create_table, format_table, map_table, table_bytes
 from messages.steps import PAGE_TOKENS
@@ -152,6 +153,27 @@ def test_pages_without_their_prefix_stay_free() -> None:
     assert ledger.adopt([sealed[0], sealed[2]]) == 1
     ledger.audit([])
     assert ledger.statistics().cached == 1
+
+
+def test_the_depth_of_a_page_is_the_length_of_its_chain() -> None:
+    for seed in range(30):
+        rng = random.Random(seed)
+        parents: dict[int, int] = {}
+        for one in [rng.getrandbits(64) for _ in range(40)]:
+            parents[one] = rng.choice([ROOT, 5, *parents, *parents, *parents])  # 5 is not there
+        if seed % 2:
+            parents[rng.choice(list(parents))] = rng.choice(list(parents))  # perhaps a circle
+
+        def length(one: int, parents: dict[int, int] = parents) -> int:
+            for n in range(1, 42):
+                one = parents.get(one, -1)
+                if one in (ROOT, -1):
+                    return n if one == ROOT else 0
+            return 0
+
+        found = depths(np.array(list(parents), np.uint64), np.array(list(parents.values()), np.uint64))
+        assert found.tolist() == [length(one) for one in parents]
+    assert depths(np.array([], np.uint64), np.array([], np.uint64)).tolist() == []
 
 
 def test_any_history_leaves_a_table_of_applied_pages_only() -> None:
