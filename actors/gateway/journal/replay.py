@@ -52,6 +52,7 @@ class _Growing:
 
     position: int
     recovered: Recovered
+    n_sequences: int
     n_tokens: dict[int, int] = field(default_factory=dict)
     lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
 
@@ -156,7 +157,7 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
     age_s = max(now_s - known.began_s, 0.0)
     recovered = Recovered(number, decode_spec(record.spec), states, age_s=age_s, identity=record.identity)
     n_tokens = {state.row.key & ((1 << KEY_BITS) - 1): state.row.first + len(state.row.ids) // 4 for state in states}
-    return _Growing(known.position, recovered, n_tokens)
+    return _Growing(known.position, recovered, recovered.spec.n_sequences, n_tokens)
 
 
 def _add_row(one: _Growing, row: StepRow) -> bool:
@@ -165,11 +166,11 @@ def _add_row(one: _Growing, row: StepRow) -> bool:
     if index == SUSPICION_ROW or (index in (PING_TURN, RUN_TURN) and not row.ids):
         one.recovered.steps.append(row)
         return True
-    n_tokens = one.n_tokens.get(index, 0)
-    if index >= one.recovered.spec.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
+    n_tokens, n_bytes = one.n_tokens.get(index, 0), len(row.ids)
+    if index >= one.n_sequences or n_bytes % 4 or not 0 <= row.first <= n_tokens:
         one.lacks_tokens.add(index)
         return False
-    one.n_tokens[index] = max(n_tokens, row.first + len(row.ids) // 4)
+    one.n_tokens[index] = max(n_tokens, row.first + n_bytes // 4)
     one.lacks_tokens.discard(index)  # a later process has computed them again
     one.recovered.steps.append(row)
     return True

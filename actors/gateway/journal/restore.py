@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import msgspec
 import numpy as np
 
 from actors.gateway.journal.model_identity import ModelIdentity
@@ -40,7 +41,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         _suspect(request, state.row.key & _INDEX_MASK, state.suspect)
     turns = _turns_of(request, recovered)
     request.runs = [run for state in recovered.states[:1] for run in state.runs]
-    for row in recovered.steps:
+    for row in joined(recovered.steps):
         turns += _replay(request, row)
     for sequence in request.sequences:
         ended = endings.get(sequence.index)
@@ -74,6 +75,32 @@ def restore_finished(number: int, record: RequestRecord, model: TextModel, ident
     request = restore(recovered, model, now_s)
     request.ended_s = now_s
     return request
+
+
+def joined(rows: Iterable[StepRow]) -> Iterator[StepRow]:
+    """The same rows, but one row instead of several if they are the next tokens of one sequence, without log probabilities: a
+    journal has a row for each step, and each row that is replayed takes a hundred times as long as a token in it."""
+    whole: StepRow | None = None  # the first row of those that are joined
+    parts: list[bytes] = []
+    n_bytes = 0
+    for row in rows:
+        is_next = whole is not None and row.key == whole.key and row.first - whole.first == n_bytes >> 2
+        if is_next and _is_plain(row):
+            parts.append(row.ids)
+            n_bytes += len(row.ids)
+            continue
+        if whole is not None:
+            yield msgspec.structs.replace(whole, ids=b"".join(parts))
+        whole, parts, n_bytes = (row, [row.ids], len(row.ids)) if _is_plain(row) else (None, [], 0)
+        if whole is None:
+            yield row
+    if whole is not None:
+        yield msgspec.structs.replace(whole, ids=b"".join(parts))
+
+
+def _is_plain(row: StepRow) -> bool:
+    """True if a row is nothing but tokens of a sequence."""
+    return bool(row.ids) and row.logprobs is None and row.prompt is None and (row.key & _INDEX_MASK) < SUSPICION_ROW
 
 
 def _replay(request: Request, row: StepRow) -> list[int]:

@@ -123,6 +123,10 @@ class GrowingSequence:
         if start < self._min_tokens:
             new_ids = self._append_unfiltered(new_ids)
         ids, texts, push, filter_text = self.ids, self.texts, self._detokenizer.push, self._stop_filter.push
+        if len(new_ids) > 1 and not self._stop_filter.is_looking:
+            ids.extend(new_ids)
+            texts.extend(["" if token in self._hidden else push(token) for token in new_ids])
+            new_ids = ()
         for token in new_ids:
             ids.append(token)
             texts.append("" if token in self._hidden else filter_text(push(token)))

@@ -20,10 +20,11 @@ class StopStringFilter:
         self._held = ""
         self.is_matched = False
         self.matched = ""  # the stop string that was found
+        self.is_looking = bool(self._stop_strings)  # False: all text is passed on as it is
 
     def push(self, piece: str) -> str:
         """Take the next piece of text; returns what is safe to show now: "" for everything after a stop string."""
-        if not self._stop_strings:
+        if not self.is_looking:
             return piece
         if self.is_matched or not piece:
             return ""

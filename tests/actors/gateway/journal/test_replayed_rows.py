@@ -1,0 +1,80 @@
+"""Rows of a journal that are joined before they are replayed: fewer rows, and the same request."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from actors.gateway.journal import restore as restore_file
+from actors.gateway.journal.records import Recovered, StepRow
+from actors.gateway.journal.restore import joined, restore
+from actors.gateway.requests.order import Order
+from actors.gateway.requests.request import KEY_BITS, PING_TURN, Request
+from actors.gateway.text.tokenizer import HashChainText
+from messages.generation import Sampling, Terms
+from messages.logprobs import TokenLogprobs
+from tests.support.gateway.journal_file import IDENTITY
+
+NUMBER = 7
+
+
+def row_of(index: int, first: int, *ids: int) -> StepRow:
+    return StepRow(NUMBER << KEY_BITS | index, first, np.array(ids, "<i4").tobytes())
+
+
+def test_a_row_for_each_step_becomes_one_row() -> None:
+    rows = [row_of(0, number, number + 50) for number in range(1000)]
+    assert list(joined(rows)) == [row_of(0, 0, *range(50, 1050))]
+
+
+def test_rows_that_say_more_than_tokens_stay_as_they_are() -> None:
+    ping = StepRow(NUMBER << KEY_BITS | PING_TURN, 0, b"")
+    with_logprobs = StepRow(NUMBER << KEY_BITS, 2, row_of(0, 2, 5).ids, TokenLogprobs())
+    rows = [
+        row_of(0, 0, 1),
+        row_of(0, 1, 2),
+        with_logprobs,
+        row_of(0, 3, 6),
+        ping,
+        row_of(0, 4, 7),
+        row_of(0, 9, 8),
+        row_of(0, 5),
+    ]
+    assert list(joined(rows)) == [row_of(0, 0, 1, 2), *rows[2:]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_joined_rows_give_the_same_request(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Steps of several sequences, with repetitions of tokens that a later process has computed again, and stop strings."""
+    chance = random.Random(seed)
+    n = chance.choice((1, 1, 3))
+    stop = ["1 2"] if chance.random() < 0.5 else []
+    order = Order(
+        request="r",
+        api="completion",
+        created_s=100.0,
+        prompts=[np.array([1], "<i4").tobytes()],
+        n=n,
+        sampling=Sampling(),
+        terms=Terms(max_tokens=500, stop=stop, stop_tokens=[9], min_tokens=chance.choice((0, 3))),
+        is_resumable=True,
+    )
+    rows: list[StepRow] = []
+    lengths = [0] * n
+    for _ in range(60):
+        index = chance.randrange(n)
+        first = max(lengths[index] - chance.choice((0, 0, 0, 2)), 0)
+        ids = [chance.randrange(10) for _ in range(chance.randint(1, 3))]
+        lengths[index] = max(lengths[index], first + len(ids))
+        rows.append(row_of(index, first, *ids))
+    once = restore(Recovered(NUMBER, order, [], rows, identity=IDENTITY), HashChainText(), 5.0)
+    monkeypatch.setattr(restore_file, "joined", lambda rows: rows)
+    row_by_row = restore(Recovered(NUMBER, order, [], rows, identity=IDENTITY), HashChainText(), 5.0)
+    assert seen(once) == seen(row_by_row)
+
+
+def seen(request: Request) -> list[object]:
+    """All that becomes of the rows of a request."""
+    return [request.turns, request.runs, *((s.ids, s.texts, s.tail, s.ended, s.n_visible) for s in request.sequences)]
