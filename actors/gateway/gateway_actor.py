@@ -21,7 +21,6 @@ from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import forwarded_app
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.custody.gateway_custody import GatewayCustody
-from actors.gateway.custody.hold import LeftConnection
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
@@ -41,7 +40,7 @@ from actors.gateway.journal.model_identity import known_identity
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
 from actors.gateway.takeover.leaving import leave_connections
-from actors.gateway.takeover.left_answers import go_on
+from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.text.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
@@ -70,6 +69,7 @@ class GatewayActor(Actor, Post, Status):
         self.http_server: HttpServer | None = None
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
+        self._left = LeftAnswers(self.custody, lambda error: self.fail("connections of the dead gateway", error))
         self.forward_server: HttpServer | None = None  # for calls that other gateways forward
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
@@ -99,16 +99,14 @@ class GatewayActor(Actor, Post, Status):
         )  # fmt: skip
         found = await loop.run_in_executor(None, known_identity, settings.model_folder)
         identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
-        recovered = await loop.run_in_executor(None, self.journal.open)
-        left = [] if self.custody is None else await self.custody.claim()
+        recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self._left.claim())
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
         manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
-        connected = {one.response.request for one in left}
-        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), connected)
+        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self._left.requests)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
@@ -122,20 +120,17 @@ class GatewayActor(Actor, Post, Status):
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, embeddings)
         self.http_app = build_app(services)
-        address = await self._serve_http(services, left)
+        address = await self._serve_http(services)
+        self._left.go_on(services, self.http_server)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
-    async def _serve_http(self, services: Services, left: list[LeftConnection]) -> str:
-        """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""
+    async def _serve_http(self, services: Services) -> str:
+        """Serve HTTP; returns the address, "" without one."""
         await self._serve_other_gateways(services)
-        address = ""
-        if (listen_fd := self.spawn_spec.descriptors.get(LISTEN_SOCKET)) is not None:
-            self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
-            address = await self.http_server.start()
-            await go_on(left, services, self.http_server)
-        if self.custody is not None:
-            self.custody.open()
-        return address
+        if (listen_fd := self.spawn_spec.descriptors.get(LISTEN_SOCKET)) is None:
+            return ""
+        self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
+        return await self.http_server.start()
 
     async def _serve_other_gateways(self, services: Services) -> None:
         """Take the calls that other gateways forward, if there are any."""
@@ -148,6 +143,7 @@ class GatewayActor(Actor, Post, Status):
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
+        await self._left.wait()
         for server in (self.http_server, self.forward_server):
             if server is not None:
                 await server.stop()
@@ -172,7 +168,7 @@ class GatewayActor(Actor, Post, Status):
             self.draining.stop()
         self.draining = Draining(
             self.manager,
-            lambda: {} if self.http_server is None else self.http_server.unread_by_connection(),
+            lambda: self._left.unread_by_connection(self.http_server),
             self,
             handover_s=self.settings.handover_s,
             deadline_s=deadline_s,

@@ -23,6 +23,7 @@ from messages.descriptors.open_files import most_open_files
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
+_START_POLL_S = 0.0005  # streams of a dead incarnation wait for it
 _SETTLE_POLL_S = 0.005
 _CHECK_S = 1.0  # time between two checks for slow clients
 _OTHER_FILES = 256  # file descriptors kept for everything but HTTP connections
@@ -108,7 +109,7 @@ class HttpServer:
                 if self._task.done():
                     self._task.result()
                     raise TimeoutError("uvicorn exited before it was ready")
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(_START_POLL_S)
         self._check_connections()
         if self._path:
             return self._path

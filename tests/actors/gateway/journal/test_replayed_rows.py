@@ -13,8 +13,9 @@ from actors.gateway.journal.restore import joined, restore
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, Request
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import IDENTITY
 
 NUMBER = 7

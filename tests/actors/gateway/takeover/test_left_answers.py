@@ -1,0 +1,79 @@
+"""Connections of a dead incarnation go on while the gateway serves already."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, cast
+
+from actors.gateway.custody.hold import HeldResponse, LeftConnection
+from actors.gateway.takeover.left_answers import LeftAnswers
+
+N = 40
+
+
+class Custody:
+    """A custodian with N connections on which nothing is under way. `open_after`: connections that went on before `open`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self.open_after = server, -1
+        self.sockets: list[socket.socket] = []
+
+    async def claim(self) -> list[LeftConnection]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for _ in range(N):
+                self.sockets += [socket.create_connection(listener.getsockname()), listener.accept()[0]]
+        response = HeldResponse("", "", -1, 0, 0, keeps_alive=True)
+        return [LeftConnection(str(nth), one, response) for nth, one in enumerate(self.sockets[1::2])]
+
+    def open(self) -> None:
+        self.open_after = self._server.n_adopted
+
+
+class Server:
+    """Counts the connections that it adopts, in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.n_adopted = 0
+
+    async def adopt(self, client: socket.socket, make: object) -> None:
+        self.n_adopted += 1
+
+    def unread_by_connection(self) -> dict[str, int]:
+        return {}
+
+
+async def test_the_event_loop_has_other_turns_while_connections_go_on() -> None:
+    server = Server()
+    custody = Custody(server)
+    left = LeftAnswers(cast(Any, custody), lambda error: None)
+    await left.claim()
+    left.go_on(cast(Any, None), cast(Any, server))
+    counts = list[int]()
+    while server.n_adopted < N:
+        counts.append(server.n_adopted)
+        assert left.unread_by_connection(cast(Any, server)), "a drain waits for connections that are not served yet"
+        await asyncio.sleep(0)
+    await left.wait()
+    assert not left.unread_by_connection(cast(Any, server))
+    assert len(set(counts)) > 3
+    assert custody.open_after == N, "the custodian is told to drop what nobody goes on with, so all others come first"
+    for one in custody.sockets:
+        one.close()
+
+
+async def test_an_error_is_reported() -> None:
+    class Broken(Server):
+        async def adopt(self, client: socket.socket, make: object) -> None:
+            raise RuntimeError("adopt")
+
+    errors: list[BaseException] = []
+    custody = Custody(Broken())
+    left = LeftAnswers(cast(Any, custody), errors.append)
+    await left.claim()
+    left.go_on(cast(Any, None), cast(Any, Broken()))
+    await left.wait()
+    assert [str(error) for error in errors] == ["adopt"]
+    assert custody.open_after == -1
+    for one in custody.sockets:
+        one.close()
