@@ -16,6 +16,9 @@ from messages.wire.codec import Codec, decode_envelope, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope, LinkAnswer, Staleness, staleness
 from messages.wire.message import NO_TRACE, Message
 
+# msgspec keeps what it learns of each class: 10 ms, which a spare process has behind it when it becomes an actor
+Codec[Message](INTERNAL_KINDS)
+
 
 @dataclass(frozen=True)
 class Delivery:
