@@ -10,8 +10,8 @@ import pytest
 from actors.gateway.journal import restore as restore_file
 from actors.gateway.journal.records import Recovered, StepRow
 from actors.gateway.journal.restore import joined, restore
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, Request
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
@@ -52,7 +52,7 @@ def test_joined_rows_give_the_same_request(monkeypatch: pytest.MonkeyPatch, seed
     chance = random.Random(seed)
     n = chance.choice((1, 1, 3))
     stop = ["1 2"] if chance.random() < 0.5 else []
-    order = Order(
+    spec = RequestSpec(
         request="r",
         api="completion",
         created_s=100.0,
@@ -70,9 +70,9 @@ def test_joined_rows_give_the_same_request(monkeypatch: pytest.MonkeyPatch, seed
         ids = [chance.randrange(10) for _ in range(chance.randint(1, 3))]
         lengths[index] = max(lengths[index], first + len(ids))
         rows.append(row_of(index, first, *ids))
-    once = restore(Recovered(NUMBER, order, [], rows, identity=IDENTITY), HashChainText(), 5.0)
+    once = restore(Recovered(NUMBER, spec, [], rows, identity=IDENTITY), HashChainText(), 5.0)
     monkeypatch.setattr(restore_file, "joined", lambda rows: rows)
-    row_by_row = restore(Recovered(NUMBER, order, [], rows, identity=IDENTITY), HashChainText(), 5.0)
+    row_by_row = restore(Recovered(NUMBER, spec, [], rows, identity=IDENTITY), HashChainText(), 5.0)
     assert seen(once) == seen(row_by_row)
 
 
