@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +69,6 @@ def main(path: str, folder: str, what: str = "wait") -> None:
         model._weights.embedding.fill_(1.0)
         torch.cuda.synchronize()
         print("written", flush=True)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreProcess]:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    one = StoreProcess(tmp_path / "vault-0")
-    yield one
-    one.kill()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +75,6 @@ def main(path: str, is_suspect: str) -> None:
         torch.cuda.synchronize()
         if turn == 0:
             print("written", flush=True)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoreProcess]:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    one = StoreProcess(tmp_path / "vault-0")
-    yield one
-    one.kill()
 
 
 def wait_freed(free_bytes: int, slack_bytes: int = 256 << 20) -> None:

@@ -6,18 +6,15 @@ import pytest
 
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import GrammarReport
-from tests.support.workers.grammar.grammar_runs import OBJECT, TOO_COMPLEX, WORDS, answer, constrained
-from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
+from tests.support.workers.grammar.grammar_runs import OBJECT, TOO_COMPLEX, WORDS, answer, constrained, grammar_runner
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
-from tests.support.workers.tiny_model import load_runner, write_model
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    folder = write_model(tmp_path_factory.mktemp("tiny"))
-    write_tokenizer(folder)
-    return load_runner(folder, "cpu")
+    return grammar_runner(tmp_path_factory.mktemp("tiny"))
 
 
 def forced_of(report: GrammarReport | None, s: Running) -> list[int]:

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation.sampling import Sampling
-from tests.support.workers.grammar.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, run_to_end
-from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
+from tests.support.workers.grammar.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, grammar_runner, run_to_end
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import load_runner, write_model
@@ -21,9 +21,7 @@ from tests.support.workers.tiny_model import load_runner, write_model
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    folder = write_model(tmp_path_factory.mktemp("tiny"))
-    write_tokenizer(folder)
-    return load_runner(folder, "cpu")
+    return grammar_runner(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

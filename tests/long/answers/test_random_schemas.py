@@ -15,10 +15,9 @@ from messages.generation.sampling import Sampling
 from messages.steps import Result
 from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
-from tests.support.workers.grammar.grammar_runs import constrained
-from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
+from tests.support.workers.grammar.grammar_runs import constrained, grammar_runner
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
-from tests.support.workers.tiny_model import load_runner, write_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_SCHEMAS = 50 * DEPTH
@@ -28,9 +27,7 @@ LONGEST = 460  # tokens of an answer: the context of the tiny model is 512
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    folder = write_model(tmp_path_factory.mktemp("tiny"))
-    write_tokenizer(folder)
-    return load_runner(folder, "cpu")
+    return grammar_runner(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,16 +18,6 @@ from supervisor.parent.kernel import exit_code_of
 from supervisor.parent.link import Exits
 
 DEADLINE_S = 60.0
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["/bin/sleep", "600"])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(DEADLINE_S)
 
 
 def test_the_kernel_tells_how_a_process_has_ended(sleeper: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,17 +20,7 @@ from supervisor.children.run_dir import RunDir
 DEADLINE_S = 60.0
 
 
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen]:
-    process = subprocess.Popen(["/bin/sleep", "600"])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(DEADLINE_S)
-
-
-def test_a_child_that_is_left_is_killed_and_proven_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
+def test_a_child_that_is_left_is_killed_and_proven_dead(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     ProcessRegister(tmp_path / "c.json").add("worker/0.0", sleeper.pid)
     found, alive = kill_orphans(tmp_path / "c.json", DEADLINE_S)
     assert [(child.name, child.pid) for child in found] == [("worker/0.0", sleeper.pid)]
@@ -41,7 +30,7 @@ def test_a_child_that_is_left_is_killed_and_proven_dead(tmp_path: Path, sleeper:
 
 
 @pytest.mark.parametrize("change", [{"start_ticks": 7}, {"boot": "another"}])
-def test_another_process_with_the_same_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen, change: dict) -> None:
+def test_another_process_with_the_same_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes], change: dict) -> None:
     path = tmp_path / "c.json"
     ProcessRegister(path).add("worker/0.0", sleeper.pid)
     page = msgspec.json.decode(path.read_bytes())
@@ -62,7 +51,7 @@ def refuse_pidfds(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 def test_without_pidfds_it_is_killed_and_looked_at_until_it_is_gone(
-    tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ProcessRegister(tmp_path / "c.json").add("worker/0.0", sleeper.pid)
     refuse_pidfds(monkeypatch, errno.ENOSYS)
@@ -74,7 +63,7 @@ def test_without_pidfds_it_is_killed_and_looked_at_until_it_is_gone(
 
 
 def test_without_pidfds_another_process_with_the_same_id_is_left_alone(
-    tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "c.json"
     ProcessRegister(path).add("worker/0.0", sleeper.pid)
@@ -90,7 +79,7 @@ def test_without_pidfds_another_process_with_the_same_id_is_left_alone(
 def test_what_the_kernel_does_not_tell_counts_as_alive_and_is_said(
     number: int,
     tmp_path: Path,
-    sleeper: subprocess.Popen,
+    sleeper: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -102,7 +91,7 @@ def test_what_the_kernel_does_not_tell_counts_as_alive_and_is_said(
     assert os.strerror(number) in said.out + said.err
 
 
-def test_the_register_forgets_the_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
+def test_the_register_forgets_the_dead(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     path = tmp_path / "c.json"
     register = ProcessRegister(path)
     gone = subprocess.Popen(["/bin/sleep", "600"])
@@ -121,7 +110,7 @@ def test_a_torn_register_is_no_register(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_run_directory_is_taken_over_only_after_the_deaths(
-    tmp_path: Path, sleeper: subprocess.Popen, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "d"
     RunDir.acquire(path).release()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from llguidance import LLMatcher
 
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation.sampling import Sampling
-from tests.support.workers.grammar.tiny_tokenizer import END
+from tests.support.workers.grammar.tiny_tokenizer import END, write_tokenizer
 from tests.support.workers.sampling_kinds import prompt_of
 from tests.support.workers.small_scheduler import Running, SmallScheduler
+from tests.support.workers.tiny_model import load_runner, write_model
 
 REGEX = r"[a-c]{2,4}(-[0-9]{3}){2,5}!"
 WORDS = LLMatcher.grammar_from_regex(REGEX)
@@ -48,3 +50,9 @@ def run_to_end(scheduler: SmallScheduler, s: Running) -> list[int]:
 def answer(runner: ModelRunner, grammar: str, sampling: Sampling) -> list[int]:
     scheduler = SmallScheduler(runner)
     return run_to_end(scheduler, constrained(scheduler, grammar, sampling))
+
+
+def grammar_runner(folder: Path) -> ModelRunner:
+    """The tiny model with random weights and the tiny tokenizer, written to `folder` and loaded on the CPU."""
+    write_tokenizer(write_model(folder))
+    return load_runner(folder, "cpu")

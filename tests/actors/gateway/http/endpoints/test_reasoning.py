@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,21 @@ import openai
 import pytest
 
 from actors.gateway.text.tokenizer import FolderText
-from messages.generation.sequences import Submit
-from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.gateway.gateway_rig import Rig
+from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill, thinking_server
+from tests.support.waiting import DEADLINE_S
 
 HELLO: list[Any] = [{"role": "user", "content": "hi"}]
-TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: <think>\n"
-    "{% if enable_thinking is defined and not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}"
-)
-THOUGHT, ANSWER, BRIEF = "I wonder.", "Yes, I am.", "No."
+ANSWER, BRIEF = "Yes, I am.", "No."
 
 
-def writes(text: FolderText) -> Any:
-    """What the model writes: it thinks first if the prompt lets it."""
-
-    def output(submit: Submit, n: int) -> list[int]:
-        prompt = text.decode(submit.tokens[: submit.n_prompt].tolist())
-        written = f"{THOUGHT}\n</think>\n\n{ANSWER}" if prompt.endswith("<think>\n") else BRIEF
-        whole = [*text.encode(written, add_special_tokens=False), text.eos_tokens[0]]
-        return whole[len(submit.tokens) - submit.n_prompt :]
-
-    return output
+def says(prompt: str) -> str:
+    """What the model writes after it has thought, or without it."""
+    return ANSWER if prompt.endswith("<think>\n") else BRIEF
 
 
-@asynccontextmanager
-async def thinking_server(folder: Path, text: FolderText, *, with_socket: bool = True, **settings: Any) -> AsyncIterator[Rig]:
-    chosen = {"model_folder": str(folder), "model_name": "m", "chat_template": TEMPLATE, **settings}
-    async with rig(with_scheduler=False, with_socket=with_socket, **chosen) as r:
-        (await r.add_scheduler()).output_of = writes(text)
-        yield r
+def thinking_http(folder: Path, text: FolderText) -> AbstractAsyncContextManager[Rig]:
+    return thinking_server(folder, text, says, with_socket=True)
 
 
 def address_of(r: Rig) -> str:
@@ -53,7 +38,7 @@ def address_of(r: Rig) -> str:
 
 
 async def test_openai(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    async with thinking_server(smollm2_text_folder, smollm2_text) as r:
+    async with thinking_http(smollm2_text_folder, smollm2_text) as r:
         url = address_of(r) + "/v1"
 
         def talk() -> None:
@@ -78,7 +63,7 @@ async def test_openai(smollm2_text_folder: Path, smollm2_text: FolderText) -> No
 
 
 async def test_anthropic(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    async with thinking_server(smollm2_text_folder, smollm2_text) as r:
+    async with thinking_http(smollm2_text_folder, smollm2_text) as r:
         url = address_of(r)
 
         def talk() -> None:
@@ -103,7 +88,7 @@ async def test_anthropic(smollm2_text_folder: Path, smollm2_text: FolderText) ->
 
 
 async def test_ollama(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    async with thinking_server(smollm2_text_folder, smollm2_text) as r:
+    async with thinking_http(smollm2_text_folder, smollm2_text) as r:
         url = address_of(r)
 
         def talk() -> None:
@@ -134,13 +119,19 @@ async def test_ollama(smollm2_text_folder: Path, smollm2_text: FolderText) -> No
 async def test_what_the_template_cannot_take_is_refused(
     fields: dict[str, Any], at_fault: str, smollm2_text_folder: Path, smollm2_text: FolderText
 ) -> None:
-    async with thinking_server(smollm2_text_folder, smollm2_text) as r, httpx.AsyncClient(timeout=DEADLINE_S) as client:
+    async with (
+        thinking_server(smollm2_text_folder, smollm2_text, says, with_socket=True) as r,
+        httpx.AsyncClient(timeout=DEADLINE_S) as client,
+    ):
         answer = await client.post(f"{address_of(r)}/v1/chat/completions", json={"messages": HELLO, **fields})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, at_fault)
 
 
 async def test_an_answer_goes_on_with_the_last_message(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    async with thinking_server(smollm2_text_folder, smollm2_text) as r, httpx.AsyncClient(timeout=DEADLINE_S) as client:
+    async with (
+        thinking_server(smollm2_text_folder, smollm2_text, says, with_socket=True) as r,
+        httpx.AsyncClient(timeout=DEADLINE_S) as client,
+    ):
         scheduler = r.scheduler()
         began = [*HELLO, {"role": "assistant", "content": "<think>I won"}]
         scheduler.output_of = lambda submit, n: smollm2_text.encode("der.</think>Yes.") + smollm2_text.eos_tokens
@@ -165,27 +156,9 @@ async def test_an_answer_goes_on_with_the_last_message(smollm2_text_folder: Path
 async def test_a_gateway_that_dies_in_the_reasoning_loses_nothing(
     path: str, fields: dict[str, Any], tmp_path: Path, smollm2_text_folder: Path, smollm2_text: FolderText
 ) -> None:
-    body, key = {"messages": HELLO, "stream": True, **fields}, {"Idempotency-Key": "one"}
-    journal = str(tmp_path / "journal")
-    async with thinking_server(smollm2_text_folder, smollm2_text, with_socket=False, journal_path=journal) as r:
-        scheduler = r.scheduler()
-        scheduler.is_automatic = False
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(r.gateway.http_app)) as client:
-            asked = asyncio.create_task(client.post(f"http://localhost{path}", json=body, headers=key))
-            await until(lambda: bool(scheduler.running))
-            scheduler.step(2)
-            await until(lambda: r.manager.unfinished[0].n_generated == 2)
-            await r.kill_gateway()
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
-        scheduler.is_automatic = True
-        await r.start_gateway(2)
-        async with r.http() as client:
-            whole = (await client.post(path, json=body, headers=key)).content
-        await r.kill_gateway()
-        await r.start_gateway(3)
-        async with r.http() as client:
-            assert (await client.post(path, json=body, headers=key)).content == whole
+    body, journal = {"messages": HELLO, "stream": True, **fields}, str(tmp_path / "journal")
+    async with thinking_server(smollm2_text_folder, smollm2_text, says, journal_path=journal) as r:
+        whole = await answer_after_a_kill(r, path, body, 2)
     shown = [*_texts_in(whole, ("thinking", "reasoning_content"))], [*_texts_in(whole, ("text", "content"))]
     assert ("".join(shown[0]), "".join(shown[1])) == (THOUGHT, ANSWER)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 
 from actors.gateway.text.tokenizer import FolderText
 from tests.support.answers.calling_server import CALL, calling_server
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill
+from tests.support.waiting import DEADLINE_S
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "The weather of a city", "parameters": PARAMETERS}
@@ -64,28 +63,11 @@ async def test_a_tool_loop_over_previous_responses(smollm2_text_folder: Path, sm
 async def test_a_gateway_that_dies_within_a_call_loses_nothing(
     tmp_path: Path, smollm2_text_folder: Path, smollm2_text: FolderText
 ) -> None:
-    body, key = {**ASKED, "stream": True}, {"Idempotency-Key": "one"}
-    n_before = len(smollm2_text.encode(f"I wonder.\n</think>\n\n{CALL[: CALL.index('Paris')]}", add_special_tokens=False))
-    async with calling_server(smollm2_text_folder, smollm2_text, journal_path=str(tmp_path / "journal")) as r:
-        scheduler = r.scheduler()
-        scheduler.is_automatic = False
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(r.gateway.http_app)) as client:
-            asked = asyncio.create_task(client.post("http://localhost/v1/responses", json=body, headers=key))
-            await until(lambda: bool(scheduler.running))
-            scheduler.step(n_before)
-            await until(lambda: r.manager.unfinished[0].n_generated == n_before)
-            await r.kill_gateway()
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
-        scheduler.is_automatic = True
-        await r.start_gateway(2)
+    body, journal = {**ASKED, "stream": True}, str(tmp_path / "journal")
+    n_before = len(smollm2_text.encode(f"{THOUGHT}\n</think>\n\n{CALL[: CALL.index('Paris')]}", add_special_tokens=False))
+    async with calling_server(smollm2_text_folder, smollm2_text, journal_path=journal) as r:
+        told = data_of((await answer_after_a_kill(r, "/v1/responses", body, n_before)).decode())
         async with r.http() as client:
-            whole = (await client.post("/v1/responses", json=body, headers=key)).text
-        await r.kill_gateway()
-        await r.start_gateway(3)
-        async with r.http() as client:
-            assert (await client.post("/v1/responses", json=body, headers=key)).text == whole
-            told = data_of(whole)
             numbers = [json.loads(data)["sequence_number"] for data in told]
             for at, number in list(enumerate(numbers))[:-1:4]:
                 rest = (await client.get(f"/v1/responses/one?stream=true&starting_after={number}")).text

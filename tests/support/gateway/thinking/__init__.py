@@ -1,0 +1,1 @@
+"""Gateways whose model thinks before it answers."""
