@@ -71,7 +71,7 @@ class Actor(LifecycleEvents):
         """Release what `start` has acquired."""
 
     async def hand_over(self) -> None:
-        """Instead of `stop`, when the next incarnation follows at once: leave to it what it can go on with."""
+        """Called instead of `stop` when the next incarnation follows at once: keep open what that one can go on with."""
         await self.stop()
 
     def after_mail(self) -> None:

@@ -214,7 +214,7 @@ class GatewayActor(Actor, Post, Status):
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()
 
-    # -- Post: what the request manager needs of its actor --------------------------------------------------------
+    # -- Post: what the request manager needs from its actor ------------------------------------------------------
 
     def living(self, role: str) -> list[str]:
         """Names of the living peers of a role."""

@@ -6,7 +6,7 @@
     unavailable  no replica can compute, or the journal cannot be written      503
     draining     nothing new is accepted                                       503
 
-Health has no consequences here: the supervisor alone kills processes, for reasons of its own.
+The gateway only reports health. Only the supervisor kills processes, and it decides by its own checks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Held pages with the same content as another page, by which that content is found. Pure.
+"""Held pages whose content is found through another page with the same content. Pure.
 
-Two sequences that compute the same content at the same time fill a page each. The content is found by one of them, the *known*
-page; the other is its *duplicate*. The pages after a duplicate may be known nevertheless. They can be found only as long as the
-content before them can, so a duplicate takes the place of its known page when that is evicted.
+Two sequences that compute the same content at the same time fill a page each. Look-ups find one of the two, the *known* page;
+the other is its *duplicate*. Pages after a duplicate may be known all the same. They can be found only while every page before
+them can, so when a known page is evicted, its duplicate takes its place.
 """
 
 from __future__ import annotations

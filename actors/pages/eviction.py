@@ -41,7 +41,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def hand_over(self, page: int, to: int) -> None:
-        """The content of a page is that of another, held page from now on, which gets its uses."""
+        """From now on another, held page stands for the content of this page, and takes over its count of uses."""
         ...
 
     def drop(self, page: int) -> None:
@@ -70,7 +70,7 @@ class LruEviction(EvictionPolicy):
             del self._pages[page]
 
     def use(self, pages: list[int]) -> None:
-        """Does nothing: the order is that of the last releases."""
+        """Does nothing: pages are ordered by the time of their last release."""
 
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]

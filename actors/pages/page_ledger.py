@@ -13,9 +13,9 @@ A page is sealed when the plan that completes it is made: steps run in order, so
 been applied the content may still be lost: `drop_unapplied` forgets it when the steps in flight are lost. A `SealTable` keeps
 what has been applied in shared memory, and the ledger of the next scheduler adopts it.
 
-A page whose content is known can always be found: the content of the pages before it is known as well. Its holders hold these
-pages, or duplicates of them (`duplicate_pages.py`), and give them back after it; policies evict no page before those that
-continue it.
+A page whose content is known can always be found, because the content of all pages before it is known as well. Whoever holds a
+page also holds the pages before it, or duplicates of them (`duplicate_pages.py`), and gives it back before them; and policies
+evict a page only after the pages that continue it.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class PageLedger:
             self._duplicates.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
     def adopt(self, pages: Iterable[SealedPage]) -> int:
-        """Take over pages with known content, which must be free now. Returns how many; a page whose prefix is not there could
-        never be found, so it stays free."""
+        """Adopt pages with known content, which must be free now; returns how many. A page whose prefix is missing could never
+        be found, so it stays free."""
         by_hash = {sealed.content_hash: sealed for sealed in pages}
         if not by_hash:
             return 0

@@ -35,7 +35,7 @@ class Hints:
         return SPECULATION in self._actor.child.peers
 
     def peer_up(self, name: str) -> None:
-        """The directory gets an inventory; a new speculation is told of every sequence from its beginning."""
+        """A peer is ready: send the directory an inventory, tell a new speculation process about all sequences."""
         if name == DIRECTORY:
             self.publish_inventory()
         elif name == SPECULATION:

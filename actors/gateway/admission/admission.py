@@ -48,7 +48,7 @@ class Arrival:
 
 
 def _is_replaced(known: Request, new: NewRequest) -> bool:
-    """True if a new request takes the id of a known one, which has no answer or is not asked for any more."""
+    """True if a new request may take the id of this known one, which has no answer or which nobody asks for any more."""
     endings = [sequence.ended for sequence in known.sequences]
     if new.naming is Naming.FIXED or known.spec.api == "zeromq" or None in endings:
         return False

@@ -1,7 +1,7 @@
 """Who has sent a request: a digest of the client's address, or of the header that a trusted proxy sets.
 
-What one caller's requests have done to workers has consequences for that caller alone (`dispatch/poison_handling.py`). All
-clients on this machine are one caller, whatever they connect by, and so are all addresses of one IPv6 network (64 bits).
+A caller whose requests harm workers is the only one that bears the consequences (`dispatch/poison_handling.py`). All clients on
+this machine count as one caller, however they connect, and so do all addresses of one IPv6 network (64 bits).
 """
 
 from __future__ import annotations

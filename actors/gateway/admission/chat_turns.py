@@ -68,7 +68,7 @@ def _turn(message: dict[str, Any], path: str) -> dict[str, Any]:
         raise invalid(f"{path}.audio", "null (anything else is not supported by this server)", message["audio"])
     calls = _calls_of(message, path)
     if calls and role != "assistant":
-        raise invalid(f"{path}.tool_calls", "none but in messages of the assistant", message.get("tool_calls"))
+        raise invalid(f"{path}.tool_calls", "none, except in messages of the assistant", message.get("tool_calls"))
     content = message.get("content")
     if content is None and role == "assistant":
         content = ""

@@ -17,7 +17,7 @@ from messages.generation.terms import NO_TOKEN_LIMIT, Terms
 
 
 class Naming(Enum):
-    """What an id of the client's means, once a request has it."""
+    """What it means when a client sends an id that a request has already."""
 
     FIXED = "fixed"  # it is that request, however it ended
     KEY = "key"  # it is that request; one that failed or was cancelled has no answer and is computed again
@@ -26,7 +26,7 @@ class Naming(Enum):
 
 @dataclass(frozen=True)
 class WantedReasoning:
-    """What becomes of the reasoning in the answers, if the model has any. `is_split`: it is told from the content."""
+    """How the reasoning in the answers is treated, if the model writes any. `is_split`: it is separated from the content."""
 
     is_split: bool = False
     is_shown: bool = True

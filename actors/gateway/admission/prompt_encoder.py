@@ -15,7 +15,7 @@ from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
-_TEXT_CHARACTERS = 16  # that each text or message counts beside its own: a call, and what a template adds
+_TEXT_CHARACTERS = 16  # added to the length of each text or message, for the call and for what a template adds
 _LARGE_CHARACTERS = 1 << 18  # longer ones are encoded one at a time: each takes some 100 bytes of memory a character meanwhile
 _LEAST_BOUND_CHARACTERS, _CHARACTERS_A_TOKEN = 1 << 20, 32  # of one text; a token has about four
 P = ParamSpec("P")

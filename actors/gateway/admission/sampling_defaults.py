@@ -1,4 +1,4 @@
-"""The parameters of sampling that hold where a request has none: the model's own, then the operator's."""
+"""Default sampling parameters, for requests that give none: the operator's override those of the model."""
 
 from __future__ import annotations
 

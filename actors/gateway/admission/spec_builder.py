@@ -100,7 +100,7 @@ class SpecBuilder:
         check_rules(new.terms, self.encoder.model.vocabulary)
 
     async def _tokens(self, new: NewRequest) -> list[np.ndarray]:
-        """The prompts as int32 [n] each, n >= 1. Of each, only the tokens that the client wants to count."""
+        """The prompts as int32 [n] each, n >= 1. Each is cut to the tokens that the client wants to keep."""
         field, kept = new.prompt_field, self._kept_tokens(new)
         if new.ids is not None:
             return [ids[-kept:] for ids in await self._checked(new.ids, field)]

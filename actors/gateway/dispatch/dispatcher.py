@@ -29,7 +29,7 @@ from messages.lifecycle import lifecycle
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 
-_SEQUENCES_A_TURN = 256  # that are submitted in one turn of the event loop; they take a few milliseconds
+_SEQUENCES_A_TURN = 256  # submitted in one turn of the event loop, which takes a few milliseconds
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
 

@@ -69,7 +69,7 @@ class Failover:
             self._move_all(name, self._book.at(name))
 
     def _part_suspects(self, name: str) -> None:
-        """Move the sequences with which alone the gang has died."""
+        """Move each sequence that was computed alone when its gang died."""
         others = [other for other in self._post.living("scheduler") if other != name]
         if any(self.replicas.condition(other) is ReplicaCondition.UP for other in others):
             self._move_all(name, [s for s in self._book.at(name) if s.suspicion is not None and s.suspicion.certain])

@@ -1,7 +1,7 @@
 """What follows when a sequence is found to kill workers or schedulers: its prompt is refused, equal sequences end.
 
-And a caller who does it again and again is slowed down. All of it concerns the sequence's caller alone. The journal has all of
-it as well, so a gateway that dies begins with what its predecessor knew.
+A caller whose sequences do this again and again is slowed down; other callers notice nothing. The journal records all of this,
+so the next incarnation of a gateway knows it too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the request manager and its parts need of their actor: messages, peers, clocks and timers."""
+"""What the request manager and its parts need from their actor: messages, peers, clocks and timers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Timer(Protocol):
 
 
 class Post(Protocol):
-    """What the request manager and its parts need of their actor: messages, peers, clocks and timers."""
+    """What the request manager and its parts need from their actor: messages, peers, clocks and timers."""
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
         """Send a message; `trace` is the trace id of the one request that it concerns. Raises: UnknownPeer, MailboxFull."""

@@ -26,7 +26,7 @@ def take_over_all(
 
     Unfinished requests that are resumable, or in `connected`, are submitted to schedulers again, unless another model is served
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
-    requests whose connections did not. Finished ones are not decoded. What came from adopted journals is recorded in this one.
+    requests whose connections outlived it. Finished ones are not decoded. Requests of adopted journals are recorded here.
     """
     log, resumed, n_other_numerics = structlog.get_logger(), 0, 0
     for answer in journal.finished:
@@ -58,7 +58,7 @@ def take_over_all(
 def _begin_run(request: Request, journal: Journal, now_s: float) -> None:
     """Begin a new run of a request with several sequences.
 
-    The last process may have shown tokens in an order that it could not record: the ids of new events must not repeat those."""
+    The last process may have shown tokens in an order that it could not record, and new events must not repeat their ids."""
     if len(request.sequences) > 1 and request.spec.is_resumable:
         request.begin_run(now_s)
         journal.step(run_record(request), lambda: None)

@@ -1,4 +1,4 @@
-"""Which replicas can compute, as their schedulers have told. Pure."""
+"""Which replicas can compute, as reported by their schedulers. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEST_FIRST = (ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK
 
 @dataclass
 class _Told:
-    """What a scheduler has told of its replica."""
+    """What a scheduler has reported about its replica."""
 
     condition: ReplicaCondition
     number: int  # of this change; a timer of an earlier one means nothing
@@ -20,7 +20,7 @@ class _Told:
 
 
 class Replicas:
-    """The conditions of all replicas, by the names of their schedulers. One that has told nothing yet counts as up."""
+    """The conditions of all replicas, by the names of their schedulers. A replica without a report counts as up."""
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
@@ -32,7 +32,7 @@ class Replicas:
         return ReplicaCondition.UP if told is None else told.condition
 
     def note(self, name: str, condition: ReplicaCondition) -> int:
-        """A scheduler has told the condition of its replica. Returns the number of the change; 0 if nothing has changed."""
+        """A scheduler has reported its replica's condition. Returns the number of the change; 0 if nothing has changed."""
         told = self._told.get(name)
         if told is not None and told.condition is condition:
             return 0

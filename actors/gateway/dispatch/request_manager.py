@@ -122,7 +122,7 @@ class RequestManager:
         self._publisher.record(rows, None)
 
     def reader_left(self, request: Request, *, may_return: bool = False) -> None:
-        """A reader has left. Without another, a resumable request waits `orphan_s` if its client may return; others end."""
+        """A reader has left. After the last one a resumable request whose client may return waits `orphan_s`; others end."""
         if request.watchers:
             return
         if request.is_over:

@@ -54,7 +54,7 @@ class StepPublisher:
         self._journal.step(record, lambda: self._on_recorded(rows, ack))
 
     def _note_times(self, sequence: GrowingSequence) -> None:
-        """What a stream says about its times is recorded with its ending, so that every process says the same."""
+        """Set the times that a stream shows. They are recorded with the ending, so that every process shows the same."""
         request, now_s = sequence.request, self._post.now_s()
         first_s = max(request.first_token_s - request.began_s, 0.0) if request.first_token_s else 0.0
         sequence.note_times(first_s, max(now_s - request.began_s, 0.0))
@@ -124,7 +124,7 @@ class StepPublisher:
             self._send_ack(sender, incarnation, number)
 
     def acknowledge_again(self, sender: str) -> None:
-        """Acknowledge the newest message of a scheduler that is recorded, whether or not that has been said before."""
+        """Acknowledge the newest recorded message of a scheduler, even if that was acknowledged before."""
         if (newest := self._newest_ack.get(sender)) is not None:
             self._send_ack(*newest)
 

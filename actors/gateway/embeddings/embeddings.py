@@ -1,4 +1,4 @@
-"""Embeddings as every API of one gateway asks for them: admitted, tokenised, computed, shortened."""
+"""Computes embeddings for every API of one gateway: admits the texts, tokenises them, and shortens the vectors."""
 
 from __future__ import annotations
 

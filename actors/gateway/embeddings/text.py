@@ -68,14 +68,13 @@ class EmbeddingText:
         return found
 
     def _encoding(self, text: str, limit: int) -> Encoding:
-        """Of as much of the text as tells its first `limit` tokens: all of a long text would take gigabytes."""
+        """Token ids of a beginning of the text with at least `limit` tokens: all of a long text would take gigabytes."""
         n = _FIRST_CHARACTERS
         while n < len(text):
             encoding = self._tokenizer.encode_batch([text[:n]])[0]  # which releases the interpreter's lock
             words = [word for word in encoding.word_ids if word is not None]
-            if (
-                sum(word < words[-1] for word in words) > limit + 64
-            ):  # the last word, or a mark such as [SEP], may have been cut
+            # the last word, or a mark such as [SEP], may have been cut
+            if sum(word < words[-1] for word in words) > limit + 64:
                 return encoding
             n *= 4
         return self._tokenizer.encode_batch([text])[0]

@@ -66,7 +66,7 @@ def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
 def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct]) -> Refusal:
     """The refusal of a body that is not a `kind`. `error`: what `msgspec.convert` raised for it."""
     words, _, rest = str(error).partition(" - at `$")
-    path = rest.removesuffix("`").removeprefix(".").partition("[...]")[0]  # which value of a map it is, msgspec does not say
+    path = rest.removesuffix("`").removeprefix(".").partition("[...]")[0]  # msgspec does not say which value of a map it is
     if unknown := _UNKNOWN.match(words):
         return _unknown(path, unknown[1], kind)
     if missing := _MISSING.match(words):

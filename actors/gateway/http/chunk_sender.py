@@ -1,4 +1,4 @@
-"""Sends the events of a stream, each in a chunk of its own: so the bytes on the wire do not depend on when they were sent."""
+"""Sends the events of a stream, each in its own chunk, so that the bytes on the wire do not depend on when they were sent."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ class Connection(HttpToolsProtocol):
         extensions[chunk_sender.EXTENSION] = chunk_sender.OwnConnection(self.cycle, granted)
 
     def _granted_origin(self) -> str:
-        """The origin of the page that may read the answer to this request, "" if it is no other page's. A request that no
-        page may cause gets a refusal, and a question about this gets an answer, instead of the application's.
+        """The origin of the web page that may read the answer to this request; "" if the request comes from no foreign page.
+        A request that pages may not send is refused here, and a preflight request is answered here, not by the application.
         """
         try:
             origin = self._limits.browsers.allowed_origin(self.headers)
@@ -154,8 +154,8 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Close after the present answer. A head that is still to be written does not say so: a successor that goes on with the
-        answer knows from its hold alone how long the head is."""
+        """Close after the present answer. A head that is not written yet gets no `Connection: close`, because a successor that
+        goes on with the answer computes the length of the head from the hold alone."""
         if self._is_answering and not self.cycle.response_started:
             self._closes_after_answer = True
         else:

@@ -23,7 +23,7 @@ class Hangup:
     """The callbacks for the disconnect of one connection."""
 
     def __init__(self) -> None:
-        self.is_final = True  # who has left does not come back; False: it was a gateway, whose client may still be there
+        self.is_final = True  # True: the client itself has left; False: a gateway has, and its client may still be there
         self.is_disconnected = False
         self._callbacks: list[Callable[[], None]] = []
 

@@ -38,7 +38,7 @@ B = TypeVar("B", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Structure:
-    """How many values and keys a JSON text has, about: its commas and opening brackets, and its colons, outside of strings."""
+    """About how many values and keys a JSON text has: the commas, opening brackets and colons outside of its strings."""
 
     n_values: int = 0
     n_keys: int = 0

@@ -55,7 +55,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RequestName:
-    """How a new request is called, and what follows from who has named it. The fields are those of `NewRequest`."""
+    """The id of a new request, and what follows from who chose it. The fields are those of `NewRequest`."""
 
     request: str
     request_field: str
@@ -76,7 +76,7 @@ def name_of(
     given_in_body: str = "",
 ) -> RequestName:
     """The name of a request that arrives at `path`. `mint`: makes an id if the client gives none. `is_streamed`: it is
-    recorded so that a client can come back to it, though nobody has named it.
+    recorded so that a client can come back to it, even if the client gave it no id.
     """
     given = given_in_body or identity.given_id
     is_label = not (given_in_body or identity.key)

@@ -1,6 +1,6 @@
 """The JSON bodies that clients may send, as typed structs with OpenAI's field names.
 
-What becomes of other fields is in `fields/`. A body of another API has tables of its own for that: `IGNORED` and `NOT_OFFERED`.
+`fields/` decides about all other fields. A body of another API has its own tables for that: `IGNORED` and `NOT_OFFERED`.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def reasoning(self) -> WantedReasoning:
-        """What becomes of the model's reasoning."""
+        """How the model's reasoning is treated."""
         return wanted_reasoning(_given(self, TEMPLATE_FIELDS))
 
     @property

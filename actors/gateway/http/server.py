@@ -127,8 +127,8 @@ class HttpServer:
         )
 
     async def hand_over(self, limit_s: float) -> None:
-        """Accept no more connections, which wait for the next incarnation, and leave it those that are open. Waits at most
-        `limit_s` for requests that are being read and for answers that it could not go on with."""
+        """Accept no more connections; new ones wait for the next incarnation, which also gets those that are open. Waits at
+        most `limit_s` for requests that are being read and for answers that it could not go on with."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limit_s
         for listener in self._server.servers:

@@ -7,15 +7,15 @@ The same request restored from the journal gives the same bytes, whenever and ho
     turn 1, 2, ...  one event for each token with text, each ending, each ping, in the order of `Request.turns`
     last turns      what comes after the last ending, or the error
 
-How an event looks is the matter of its API (`formats/format.py`).
+The API decides how an event looks (`formats/format.py`).
 The id of an event is its number: 1, 2, ..., and pings have none. A client that has read event `n` goes on after it. Only the
 events of a resumable request have ids.
 
-With several sequences the order of events depends on the process that has shown them. What a process has shown while the disk
-refused writes is not in the journal when it dies, and its successor may show the same tokens in another order. So numbers jump
-where a later process begins another run of the request (`Request.runs`): event number c of run R is R * 10**9 + c. An id
-of a run, or of a part of one, that the journal does not have is recognised and refused. One sequence has one order: a client
-that has more than the journal waits until its tokens are there again.
+With several sequences the order of events depends on the process that has shown them. Tokens that were shown while the disk
+refused writes are missing in the journal after a death, and the successor may show them in another order. So numbers jump
+where a later process begins another run of the request (`Request.runs`): event number c of run R is R * 10**9 + c. An id of a
+run, or of a part of a run, that the journal does not have is recognised and refused. A single sequence has only one order: a
+client that has more of it than the journal waits until those tokens are computed again.
 
 A ping is a comment line without an empty line after it: some client libraries take an empty line after an event with an id as
 another event, without data.

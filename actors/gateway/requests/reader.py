@@ -87,7 +87,7 @@ class Reader:
     async def wait_settled(self, longest_s: float) -> None:
         """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""
         self._awaits = _Awaits.SETTLED
-        timer = asyncio.get_running_loop().call_later(longest_s, self._lose_patience)
+        timer = asyncio.get_running_loop().call_later(longest_s, self._end_patience)
         try:
             while not self._has_come():
                 await self._wait()
@@ -161,7 +161,7 @@ class Reader:
             return False
         return request.is_settled or (self._is_patience_over and request.is_recorded)
 
-    def _lose_patience(self) -> None:
+    def _end_patience(self) -> None:
         self._is_patience_over = True
         self._wake()
 

@@ -84,7 +84,7 @@ class GangView:
 
     @property
     def awaited(self) -> tuple[int, int] | None:
-        """What the gang owes: the next result of an epoch, by the number of those that have come, or its Capacity (-1)."""
+        """What the scheduler waits for: (epoch, number of results so far); the number is -1 while it waits for Capacity."""
         tracker = self.tracker
         if tracker.plans_in_flight:
             return tracker.epoch, tracker.n_done
@@ -147,7 +147,7 @@ class GangView:
         return self.probation.gang_died(computed)
 
     def note_proof(self, cause: Cause) -> None:
-        """A rank is dead for this cause, whatever was said before. Memory that it may have damaged is not used again."""
+        """Note the proven cause of a rank's death, in place of earlier reports. Memory that it may have damaged is dropped."""
         if not leaves_memory_intact(cause):
             self._is_memory_suspect = True
             self._drop_memory()
@@ -187,7 +187,7 @@ class GangView:
         self.n_tail_tokens += sum(sequence.planned % PAGE_TOKENS for sequence in self._queues.running)
 
     def _drop_memory(self) -> None:
-        """What is known of the memory's content is not true any more: all sequences wait and are computed again."""
+        """The memory has lost its content: all sequences wait and are computed again."""
         self._keep_slots(0)
         self.ledger = None
         if self._seals is not None:

@@ -93,8 +93,8 @@ class BatchPlanner:
         return builder.finish(epoch, step, n_steps)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
-        """Tell the ledger the content of every full page of known tokens whose positions are planned; `is_planned`: by the plan
-        that is being made."""
+        """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
+        that is being made; otherwise by an earlier one."""
         if not self._prefix_reuse:
             return
         complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
@@ -103,8 +103,8 @@ class BatchPlanner:
         sequence.n_sealed = max(sequence.n_sealed, complete)
 
     def _awaits_forced(self) -> bool:
-        """True if only sequences run whose grammars have forced tokens before, and a result is due: it most likely brings more,
-        and a step that is planned ahead of it would compute a single one."""
+        """True if a result is due and the grammar of every running sequence has forced tokens before. The result most likely
+        brings more forced tokens, and a step that is planned ahead of it would compute only one."""
         running = self._queues.running
         return all(s.was_forced for s in running) and any(s.in_flight or s.is_verifying for s in running)
 
@@ -179,7 +179,7 @@ class BatchPlanner:
         return True
 
     def _lengthen_chunk(self, builder: PlanBuilder, place: int) -> None:
-        """Give the row at `place`, the first prompt's, what the others have left."""
+        """Give the row at `place`, which is the first prompt's, the tokens that the other prompts have left."""
         row = builder.rows[place]
         if row.sequence.pages_short(row.sequence.known) > 0:
             return

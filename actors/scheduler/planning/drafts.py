@@ -84,7 +84,7 @@ class TailReport:
         self._rows.clear()
 
     def has(self, number: int) -> bool:
-        """True if speculation knows the sequence with this number, and not its end."""
+        """True if speculation was told about the sequence with this number, and not yet about its end."""
         return number in self._n_sent
 
     def add(self, sequence: Sequence, drafted: int, accepted: int) -> None:

@@ -16,7 +16,7 @@ from messages.wire.arrays import EMPTY_I32, int32s
 
 
 class ForcedTokens(list[int]):
-    """Drafts that are the only tokens which a grammar allows, and so not those of speculation."""
+    """Drafts from a grammar that allows no other tokens; they do not come from speculation."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

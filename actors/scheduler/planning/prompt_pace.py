@@ -4,8 +4,8 @@ While sequences decode, a step may last `step_s` (or four decode steps, where th
 `prompt_share` of the device's time: a step with long chunks is followed by short ones. Time is counted in two accounts: one of
 the prompt that is first in order, one of all others. Each plan adds half of what its decode rows pay for to each of them; a
 chunk is charged by its cost. A long context needs long chunks, because each chunk reads all keys before it; such a chunk may
-overdraw its account, which is closed then until it is paid. So a very long prompt leaves the others their half, and the first
-one in order gets its half whatever the others do.
+overdraw its account, from which nothing more is planned until it is balanced. So a very long prompt leaves the others their
+half, and the prompt that is first in order gets its half whatever the others do.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from __future__ import annotations
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.settings import SchedulerSettings
 
-_DECODE_STEPS = 4  # that a step with prompts may last, where that is more than `step_s`
-_QUEUE_WEIGHT = 8  # a prompt that queues counts as so many running sequences, where that gives prompts a larger share
-_LEAST_PAID = 0.25  # of `step_s`: steps that are short anyway need no pauses between prompts
-_ALONE = 10  # times `step_s`: how long a step may last while nobody decodes, because somebody may come
-_LEAST_TOKENS = 16  # of a chunk, unless the prompt's rest is shorter
-_KEYS_PER_TOKEN = 24  # a chunk has a token for so many keys before it at least
-_LEAST_PARTS = 16  # but no more than this part of the longest step
+_DECODE_STEPS = 4  # a step with prompts may last as long as this many decode steps, if that is longer than `step_s`
+_QUEUE_WEIGHT = 8  # a waiting prompt counts as this many running sequences, if that gives prompts a larger share
+_LEAST_PAID = 0.25  # part of `step_s`: short steps need no pauses between prompts
+_ALONE = 10  # while nobody decodes a step may last this many times `step_s`, because somebody may come
+_LEAST_TOKENS = 16  # in a chunk, unless less is left of the prompt
+_KEYS_PER_TOKEN = 24  # a chunk has at least one token for each group of so many keys before it
+_LEAST_PARTS = 16  # but that minimum takes at most this fraction (1 / 16) of the longest step
 
-_PROBES = 2  # steps without prompts at most, if no such step has been measured when prompts and sequences that decode meet
+_PROBES = 2  # at most so many steps run without prompts, to measure what decode rows cost alone
 _ENDLESS_S = float("inf")
 
 
@@ -72,7 +72,7 @@ class PromptPace:
         return n_tokens
 
     def other(self, start: int, wanted: int) -> int:
-        """The same for another prompt, when `has_others`."""
+        """As `first`, for one of the other prompts. Call it only while `has_others`."""
         n_tokens = self._chunk(start, min(wanted, self._left_tokens), self._left_s)
         self._others_s -= self._charge(start, n_tokens)
         return n_tokens
@@ -83,7 +83,7 @@ class PromptPace:
             self._others_s, self._first_s = 0.0, self._first_s + self._others_s
 
     def rest(self) -> None:
-        """There is no prompt: what earlier ones have overdrawn is forgotten."""
+        """No prompt is there: forget what earlier prompts have overdrawn."""
         self._first_s = self._others_s = 0.0
 
     def _chunk(self, start: int, most: int, limit_s: float) -> int:
@@ -99,7 +99,7 @@ class PromptPace:
         return cost_s
 
     def _limits_s(self, n_decode_rows: int, n_prompts: int) -> tuple[float, float]:
-        """What prompts may add to a step with so many decode rows, and what these rows pay for."""
+        """(longest time that prompts may add to a step with so many decode rows, time that these rows pay for)."""
         if not self._step_s or not (n_decode_rows or self._cost.is_known):
             return _ENDLESS_S, _ENDLESS_S
         longest_s = _ALONE * self._step_s

@@ -110,11 +110,11 @@ class Sequence:
 
     @property
     def is_cut(self) -> bool:
-        """True if its gang holds fewer tokens than the one that accepted it: at `max_tokens` it has not come to its end."""
+        """True if its gang can hold fewer tokens than the gang that accepted it, so that it would be cut short."""
         return self.max_tokens < self._promised
 
     def fit_to(self, most_tokens: int) -> None:
-        """Its gang can hold `most_tokens` generated tokens of it. What the first gang can hold is promised to the client."""
+        """Its gang can hold at most `most_tokens` of its generated tokens. The first gang's limit is promised to the client."""
         if not self._is_promised:
             self._promised = min(self._promised, most_tokens)
             self._is_promised = True

@@ -1,8 +1,8 @@
 """Which HTTP requests a web page may cause: checks of `Host` and `Origin`, and the headers of CORS. Pure.
 
-A server that listens on 127.0.0.1 can still be reached by every page in a browser on that machine. `Origin` shows a page of
-another origin. `Host` shows a page whose own name was made to resolve to 127.0.0.1 (DNS rebinding): it has that name. A `Host`
-that is an address is safe, because no name server was asked for it. Clients other than browsers send no `Origin`.
+A server that listens on 127.0.0.1 can still be reached by every page in a browser on that machine. `Origin` reveals a page of
+another origin. `Host` reveals a page whose own name was made to resolve to 127.0.0.1 (DNS rebinding), because it contains that
+name. A `Host` that is an address is safe: no name server was asked for it. Clients other than browsers send no `Origin`.
 """
 
 from __future__ import annotations

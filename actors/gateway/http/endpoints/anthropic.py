@@ -104,8 +104,8 @@ class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_f
 
 
 async def messages(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/messages: the answer to a conversation, for Anthropic's clients. One that would be longer than the context ends
-    with it. Raises: Refusal."""
+    """POST /v1/messages: the answer to a conversation, for Anthropic's clients. An answer ends when the context is full.
+    Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, MessagesBody)
@@ -142,7 +142,7 @@ async def count_tokens(services: Services, call: Call) -> ASGIApp:
 
 
 def _told(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without its blocks of thinking, which clients send back: models read their answers, not how they came to be."""
+    """A message without the thinking blocks that clients send back: a model is not shown its earlier reasoning."""
     content = message.get("content")
     if message.get("role") != "assistant" or not isinstance(content, list):
         return message

@@ -98,7 +98,7 @@ async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
 
 
 async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -> Vectors:
-    """The vectors; they are not computed further when the client has left. Raises: Refusal."""
+    """The vectors. The computation is abandoned when the client leaves. Raises: Refusal."""
     hangup: Hangup = call.scope.get("extensions", {}).get(EXTENSION) or Hangup()
     work = asyncio.ensure_future(model.embed(spec))
     watch = hangup.watch(partial(_cancel, work))

@@ -1,4 +1,4 @@
-"""Answers that are made again, for a connection whose gateway has died: by its successor, or by the gateway that it asks."""
+"""Rebuilds answers for connections whose gateway has died. Its successor does this, or the gateway that owns the request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_AGAIN = (STREAMS_PATH, responses.PATH + "/")  # where streams are asked fo
 
 
 def rebuild_response(services: Services, request: Request, path: str, start: int, begun: Begun) -> ASGIApp | None:
-    """What makes the whole response to a request again; None when it cannot be made, or only with other bytes.
+    """The application that writes the whole response to a request again; None if the same bytes cannot be written again.
 
     `path`: where its client asked. `start`: the id of the event that the client had before; -1: the response is not a stream.
     `begun`: what its client has of the response.

@@ -1,4 +1,4 @@
-"""The body of a request to /v1/responses: its fields, those of the answer that repeat them, and what they ask for."""
+"""The body of a request to /v1/responses: its fields, what they ask for, and the fields of the answer that repeat them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def effort(self) -> Effort | None:
-        """How much the model shall think; None: as it likes."""
+        """How much the model should think; None: the model decides."""
         return self.reasoning.effort if self.reasoning is not None else None
 
     @property

@@ -1,8 +1,8 @@
 """OpenAI's Responses API: responses, whole, streamed or in the background, that are kept with their conversations.
 
 A response is a request like any other. The journal has what it repeats of its request and the items of its conversation, so it
-can be shown, and gone on with, for as long as finished requests are retained, also after the gateway's death. It belongs to the
-gateway that has made it, as all requests; any other one asks that one.
+can be shown and continued for as long as finished requests are retained, also after the gateway's death. Like every request it
+belongs to the gateway that made it; other gateways forward their calls to that one.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ async def input_items(services: Services, call: Call) -> ASGIApp:
 
 
 async def of_gateway(services: Services, call: Call) -> ASGIApp:
-    """GET, of another gateway: what its client wants of a response that this one has. Raises: Refusal."""
+    """GET from another gateway: forwards what its client asks about a response that this gateway has. Raises: Refusal."""
     return await _DO[call.parameters["do"]](services, call.parameters)
 
 
 async def _at_owner(services: Services, call: Call, do: str) -> ASGIApp:
-    """What this gateway, or the one that has the response, does with it. Raises: Refusal."""
+    """Do `do` here, or at the gateway that has the response. Raises: Refusal."""
     if socket := await gateway_of(services, call.parameters["id"]):
         return await fetched(socket, _call_for(do, call.parameters))
     return await _DO[do](services, call.parameters)

@@ -42,7 +42,7 @@ def header_of(names: Iterable[str]) -> str:
 
 
 class IgnoredFieldsLog:
-    """Logs each ignored field of each endpoint once. Names that a client may have written itself are in no line."""
+    """Logs each ignored field of each endpoint once. Names that a client may have made up are never logged."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str]] = set()

@@ -33,7 +33,7 @@ def wanted_template(fields: Mapping[str, Any]) -> TemplateOptions:
 
 
 def wanted_reasoning(fields: Mapping[str, Any]) -> WantedReasoning:
-    """What becomes of the reasoning."""
+    """How the reasoning is treated."""
     return WantedReasoning(fields.get("separate_reasoning") is not False, fields.get("include_reasoning") is not False)
 
 

@@ -1,4 +1,4 @@
-"""What each API has of its own in an answer: how the events of a stream look, and the body of a whole answer."""
+"""What differs between the APIs' answers: the form of a stream's events, and the body of a whole answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PART_BASE = 10**12  # see `StreamWriter.has_parts`; more than a stream has event
 class StreamWriter(Protocol):
     """Writes the events of one streamed request, as one API shows them.
 
-    A method returns each event without the newline that ends it. What it returns depends on the order, the tokens and the
+    A method returns each event without the newline that ends it. What it returns depends on the request, the tokens and the
     endings alone, so that another process writes the same bytes.
     """
 

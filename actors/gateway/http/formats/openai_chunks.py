@@ -24,8 +24,8 @@ _SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 2
 
 
 def usage_of(request: Request) -> dict[str, Any]:
-    """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
-    any, and their scheduler has told them; and of reasoning if its text was looked for."""
+    """The `usage` object. Tokens of a stop string are counted although they are not shown. It has details of drafts if the
+    scheduler reported any, and of reasoning if the answer was searched for it."""
     n_prompt, n_generated = sum(request.n_prompt), request.n_generated if request.spec.has_answer else 0
     usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,

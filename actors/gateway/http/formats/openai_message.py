@@ -13,7 +13,7 @@ from actors.gateway.text.pieces import Channel, TextPiece
 _FIELDS = {
     Channel.CONTENT: ("content",),
     Channel.REASONING: ("reasoning_content", "reasoning"),  # vLLM's and DeepSeek's names
-    Channel.NO_CALL: ("content",),  # the client has a part of the call already; what the model has written is not lost
+    Channel.NO_CALL: ("content",),  # a call that was cut off is shown: the client has a part of it already
 }
 FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length", "tool_calls", "function_call")}
 

@@ -35,8 +35,8 @@ _LAST = {"completed": "response.completed", "failed": "response.failed"}
 
 
 def event_before(sequence_number: int) -> int:
-    """Where in its stream a client is that has the event with this `sequence_number`, as `StreamEvents` takes it: the event's
-    number there; 0 for those before the first token.
+    """Where a client that has the event with this `sequence_number` goes on: the `start` of `StreamEvents`; 0 for the events
+    before the first token.
     """
     if sequence_number >= FIRST_OF_SPLIT:
         n_events, n_parts = divmod(sequence_number - FIRST_OF_SPLIT, NUMBERS_OF_EVENT)

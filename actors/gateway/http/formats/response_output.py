@@ -45,7 +45,7 @@ class OutputItem:
     text: str = ""
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     is_whole: bool = False
-    is_no_call: bool = False  # it turned out that the model has called nothing
+    is_no_call: bool = False  # the text looked like a call and was none
 
 
 class Step(NamedTuple):
@@ -134,7 +134,7 @@ class OutputWalk:
 
 
 def split_output(sequence: GrowingSequence, model: TextModel) -> list[dict[str, Any]]:
-    """The items of a split answer that is over, as clients read them. What turned out to be no call is in a message alone."""
+    """The items of a split answer that is over, as clients read them. What looked like a call and was none is a message."""
     walk = OutputWalk(sequence, model)
     walk.of_ending()
     if sequence.ended is not None and not sequence.ended.is_failure:

@@ -1,5 +1,5 @@
-"""What one gateway sends to another: a client's call, the same call again after a death, and that the client has left;
-and the connection over which it comes."""
+"""What one gateway sends to another: a client's call, the same call again after a death, and the news that the client has left;
+and the connection over which it is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGAIN_PATH, KNOWN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/known/"
 TARGET, START = "target", "start"
 _CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
 LEAVE_METHOD = "DELETE"
-LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client has left, and not only the gateway that it had asked
+LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client itself has left, not only the gateway that it had asked
 
 _FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent")
 
@@ -72,7 +72,7 @@ def get(target: str) -> bytes:
 class ForwardedConnection(Connection):
     """A connection over which another gateway forwards one call of a client.
 
-    It tells a client that has left, which its gateway says, from a gateway that has died and whose successor will ask again.
+    It distinguishes a client that has left (its gateway says so) from a gateway that has died, whose successor will ask again.
     """
 
     def on_headers_complete(self) -> None:

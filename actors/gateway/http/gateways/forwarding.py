@@ -1,8 +1,8 @@
 """Forwards a call to the gateway that owns its request, and brings the answer back.
 
-The owner's bytes are a function of its journal. So when it dies, its next incarnation is asked for the same response, and as
-many chunks are passed over as the client has already. When this gateway dies, the custodian has the client's connection, and
-the next incarnation asks the owner for the same response and leaves out the bytes that the client has.
+The owner's bytes are a function of its journal. So when the owner dies, its next incarnation is asked for the same response,
+and the chunks that the client has already are skipped. When this gateway dies, the custodian has the client's connection, and
+the next incarnation asks the owner for the same response and skips the bytes that the client has.
 """
 
 from __future__ import annotations

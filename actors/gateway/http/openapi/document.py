@@ -19,7 +19,7 @@ _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 403, 408, 413, 431, 500, 503)  # what every path may answer: limits of a connection, a server that ends
 _BY_ID = (404, 409, 410)
 _CANCELLED_STATUS, _NO_SLASH_STATUS = 499, 307
-# with a body: whatever a request can be refused for, or fail of
+# for requests with a body: every way in which one can be refused or can fail
 _WITH_BODY = tuple({*STATUS_BY_CODE.values(), _CANCELLED_STATUS, _NO_SLASH_STATUS})
 _PATTERN = re.compile(r"\{(\w+)(:path)?\}")
 _RAISES = re.compile(r"\s*Raises:.*", re.DOTALL)
