@@ -16,8 +16,8 @@ one that makes progress between deaths never is.
 A refused plan counts like a death. If it names a single sequence, that sequence is proven to be the cause.
 
 After each death that counts, and after each refusal that names no sequence, a built-in step is computed first (`canary.py`). If
-the gang dies of that, or refuses it, the device is at fault, and all suspects are cleared. So a second death proves something: the
-gang had just shown that it can compute.
+the gang dies of that, or refuses it, the device is at fault, and all suspects are cleared. So a second certain death proves
+something: the gang had just shown that it can compute.
 """
 
 from __future__ import annotations
