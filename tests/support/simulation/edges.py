@@ -47,7 +47,7 @@ class Fault(Enum):
 Count = Counter[tuple[str, Fault]]
 _NEVER = (
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without orders and bugs
-    *("Embed", "Embedded"),  # a simulated server has no embedding model
+    *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
 _ENTRY_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained

@@ -27,6 +27,7 @@ from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode
 from supervisor.children.spawner import LocalSpawner
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
+from tests.support.simulation.embedding import HashEncoder, SimulatedEmbedder
 from tests.support.simulation.kernel import Kernel
 from tests.support.simulation.network import SimulatedNetwork
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
@@ -229,7 +230,11 @@ class SimulatedProcess(ChildProcess):
 
     def _begin(self) -> None:
         assert self.spawn_spec is not None
-        self.actor = _ACTORS[role_of(self.name)](self.spawn_spec, self._machine.network.mailbox)
+        if role_of(self.name) == "embedder":
+            encoder = HashEncoder(self._machine.edges, self._machine.chance)
+            self.actor = SimulatedEmbedder(self.spawn_spec, self._machine.network.mailbox, encoder, lambda: self.die(1))
+        else:
+            self.actor = _ACTORS[role_of(self.name)](self.spawn_spec, self._machine.network.mailbox)
         task = self._machine.loop.create_task(self.actor.run())
         task.add_done_callback(self._ended)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
-from supervisor.config import ServerConfig
+from supervisor.config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 
+_EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
 FAULTS_S = 3.0  # faults happen within about twice this time
 
 
@@ -51,12 +52,21 @@ class Scenario:
     n_flips: int = 0  # of bits in a journal, most of them just before its gateway dies
     n_common_pauses: int = 0  # of all processes at the same time
     outages: tuple[Outage, ...] = ()  # the whole server ends, and is started again
+    n_embedding_clients: int = 0  # 0: the server has no embedder
+    n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
     def is_harmful(self) -> bool:
         """Processes may die of something else than a rolling restart."""
-        deadly = (self.n_deaths, self.n_pauses, self.n_device_faults, self.n_aims, self.n_supervisor_deaths, self.n_flips)
+        deadly = (
+            self.n_deaths,
+            self.n_pauses,
+            self.n_device_faults,
+            self.n_aims + self.n_embedder_aims,
+            self.n_supervisor_deaths,
+            self.n_flips,
+        )
         return any((*deadly, self.n_common_pauses, self.outages))
 
     @property
@@ -124,6 +134,8 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         vault=chance.random() < 0.6,
         standby=chance.random() < 0.3,
         model="hash-chain",
+        embedding_model="hash" if scenario.n_embedding_clients else "",
+        supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
         tp=scenario.tp,
         replicas=chance.choice((1, 1, 2)),

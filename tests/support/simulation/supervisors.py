@@ -25,7 +25,8 @@ from supervisor.policy.states import TreeOrder
 from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
-from supervisor.tree import StartFacts, build_tree
+from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
+from tests.support.simulation.embedding import DIMENSIONS
 from tests.support.simulation.processes import Machine, SimulatedSpawner
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife
 
@@ -251,6 +252,7 @@ def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int)
         model_name="hash-chain",
         model_length=512,
         placement=placement,
+        embedding=EmbeddingFacts(config.embedding_model, "", 512, DIMENSIONS) if config.embedding_model else None,
         cores=2,
     )
     return Server(build_tree(config, facts), run_dir, config.supervisor, "hash-chain", "", "json", "error")

@@ -229,6 +229,7 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
     import actors.actor as actor
     import actors.gateway.journal.clock as clock
     import actors.gateway.journal.journal as journal
+    import gpu_workers.embedding.embedder as embedder
     import gpu_workers.process.worker as worker
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
@@ -236,7 +237,7 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
     SimulatedStepThread.collectives = Collectives()
     SimulatedStepThread.refuses_from_s = 0.0
     SimulatedWriter.refuses = SimulatedWriter.hangs = False
-    for module in (actor, worker):  # metrics read /proc, which takes time
+    for module in (actor, worker, embedder):  # metrics read /proc, which takes time
         patch(module, "take_snapshot", lambda registry: [])
     patch(journal, "JournalWriter", SimulatedWriter)
     patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import selectors
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -36,6 +38,14 @@ class LifeState(Enum):
     RUNNING = "running"
     PAUSED = "paused"
     DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Later:
+    """What work in a thread may return: the value comes after so many seconds; infinity: never."""
+
+    after_s: float
+    value: Any
 
 
 class SimulatedLife:
@@ -179,8 +189,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 if not future.done():
                     future.set_exception(error)
             else:
-                if not future.done():
-                    future.set_result(result)
+                if isinstance(result, Later):
+                    if result.after_s < math.inf:
+                        self.call_later(result.after_s, done, result.value)
+                else:
+                    done(result)
+
+        def done(result: Any) -> None:
+            if not future.done():
+                future.set_result(result)
 
         self.call_later(_EXECUTOR_S, call)
         return future

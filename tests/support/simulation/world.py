@@ -19,11 +19,13 @@ from unittest.mock import patch
 
 import structlog
 
+from actors.gateway import gateway_actor
 from messages.child import Child
 from messages.ids import replica_of, role_of
 from messages.outcomes import ExitCode
 from messages.run_dir import zeromq_endpoint
 from tests.support.simulation.clients.client import Client, InProcessClient
+from tests.support.simulation.clients.embedding_client import EmbeddingClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
@@ -94,6 +96,7 @@ class World:
         make_connections_countable(patch)
         make_processes_findable(patch, self._machine)
         make_secrets_repeatable(patch, seed)
+        patch(gateway_actor, "load_embedding_text", lambda settings: None)  # clients ask with tokens
         patch(Child, "fault", self.note_fault(Child.fault))
 
     async def run(self) -> Outcome:
@@ -103,12 +106,13 @@ class World:
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         sizes = (self._scenario.n_clients, self._gateways(), FAULTS_S / 2, self._scenario.vocabulary)
         clients = [self._client(planned) for planned in planned_requests(self._chance, *sizes)]
-        work = [asyncio.ensure_future(client.run()) for client in clients]
+        embedding_clients = self._embedding_clients()
+        work = [asyncio.ensure_future(client.run()) for client in (*clients, *embedding_clients)]
         self._network.loss = self._scenario.loss
         await self.harm.run()
         self._network.loss = Loss()
         await self._until(lambda: all(task.done() for task in work), _END_S, "a client still waits")
-        self._problems += self._history.problems
+        self._problems += self._history.problems + [problem for one in embedding_clients for problem in one.problems]
         self._problems += [repr(task.exception()) for task in work if task.done() and task.exception() is not None]
         if self._scenario.is_calm:
             dead = [process.name for process in self._machine.processes if not process.is_alive]
@@ -190,6 +194,11 @@ class World:
         # the disk refuses or loses steps, the streams go on, and several sequences come in another order from the next process
         client.may_lose_events = lambda: planned.n > 1 and (self._scenario.n_disk_failures > 0 or self.harm.n_flips > 0)
         return client
+
+    def _embedding_clients(self) -> list[EmbeddingClient]:
+        chance, gateways = random.Random(f"embedding {self._seed}"), self._gateways()
+        numbers = range(self._scenario.n_embedding_clients)
+        return [EmbeddingClient(n, chance.choice(gateways), chance, self._loop, self._gateway) for n in numbers]
 
     def _gateways(self) -> list[str]:
         """The names of all gateways."""

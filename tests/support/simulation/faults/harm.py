@@ -8,6 +8,7 @@ from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
+from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
 from tests.support.simulation.processes import Machine, SimulatedProcess
@@ -53,6 +54,7 @@ class Harm:
             + [self._kill_supervisor] * s.n_supervisor_deaths
             + [self._aim] * s.n_aims
             + [self._harm_device] * s.n_device_faults
+            + [self._harm_embedder] * s.n_embedder_aims
             + [self._roll] * s.n_rolls
             + [self._parent.die] * s.n_parent_deaths
             + [self._flip] * s.n_flips
@@ -116,6 +118,9 @@ class Harm:
 
     def _harm_device(self) -> None:
         self._machine.edges.aim("worker begins a step", self._chance.choice(OF_DEVICES))
+
+    def _harm_embedder(self) -> None:
+        self._machine.edges.aim(*self._chance.choice(OF_EMBEDDINGS))
 
     def _kill_supervisor(self) -> None:
         """Kill the supervisor now, or at one of its next callbacks."""
