@@ -9,6 +9,11 @@ import msgspec
 from messages.generation.logprobs import MAX_TOP_LOGPROBS
 from messages.wire.message import Seed, StrictPart
 
+MAX_TOP_K = 2**31 - 1
+Temperature = Annotated[float, msgspec.Meta(ge=0.0, le=100.0, examples=[0.8])]
+TopP = Annotated[float, msgspec.Meta(gt=0.0, le=1.0, examples=[0.9])]
+TopK = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_K, examples=[20])]
+
 
 class Sampling(StrictPart, frozen=True):
     """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
@@ -17,9 +22,9 @@ class Sampling(StrictPart, frozen=True):
     parameter is a value with which it is in use.
     """
 
-    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0, examples=[0.8])] = 1.0
-    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0, examples=[0.9])] = 1.0
-    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1, examples=[20])] = 0
+    temperature: Temperature = 1.0
+    top_p: TopP = 1.0
+    top_k: TopK = 0
     min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0, examples=[0.05])] = 0.0  # as a share of the greatest probability
     seed: Seed = 0
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0, examples=[0.1])] = 0.0

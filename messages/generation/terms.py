@@ -20,12 +20,16 @@ NO_TOKEN_LIMIT = 2**31 - 1  # a `max_tokens` that means: up to the model's conte
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 
+MaxTokens = Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)]
+Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
+DeadlineS = Annotated[float, msgspec.Meta(gt=0.0)]
+
 
 class Terms(StrictPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
     Clients may set every term but those of `SERVER_TERMS`: a new field is offered by HTTP, ZeroMQ and the client library."""
 
-    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
+    max_tokens: MaxTokens = NO_TOKEN_LIMIT  # generated tokens at most
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
     stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
@@ -34,9 +38,9 @@ class Terms(StrictPart, frozen=True):
     # So many last tokens of the prompt count. -1: as many as have room beside `max_tokens`. None: all must fit.
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=NO_TOKEN_LIMIT)] | None = None
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
-    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
+    priority: Priority = 0  # the smaller number runs first
     # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
-    deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    deadline_s: DeadlineS | None = None
     speculation: bool = True  # draft tokens may be used
     grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
     logit_bias: Annotated[dict[ShortText, Bias], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = {}  # by id, as text

@@ -13,8 +13,8 @@ from messages.errors import ConfigError
 from messages.generation.sampling import Sampling
 
 _KINDS = get_type_hints(Sampling, include_extras=True)
-_OF_MODELS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-_NAMES = (*_OF_MODELS, "presence_penalty", "frequency_penalty")
+_NAMES = tuple(name for name in Sampling.__struct_fields__ if name not in ("seed", "logprobs"))
+_OF_MODELS = tuple(name for name in _NAMES if name not in ("presence_penalty", "frequency_penalty"))  # which are OpenAI's
 
 
 def sampling_defaults(settings: GatewaySettings) -> dict[str, float | int]:

@@ -15,12 +15,13 @@ import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from actors.gateway.http.body_errors import unreadable
+from actors.gateway.http.fields.ranges import AnyInt
 from actors.gateway.http.schema import read_body
 from actors.gateway.requests.refusals import Refusal, invalid, json_text, prompt_too_long
 
@@ -29,8 +30,7 @@ MOST_VALUES = 32_768  # in a body, outside of a list of token ids: 20 ms at most
 _PIECE_BYTES = 64 << 10
 _COUNT_BYTES = 256 << 10
 
-_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_ids_decoder = msgspec.json.Decoder(list[_Id])
+_ids_decoder = msgspec.json.Decoder(list[AnyInt])
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = re.compile(rb"[ \t\n\r]*")
 B = TypeVar("B", bound=msgspec.Struct)

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
+from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
 from actors.gateway.http.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
@@ -23,12 +24,10 @@ from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.grammar import Grammar
-from messages.generation.logprobs import MAX_TOP_LOGPROBS
 from messages.generation.sampling import Sampling
 from messages.generation.terms import NO_TOKEN_LIMIT, SERVER_TERMS, Terms
 from messages.ids import seed_of
 
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
 
 
@@ -48,7 +47,6 @@ _TERMS = {
     for name, kind in get_type_hints(Terms, include_extras=True).items()
     if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar", "prompt_logprobs")
 }
-_PromptLogprobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)]
 _GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 _Optional = msgspec.defstruct(
@@ -63,13 +61,13 @@ _Optional = msgspec.defstruct(
 class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that every route has: those of sampling and terms, and these. None means the default, as in OpenAI's API."""
 
-    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 is off too, as in vLLM
-    seed: _Int | None = None
-    max_tokens: _Int | None = None  # checked by admission, which knows the prompt's length
-    n: _Int | None = None
+    model: ModelName | None = None
+    top_k: TopKOrOff | None = None  # -1 is off too, as in vLLM
+    seed: AnyInt | None = None
+    max_tokens: AnyInt | None = None  # checked by admission, which knows the prompt's length
+    n: AnyInt | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[_Int] | None = None
+    stop_token_ids: list[AnyInt] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None
@@ -154,13 +152,13 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     # a conversation has the special tokens of its template
     NOT_OFFERED: ClassVar = {**NOT_OFFERED_FIELDS, "add_special_tokens": (False,)}
 
-    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
+    messages: Turns
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     functions: list[dict[str, Any]] | None = None  # older than `tools`, as is `function_call`
     function_call: str | dict[str, Any] | None = None
-    max_completion_tokens: _Int | None = None
+    max_completion_tokens: AnyInt | None = None
     logprobs: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: Effort | None = None
@@ -168,8 +166,8 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     separate_reasoning: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    prompt_logprobs: _PromptLogprobs | None = None
+    top_logprobs: TopLogprobs | None = None
+    prompt_logprobs: TopLogprobs | None = None
     return_token_ids: bool | None = None
 
     @property
@@ -199,10 +197,10 @@ class CompletionBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fi
     """POST /v1/completions."""
 
     prompt: str | list[Any]
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    logprobs: TopLogprobs | None = None
     echo: bool | None = None
-    best_of: _Int | None = None
-    prompt_logprobs: _PromptLogprobs | None = None
+    best_of: AnyInt | None = None
+    prompt_logprobs: TopLogprobs | None = None
     return_token_ids: bool | None = None
 
     @property
@@ -221,7 +219,7 @@ class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fiel
     """POST /v1/generate: one prompt, as text or as token ids."""
 
     prompt: str | None = None
-    tokens: list[_Int] | None = None
+    tokens: list[AnyInt] | None = None
     request_id: str | None = None  # checked by the endpoint, by the rule of the header X-Request-Id
 
 
@@ -229,7 +227,7 @@ class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=
     """POST /v1/batch: many prompts at once."""
 
     prompts: list[str] | None = None
-    tokens: list[list[_Int]] | None = None
+    tokens: list[list[AnyInt]] | None = None
 
 
 _OWN_FIELDS = frozenset(name for body in (ChatBody, CompletionBody, GenerateBody, BatchBody) for name in body.__struct_fields__)

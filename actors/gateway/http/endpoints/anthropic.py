@@ -13,17 +13,19 @@ from actors.gateway.admission.new_request import WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.anthropic_tools import anthropic_tools, as_openai
+from actors.gateway.http.fields.ranges import ModelName, Turns
 from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.text.template_options import TemplateOptions, thinking
 from actors.gateway.text.tools.offered import OfferedTools
+from messages.generation.sampling import TopK, TopP
+from messages.generation.terms import MaxTokens
 
 PATH = "/v1/messages"
 _THOUGHTS = ("thinking", "redacted_thinking")
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
 
 
@@ -42,8 +44,8 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "context_management": ({}, {"edits": []}),
     }
 
-    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
-    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    messages: Turns
+    model: ModelName | None = None
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
@@ -91,11 +93,11 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class MessagesBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/messages."""
 
-    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    max_tokens: MaxTokens
     stop_sequences: list[str] | None = None
     temperature: _Share | None = None
-    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
     stream: bool | None = None
 
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import time
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,10 +16,10 @@ from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vect
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.fields.prompts import prompts_of
+from actors.gateway.http.fields.ranges import AnyInt, ModelName
 from actors.gateway.http.hangup import EXTENSION, Hangup
 from actors.gateway.requests.refusals import Refusal, check_model, invalid
 
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _LATEST = ":latest"
 _CUT = -1  # longer texts are cut to what the model takes
 
@@ -28,12 +28,12 @@ class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """POST /v1/embeddings: OpenAI's fields, and `truncate_prompt_tokens` of vLLM."""
 
     input: str | list[Any]
-    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    model: ModelName | None = None
     encoding_format: str | None = None  # "float", the default, or "base64"
-    dimensions: _Int | None = None
-    truncate_prompt_tokens: _Int | None = None
+    dimensions: AnyInt | None = None
+    truncate_prompt_tokens: AnyInt | None = None
     user: str | None = None  # has no effect
-    priority: _Int | None = None  # has no effect: texts of all calls take turns
+    priority: AnyInt | None = None  # has no effect: texts of all calls take turns
 
 
 class OllamaEmbedBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ class OllamaEmbedBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_field
 
     input: str | list[str]
     truncate: bool | None = None  # true: longer texts are cut
-    dimensions: _Int | None = None
+    dimensions: AnyInt | None = None
     options: dict[str, Any] | None = None  # has no effect
     keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import msgspec
 from starlette.types import ASGIApp
@@ -14,6 +14,7 @@ from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, Turns
 from actors.gateway.http.fields.wanted_template import Effort
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
@@ -26,15 +27,9 @@ from messages.generation.sampling import Sampling
 from messages.generation.terms import NO_TOKEN_LIMIT
 
 _LATEST = ":latest"
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_OUR_NAMES = {  # of the options that are parameters of sampling
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repeat_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}
+_OTHER_NAMES = {"repetition_penalty": "repeat_penalty"}  # of parameters that Ollama calls otherwise
+_kinds = get_type_hints(Sampling, include_extras=True)
+_OUR_NAMES = {_OTHER_NAMES.get(name, name): name for name in _kinds if name not in ("top_k", "seed", "logprobs")}
 _DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "top_k": 40}  # Ollama's
 IGNORED_OPTIONS = (  # how a server computes is the operator's to say
     *("num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap", "use_mlock"),
@@ -51,7 +46,6 @@ _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "template": ("",),
 }
 
-_kinds = get_type_hints(Sampling, include_extras=True)
 _Chosen = msgspec.defstruct(
     "_Chosen",
     [
@@ -67,9 +61,9 @@ _Chosen = msgspec.defstruct(
 class OllamaOptions(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`options`. None means Ollama's default."""
 
-    num_predict: _Int | None = None  # below 1: up to the end of the context
-    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
-    seed: _Int | None = None  # below 0: another one for each request
+    num_predict: AnyInt | None = None  # below 1: up to the end of the context
+    top_k: TopKOrOff | None = None
+    seed: AnyInt | None = None  # below 0: another one for each request
     stop: str | list[str] | None = None
 
     def request_fields(self, *, stream: bool, grammar: dict[str, Any] | None) -> RequestFields:
@@ -88,8 +82,8 @@ _TABLE_OF_OPTIONS = {f"options.{name}": values for name, values in _NOT_OFFERED_
 class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model, by one of the two names that Ollama's clients give this field."""
 
-    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
-    name: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    model: ModelName | None = None
+    name: ModelName | None = None
 
     def check_model(self, services: Services) -> None:
         """Return if it is the served model, with or without `:latest`. Raises: Refusal."""
@@ -135,13 +129,13 @@ class OllamaGenerateBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unkn
     prompt: str | None = None
     system: str | None = None
     raw: bool | None = None  # the prompt is not put into the model's template
-    context: list[_Int] | None = None  # of an earlier answer, which this prompt goes on with
+    context: list[AnyInt] | None = None  # of an earlier answer, which this prompt goes on with
 
 
 class OllamaChatBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /api/chat."""
 
-    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
+    messages: Turns | None = None
     tools: list[dict[str, Any]] | None = None
 
 

@@ -7,15 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs
 from actors.gateway.http.fields.wanted_template import Effort, wanted_template
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation.logprobs import MAX_TOP_LOGPROBS
+from messages.generation.sampling import Temperature, TopP
+from messages.generation.terms import DeadlineS, Priority
 
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(max_length=512)]
 _LOGPROBS = "message.output_text.logprobs"
 _UNTOLD = {"description": None, "parameters": None, "strict": False}  # of a tool, in answers
@@ -53,17 +54,17 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     }
 
     input: str | list[dict[str, Any]]
-    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    model: ModelName | None = None
     instructions: str | None = None
     previous_response_id: _Name | None = None
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_output_tokens: _Int | None = None
-    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] | None = None
-    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    max_output_tokens: AnyInt | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_logprobs: TopLogprobs | None = None
     text: TextSettings | None = None
     include: list[str] | None = None  # log-probabilities are the only value with an effect
     metadata: dict[str, str] | None = None
@@ -75,12 +76,12 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     safety_identifier: _Name | None = None
     user: _Name | None = None
     # not OpenAI's, as at the other endpoints
-    seed: _Int | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    seed: AnyInt | None = None
+    top_k: TopKOrOff | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
-    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] | None = None
-    deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    priority: Priority | None = None
+    deadline_s: DeadlineS | None = None
 
     @property
     def is_stored(self) -> bool:

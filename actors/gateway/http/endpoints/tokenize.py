@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,11 +11,11 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
+from actors.gateway.http.fields.ranges import Turns
 from actors.gateway.http.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 from actors.gateway.text.model_files import tokenizer_settings
-
-_TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+from messages.generation.terms import TokenId
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ class TokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """POST /tokenize: exactly one of `prompt` and `messages`. None is the default."""
 
     prompt: str | None = None
-    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
+    messages: Turns | None = None
     add_special_tokens: bool | None = None  # true for a prompt; a conversation has those of its template
     return_token_strs: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -37,7 +37,7 @@ class TokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /detokenize."""
 
-    tokens: list[_TokenId]
+    tokens: list[TokenId]
 
 
 async def tokenize(services: Services, call: Call) -> ASGIApp:
