@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 import click
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -86,9 +87,11 @@ def _change(before: int, after: int) -> str:
 
 
 def _show(seen: Watched) -> None:
-    table = Table(title="before and after the requests", title_justify="left")
+    title = "before and after the requests (RSS and USS in MiB)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 0))
     for column in ("process", "MiB", "KiB/1,000", "RSS", "USS", "files", "sockets", "threads", "shared"):
-        table.add_column(column, justify="left" if column == "process" else "right")
+        is_name = column == "process"
+        table.add_column(column, justify="left" if is_name else "right", no_wrap=is_name)
     for name, (old, new) in seen.held.items():
         sizes = [(a >> 20, b >> 20) for a, b in ((old.rss_bytes, new.rss_bytes), (old.uss_bytes, new.uss_bytes))]
         counts = [(old.descriptors, new.descriptors), (old.sockets, new.sockets)]
