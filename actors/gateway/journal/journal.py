@@ -225,7 +225,8 @@ class Journal:
 def _read(
     segments: Iterable[Segment], log: structlog.stdlib.BoundLogger, note: Callable[[Segment, Kind, int, int], None]
 ) -> Replay:
-    """Read files and call `note` for each frame. A file that cannot be opened, or damage inside one, is logged."""
+    """Read files and call `note` for each frame but those of steps, which it does not need. A file that cannot be opened, or
+    damage inside one, is logged."""
     replay = Replay()
     for segment in segments:
         try:
@@ -237,7 +238,8 @@ def _read(
         for frame in read_frames(data, segment.salt):
             replay.add(frame)
             if isinstance(frame, Frame):
-                note(segment, frame.kind, frame.number, len(frame.payload))
+                if frame.kind is not Kind.STEP:
+                    note(segment, frame.kind, frame.number, len(frame.payload))
                 continue
             segment.is_damaged = segment.is_damaged or not frame.is_at_end
             _say_damage(log, segment, frame)

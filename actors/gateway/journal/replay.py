@@ -78,8 +78,10 @@ class Replay:
             self.damages.append(frame)
             return
         self._n_frames += 1
-        self.last_s = max(self.last_s, frame.time_s)
-        self.next_number = max(self.next_number, frame.number + 1)
+        if frame.time_s > self.last_s:
+            self.last_s = frame.time_s
+        if frame.number >= self.next_number:
+            self.next_number = frame.number + 1
         if frame.kind is Kind.STEP:
             self._steps.append((self._n_frames, frame.payload))
             return
