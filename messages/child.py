@@ -58,7 +58,7 @@ class LifecycleEvents(Protocol):
         ...
 
     def abandoned(self) -> None:
-        """The supervisor died and none came back in time. End as after a Stop, which `Child.is_stopping` says already."""
+        """The supervisor died and no other came in time. End as after a Stop; `Child.is_stopping` is True already."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Brings records, policies, log and terminal up to date with each lifecycle message of a child."""
+"""Updates records, policies, log and terminal with each lifecycle message of a child."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChildReports:
         self._log = structlog.get_logger()
 
     def handle(self, delivery: Delivery) -> None:
-        """Handle one message. That of a dead incarnation, or of a process that is no child, is dropped."""
+        """Handle one message. A message from a dead incarnation, or from a process that is no child, is dropped."""
         record = self._children.record_by_name.get(delivery.sender)
         if record is not None and record.incarnation == delivery.sender_incarnation and record.is_alive:
             _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)

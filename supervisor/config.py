@@ -1,6 +1,6 @@
 """The configuration of a server: one frozen struct, a section for each actor's own settings, checked as a whole.
 
-Flags win over a TOML file, and the file wins over defaults. Of the environment only TARDIGRADE_CONFIG counts, which names
+Flags win over a TOML file, and the file wins over defaults. The only environment variable is TARDIGRADE_CONFIG, which names
 the file. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the rank, sockets) are refused
 too, and the refusal names the key to use instead.
 """
@@ -128,7 +128,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
-    """The checked configuration from the file at `path` and from `flags`, of which later ones win. With `path` None the file is
+    """The checked configuration from the file at `path` and from `flags`; later flags win. With `path` None the file is
     the one that TARDIGRADE_CONFIG names, if any.
 
     Raises: ConfigError naming every wrong key, what was expected and what came.

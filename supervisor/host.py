@@ -71,7 +71,7 @@ def _check_open_files(n_children: int) -> None:
 
 
 def _check_weights(name: str) -> None:
-    """Raises: WeightsError for a folder without its weights; what is downloaded or converted later is not looked at."""
+    """Raises: WeightsError for a folder without weights. Models that are downloaded or converted later are not checked."""
     found = find_model(name)
     if found.kind is ModelKind.FOLDER and found.path is not None:
         weight_files(found.path)

@@ -1,20 +1,20 @@
-"""The tree of processes in start order: the place to begin reading this package.
+"""The tree of processes in start order. Begin reading this package here.
 
     custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
-                       gateways give them to the next one.
+                       gateways give them to its next incarnation.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.
     gang r             the ranks of replica r, one process each. When one dies, all are killed, because the others wait in a
                        collective that never ends. Each start of a gang gets a new rendezvous directory.
-    standby gang r     where it is turned on: the same ranks again, in the other seat; started once everything else serves.
+    standby gang r     where it is turned on: a second process for each rank, in the other seat, started when all else serves.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
     embedder           where there is an embedding model: before the gateways, which send texts again when it has died.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
-At the start all processes are spawned at once, and each is told of the others as they become ready. They stop in reverse order:
-gateways first; the cache directory and the custodian last.
+At the start all processes are spawned at once, and each is told when another one becomes ready. They stop in reverse order: the
+gateways first, the cache directory and the custodian last.
 """
 
 from __future__ import annotations

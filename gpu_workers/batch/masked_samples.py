@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class MaskedSamples:
-    """M samples of a step, those of a slot one after the other. All arrays are on the host."""
+    """M samples of a step; the samples of one slot are adjacent. All arrays are on the host."""
 
     index: np.ndarray  # [M] int64: among all samples of the step
     slots: np.ndarray  # [M] int64

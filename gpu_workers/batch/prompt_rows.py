@@ -12,7 +12,7 @@ from messages.steps import NewSequence, Plan
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Q rows of a step, P positions in all. The token after each of these positions is one of a prompt."""
+    """Q rows of a step, P positions in all. The token after each of these positions belongs to a prompt."""
 
     slots: list[int]  # [Q]
     firsts: list[int]  # [Q]: the first position of the row

@@ -19,7 +19,7 @@ class SlotRules:
     biased: np.ndarray  # [B] int64, distinct
     biases: np.ndarray  # [B] float32, added to the logits of `biased`; minus infinity: a bad word of one token
     heads: np.ndarray  # [M, L] int64: all but the last token of each longer bad word, after `ANY_TOKEN`s
-    n_heads: np.ndarray  # [M] int64: how many tokens that are
+    n_heads: np.ndarray  # [M] int64: how many of the L entries are tokens
     lasts: np.ndarray  # [M] int64: the last token of each longer bad word
 
     @classmethod

@@ -2,8 +2,8 @@
 
 Every product, norm and attention goes through the compiled kernels, whatever the number of rows: each of them computes a row by
 itself, in an order of additions that only the shape of the weight or the number of keys determines. So a token that is computed
-again, in a prompt or beside others, gets the same bits as when it was decoded. Torch and oneDNN choose another order for
-another number of rows, and nothing is left to them. The idea of batch-invariant kernels: Horace He and Thinking Machines Lab,
+again, in a prompt or beside others, gets the same bits as when it was decoded. Torch and oneDNN are not used, because
+they choose another order for another number of rows. The idea of batch-invariant kernels: Horace He and Thinking Machines Lab,
 "Defeating Nondeterminism in LLM Inference" (2025).
 """
 
@@ -25,7 +25,7 @@ from messages.errors import ConfigError
 
 
 class KernelsOnly(DirectCalls):
-    """Makes each call at once, and leaves nothing to torch."""
+    """Runs each kernel at once, and never falls back to torch."""
 
     def leave_to_torch(self, what: str) -> None:
         """Refuse an operation that has no kernel. Raises: ConfigError, always."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from llguidance import LLMatcher
 
-_MOST_FORCED = 32  # tokens of which a scheduler hears at once
+_MOST_FORCED = 32  # tokens that are reported to the scheduler in one message
 _REASON_CHARACTERS = 500
 
 

@@ -50,7 +50,7 @@ class Driver(Protocol):
         ...
 
     def free(self, address: int, n_bytes: int) -> None:
-        """Give back a whole reservation, of which nothing is mapped."""
+        """Give back a whole reservation. Nothing of it may be mapped."""
         ...
 
     def map(self, address: int, n_bytes: int, handle: int, is_read_only: bool = False) -> None:

@@ -24,7 +24,7 @@ _GRAMMARS = {
 
 
 def body_of(prompt: Mapping[str, Any], options: Mapping[str, Any]) -> bytes:
-    """The body of a call. `prompt`: the field `messages` or `prompt`; `options`: checked ones, of which None is not given.
+    """The body of a call. `prompt`: the field `messages` or `prompt`; `options`: checked ones; None means not given.
 
     Raises: InvalidRequest.
     """

@@ -42,7 +42,7 @@ class OpenCall(Protocol):
         ...
 
     def moved(self) -> None:
-        """The message goes to another gateway from now on. Its first one may have taken it."""
+        """The message goes to another gateway from now on. The first gateway may have accepted it."""
 
 
 class ClientLink:
@@ -78,7 +78,7 @@ class ClientLink:
         self.has_connected = False  # at least once
         self.connected = asyncio.Event()
         self._heard_s = self._loop.time()
-        self._n_silent_looks = 0  # at the socket without a message; a pause of this process is one look
+        self._n_silent_looks = 0  # looks at the socket that found no message; a pause of this process counts as one look
         self._incarnation = 0
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)
 

@@ -103,9 +103,9 @@ def gateways_of(endpoints: Sequence[str]) -> list[str]:
 
 
 def absence_of(endpoint: str) -> str:
-    """Why no server may answer at this endpoint, as far as this machine shows it; the rest of an error's sentence."""
+    """The end of an error's sentence: why no server may answer at this endpoint, as far as this machine can tell."""
     if endpoint.startswith("tcp://"):
-        return "; a server has ZeroMQ over TCP only with --zeromq-port, which is not its HTTP port"
+        return "; a server offers ZeroMQ over TCP only with --zeromq-port, which is not its HTTP port"
     path = endpoint.removeprefix("ipc://")
     if path.startswith("@") or Path(path).exists():  # a name without a file, or a server that does not answer
         return ""

@@ -149,7 +149,7 @@ class StreamState:
         return Next.PIECE
 
     def _compare(self, first: int, ids: list[int], answer: _GrowingAnswer) -> Next:
-        """Compare tokens of a server that computes the request a second time with the known ones; they must be equal."""
+        """Compare the known tokens with those of a server that computes the request a second time; they must be equal."""
         if first > answer.n_replayed:  # a chunk is missing: from the beginning again
             return Next.NOTHING if answer.is_replayed else Next.RESEND
         known = answer.tokens[first : first + len(ids)]
@@ -178,7 +178,7 @@ class StreamState:
             for answer in self._answers:
                 answer.n_replayed = 0
             return Next.RESEND
-        if failed.field == "have":  # asked by a gateway between, which had passed on tokens that never came
+        if failed.field == "have":  # a gateway that forwards asked for it, after tokens that never reached this client
             return Next.RESEND
         if failed.code == "unavailable" and (self.is_accepted or self.n_tokens):
             return Next.RETRY  # it is in a journal: the gateway that has it comes back

@@ -36,7 +36,7 @@ class AsyncDescriptorClient:
     """One connection to the store at `path`. `closed` is done when the store has gone; every later call raises DescriptorError,
     and a new client is needed.
 
-    `on_not_kept`: called with keys that were told, and for which the store has no room."""
+    `on_not_kept`: called with the keys of changes for which the store has no room."""
 
     def __init__(self, path: Path, on_not_kept: Callable[[list[str]], None] = lambda keys: None) -> None:
         """Connect, inside a running loop. Raises: DescriptorError when no store listens there."""

@@ -51,7 +51,7 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is to become of one entry. `meta` None: drop it, with an empty key all entries of the owner.
+    """A change of one entry. `meta` None: drop it; with an empty key, drop all entries of the owner.
 
     `has_descriptor` False, with a `meta`: the entry keeps its descriptor, and gets this meta; nothing happens without an entry.
     """
@@ -71,7 +71,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes", array_like=True):
 class Find(msgspec.Struct, frozen=True, tag="find", array_like=True):
     """Ask for one entry, or with an empty key for all entries of an owner whose numbers are above `after`.
 
-    The answer contains all that a process which is dead by now has put, whether or not the server had read it before.
+    The answer contains everything that a process put before its death, even if the server had not read it yet.
     """
 
     owner: Owner

@@ -172,8 +172,8 @@ class DescriptorServer:
             close_all(unused)
 
     def _change(self, request: Changes, unused: list[int]) -> list[str]:
-        """Carry out changes; takes those descriptors out of `unused` that are kept. What cannot be kept is left out: returns
-        its keys."""
+        """Carry out changes, and remove the descriptors that are kept from `unused`. Returns the keys for which there is no
+        room."""
         not_kept: list[str] = []
         if len(unused) != sum(change.has_descriptor for change in request.changes):
             return [change.key for change in request.changes if change.has_descriptor]

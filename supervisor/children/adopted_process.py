@@ -1,7 +1,7 @@
 """A child process that an earlier supervisor has started. It is a child of the supervisor's parent now, which reaps it.
 
-If that parent is not the one under which it was started, because that one was killed, it is a child of the machine's first
-process, and how it ends is what the kernel says, if it does.
+If the parent under which it was started has been killed, it has become a child of the machine's first process. Then only the
+kernel can tell how it has ended, and not every kernel does.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class AdoptedProcess(ChildProcess):
         return resident_bytes(self.pid)
 
     def reaped(self, code: int) -> None:
-        """The parent has taken its exit status: the return code as in `subprocess`."""
+        """The parent has reaped it. `returncode`: as in `subprocess`."""
         self._end(decode_exit(code))
 
     def _is_gone(self) -> bool:

@@ -45,7 +45,7 @@ class AtomicFile:
             self.write(self._pending)
 
     def restore(self) -> None:
-        """If there is a copy in memory, and the file is not as it says, write the file again."""
+        """If there is a copy in memory and the file differs from it, write the file again."""
         if self._copy is None or self._copy.content is None or self._copy.is_on_disk:
             return
         if self._copy.is_foreign:
@@ -65,7 +65,7 @@ _restored: dict[Path, AtomicFile] = {}  # kept, so that a refusal of the disk is
 
 
 def restore_files(folder: Path) -> None:
-    """Write those files of this folder again of which there are copies in memory, and which are not as these say: somebody has
-    removed them or written something else, or the disk has refused them. To be called regularly."""
+    """Compare the files of this folder with their copies in memory, and write those again that differ: somebody has removed or
+    changed them, or the disk has refused them. To be called regularly."""
     for path in copied_files(folder):
         _restored.setdefault(path, AtomicFile(path)).restore()

@@ -121,7 +121,7 @@ class ChildManager:
         Returns the records that have a process now, also those whose process is dead already: that is reported soon.
         """
         adopted: list[ChildRecord] = []
-        deaths: list[PeerDown] = []  # of which adopted children may not have heard
+        deaths: list[PeerDown] = []  # adopted children may not have heard of these
         for facts, process in self._spawner.adopt():
             self._incarnations.note(facts.name, facts.incarnation)
             record = self.record_by_name.get(facts.name)

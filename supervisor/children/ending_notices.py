@@ -7,7 +7,7 @@ other replicas can compute, its sequences need not wait so long:
     a rank reports a fault ----------------------------------+--> RankEnding to the scheduler --> gateways move the sequences
     the process of a rank begins to end by itself -----------+
 
-Not where a standby gang is ready: it takes over with all that is computed, as soon as the death is proven.
+No notice is sent where a standby gang is ready: as soon as the death is proven, it takes over with all that was computed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OnEnding = Callable[[ChildRecord, int], None]
 
 
 class EndingNotices:
-    """`send(record, message)` sends a message to a child. `ran_out_of_memory` says so of the last SIGKILL from outside.
-    `note(record)` writes down what the next supervisor has to know of it."""
+    """`send(record, message)` sends a message to a child. `ran_out_of_memory()` says whether the kernel sent the last SIGKILL,
+    for want of memory. `note(record)` writes down what the next supervisor has to know of it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class EndingNotices:
             self.tell(record, record.killed_for)
 
     def tell(self, record: ChildRecord, cause: Cause) -> None:
-        """This child ends for this cause. Does nothing if it is no rank, or none that its scheduler knows."""
+        """This child ends for this cause. Does nothing if it is not a rank, or if its scheduler does not know it."""
         if role_of(record.name) != "worker" or not record.is_alive or not record.is_announced:
             return
         scheduler = self._records.get(actor_name("scheduler", replica_of(record.name)))

@@ -48,7 +48,7 @@ _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
 class OrphanAlive(TardigradeError):
-    """Children of a killed server do not die, so their resources must not be used. The text names them."""
+    """Children of a killed server do not die, so their resources must not be used. The error text names them."""
 
 
 class RunDirTaken(ConfigError):
@@ -176,9 +176,8 @@ class RunDir:
         AtomicFile(self.path / _PARENT_PID).write(str(parent_pid).encode())
 
     def make_again(self) -> None:
-        """If somebody has removed the directory or its lock, as programs that clean /tmp do, make them again, so that
-        operators find this server, and its files of which there are copies. Living processes make their sockets in it again by
-        themselves."""
+        """If somebody has removed the directory or its lock, as programs that clean /tmp do, make them again, with the files
+        that have copies in memory, so that operators find this server. Living processes make their own sockets again."""
         if self._lock.fd >= 0:
             if not self._is_locked():
                 self._lock_again()

@@ -1,7 +1,7 @@
 """Spare processes: an interpreter that has imported what a child needs and waits for its spawn spec on standard input.
 
-Most of a restart is Python starting and importing: half a second for an actor, several for a worker with torch. A spare has
-done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its child in
+Most of a restart's time goes into starting Python and importing: half a second for an actor, several for a worker with torch.
+A spare has done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its child in
 milliseconds. There is at most one for each child; it is made while the tree serves, never while it starts or ends.
 """
 

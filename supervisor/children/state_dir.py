@@ -1,4 +1,4 @@
-"""The directory of the journals, which one server at a time holds, wherever its run directory is.
+"""The directory of the journals. Only one server at a time may use it, wherever that server's run directory is.
 
 The default survives a reboot, unlike a run directory: $XDG_STATE_HOME/tardigrade/<port>, which is
 ~/.local/state/tardigrade/<port> without that variable.
@@ -39,7 +39,7 @@ def can_be_made(path: Path) -> bool:
 
 
 class _Gateways(msgspec.Struct):
-    """How many gateways work on these journals, and the Unix time since which they are so many; 0: since the first start."""
+    """How many gateways use these journals, and the Unix time since when it is this number; 0: since the first start."""
 
     number: int
     changed_s: float = 0.0
@@ -64,10 +64,10 @@ def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) ->
 
 
 def note_gateways(path: Path, gateways: int, keep_s: float, now_s: float) -> bool:
-    """Note that a server with so many gateways works on these journals; returns whether the number has changed of late.
+    """Note that a server with so many gateways uses these journals; returns whether the number has changed recently.
 
-    The owner of a request's id depends on the number, and requests stay where they are. `now_s`: Unix time. `keep_s`: requests
-    of before an earlier change are all forgotten.
+    The owner of a request's id depends on the number, and requests stay where they are. `now_s`: Unix time. `keep_s`: after
+    this time all requests from before a change are forgotten.
     """
     file = path / _GATEWAYS
     try:

@@ -52,7 +52,7 @@ class DrillStream:
 
 
 def prompts_of(n: int, n_words: int, seed: int) -> list[str]:
-    """`n` prompts of random words, none of which begins like another."""
+    """`n` prompts of random words. No two of them begin alike."""
     chance = random.Random(seed)
     return [f"{index}: " + " ".join(chance.choice(_WORDS) for _ in range(n_words)) for index in range(n)]
 
@@ -86,7 +86,7 @@ async def follow(client: httpx.AsyncClient, options: StreamRequest, stream: Dril
 
 
 async def follow_accepted(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
-    """As `follow`, but a request of whose answer nothing came was not accepted, and is sent again."""
+    """As `follow`, but a request is sent again if nothing of its answer has come, because it was not accepted."""
     until_s = time.monotonic() + options.deadline_s
     while True:
         await follow(client, options, stream)

@@ -1,4 +1,4 @@
-"""Orders to the whole tree from operators, signals or a spent budget: drain, stop, force. Only a stronger order replaces one.
+"""Orders to the whole tree from operators, signals or a spent budget: drain, stop, force. Only a stronger one replaces another.
 
     order                    given by
     -----------------------  ---------------------------------------------------------------------

@@ -107,7 +107,7 @@ def copy_of(path: Path) -> MemoryCopy | None:
 
 
 def copied_files(folder: Path) -> list[Path]:
-    """The files of this folder of which copies are kept."""
+    """The files of this folder that have copies."""
     return [path for path in _copies if path.parent == folder]
 
 

@@ -138,7 +138,7 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
 
 
 class _OnGpus:
-    """One decision over `gpus`, all of which may be used."""
+    """One decision over `gpus`. Any of them may be used."""
 
     def __init__(self, gpus: tuple[Gpu, ...], model: ModelConfig | None, asked: PlacementRequest) -> None:
         self._gpus, self._model, self._asked = gpus, model, asked

@@ -65,7 +65,7 @@ class StructureCount:
 
 
 def pieces_of(raw: bytes | bytearray, piece_bytes: int = _COUNT_BYTES) -> Iterator[bytes]:
-    """A JSON text in pieces, none of which ends after the first half of an escape."""
+    """A JSON text in pieces. No piece ends after the first half of an escape."""
     start = 0
     while start < len(raw):
         piece = bytes(raw[start : start + piece_bytes])

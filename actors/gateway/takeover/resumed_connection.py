@@ -20,7 +20,7 @@ CLOSE = b"connection: close\r\n"
 
 
 class ResumedConnection(Connection):
-    """Goes on with the response of `left`, of which the client has the first `n_written` bytes.
+    """Goes on with the response of `left`. The client has its first `n_written` bytes already.
 
     `answer` makes the whole response. `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the
     connection can serve a next request.

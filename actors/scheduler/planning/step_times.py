@@ -30,7 +30,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._longest_s: dict[Shape, float] = {}  # the longest time of the last steps
-        self._seen: set[Shape] = set()  # of which one step has ended
+        self._seen: set[Shape] = set()  # shapes with one finished step
 
     def warmed_up(self, times: Iterable[StepTime]) -> None:
         """A gang has reported the times of its warm-up. What steps have shown counts more."""

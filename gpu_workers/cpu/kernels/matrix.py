@@ -1,7 +1,8 @@
 """The product of a few rows with a weight. It reads the weight once, at the speed of memory, in oneDNN's packed layout.
 
-That layout, found on processors with AVX-512: blocks of 64 outputs; in a block, for each input (float32) or each two inputs
-(bfloat16), the 64 outputs' weights side by side, the two of a pair together.
+oneDNN uses this layout on processors with AVX-512. The weight is cut into blocks of 64 outputs. A block has one line for
+each input (float32), or for each pair of inputs (bfloat16). A line holds the weights of the 64 outputs; the two weights of a
+pair stand next to each other.
 
     float32   [out / 64, in, 64]          bfloat16  [out / 64, in / 2, 64, 2]
 """
@@ -15,7 +16,7 @@ from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, 
 
 N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
 BLOCK = 64  # outputs
-MOST_ROWS = 6  # of one pass over a block: with them its sums fill the registers
+MOST_ROWS = 6  # in one pass over a block; the sums of so many rows fill the registers
 
 
 def together(dtype: torch.dtype) -> int:
@@ -32,9 +33,10 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
-    """Argument words, in the order of the names above: units; addresses of x [N_ROWS, N_IN], of the packed weight and of
-    out [N_ROWS, N_OUT]; rows of one pass, at most MOST_ROWS; rows of one unit, whole passes. A unit is 64 outputs of so many
-    rows: out / 64 * (N_ROWS / SHARE, rounded up) are all."""
+    """Write the code of the product. Its argument words, in the order of the names above: number of units; addresses of x
+    [N_ROWS, N_IN], of the packed weight and of out [N_ROWS, N_OUT]; these three sizes; GROUP: rows of one pass, at most
+    MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes 64 outputs of SHARE rows, so there are
+    N_OUT / 64 * ceil(N_ROWS / SHARE) units."""
     b = code.b
     n_rows = code.argument(N_ROWS)
     share = code.argument(SHARE)

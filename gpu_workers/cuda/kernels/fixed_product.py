@@ -1,15 +1,15 @@
-"""Products with a weight in which the bits of a row do not depend on the other rows, at the speed of a tiled product.
+"""Products with a weight, as fast as a tiled product. The bits of a row's result do not depend on the other rows.
 
-The order of additions is fixed by the shape of the weight alone: K is cut into segments; inside of a segment the tensor cores
-add sixteen products after the other, and the sums of segments are added in their order, in float32. A tile may have any size,
-because its rows and columns do not meet, and the segments of a tile may be computed by one program or by several: the last one
-of these adds them. So few rows use as many programs as many rows do, and no bit changes.
+The shape of the weight alone fixes the order of additions: K is cut into segments. Inside a segment the tensor cores add
+groups of sixteen products one after the other; the sums of the segments are then added in order, in float32. The size of a
+tile changes no bit, because no addition crosses its rows or columns. One program or several may compute the segments of a
+tile; the last of them to finish adds the sums. So a few rows can use as many programs as many rows do.
 
 Tiles of 64 rows and more use one instruction of Hopper's tensor cores (wgmma), smaller ones another (mma.sync). On an H200 both
-give the same bits: 1,133 of 1,133 cuts in `ops.gpu.fixed_product_sweep`, which compares them again wherever it runs. Rows that
-are not there cost no memory traffic. `fixed_shapes` chooses the tiles. The gate of a feed-forward may follow
-in the same kernel, on sums that are rounded as if they had been stored. Batch-invariant products: Horace He and Thinking
-Machines Lab, "Defeating Nondeterminism in LLM Inference" (2025), which gives up the parallel sum over K; fixed segments
+give the same bits: 1,133 of 1,133 cuts in `ops.gpu.fixed_product_sweep`, which compares them again wherever it runs. Missing
+rows of a tile cost no memory traffic. `fixed_shapes` chooses the tiles. The gate of a feed-forward layer can be computed in the
+same kernel, from sums that are rounded as if they had been stored. The idea of batch-invariant products is from Horace He and
+Thinking Machines Lab, "Defeating Nondeterminism in LLM Inference" (2025). They give up the parallel sum over K; fixed segments
 keep it.
 """
 

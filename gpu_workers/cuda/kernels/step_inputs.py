@@ -42,7 +42,7 @@ def _step_inputs_kernel(
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What `step_inputs` writes for n tokens, of which the first m are decode rows. All tensors are on the device."""
+    """What `step_inputs` writes for n tokens; the first m of them are decode rows. All tensors are on the device."""
 
     token_ids: torch.Tensor  # [n] int64
     slot_mapping: torch.Tensor  # [n] int64

@@ -126,7 +126,7 @@ def _is_neutral(name: str, value: Any) -> bool:
 def without_effect(name: str, value: Any, ignored: Collection[str], not_offered: Mapping[str, tuple[Any, ...]]) -> bool:
     """True for a field that is not offered, with a value that changes nothing. Raises: Refusal for any other value of one.
 
-    The tables are those of the API: the fields of which any value is ignored, and those with the values that are accepted.
+    The tables are those of the API: fields whose value is always ignored, and fields with the values that are accepted.
     """
     if name in ignored:
         return True

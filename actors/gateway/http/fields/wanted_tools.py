@@ -56,7 +56,7 @@ def choose(tools: Sequence[Tool], choice: Any) -> OfferedTools | None:
 
 
 def offered(tools: Sequence[Tool], names: Sequence[str] | None = None, **rules: Any) -> OfferedTools:
-    """The tools, of which the answer may call those of these names; None: all."""
+    """The tools, and which of them the answer may call: those with these names, or all if `names` is None."""
     return OfferedTools(tuple(tools), tuple(tool.name for tool in tools) if names is None else tuple(names), **rules)
 
 
