@@ -71,7 +71,8 @@ def memory_owner(name: str) -> str:
 
 
 def weights_owner(name: str) -> str:
-    """The owner of a rank's finished weights in a vault. It is not that of its KV memory, which a suspect death drops."""
+    """The owner of a rank's finished weights in a vault. It differs from the owner of the KV memory, which is dropped after a
+    suspect death."""
     return memory_owner(name) + " weights"
 
 

@@ -162,8 +162,8 @@ class Received(StrictMessage, frozen=True):
 class CancelRequest(StrictMessage, frozen=True):
     """Ends a request that the client does not want any more. Answered by its Finished.
 
-    `has_left`: from a gateway that has passed the stream on. Its client has left, and may have gone to another gateway. The
-    request waits for it as if it had left here, unless another connection reads it. Not answered.
+    `has_left`: sent by a gateway that forwards the stream. Its client has left, and may have gone to another gateway. The
+    request waits for the client as if it had left here, unless another connection reads it. Not answered.
     """
 
     request: ShortText

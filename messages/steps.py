@@ -69,7 +69,7 @@ class Capacity(Message, frozen=True):
 
 
 class Idle(Message, frozen=True):
-    """Rank 0 has done all that has come to it, and says so about twice a second: its scheduler notices what has got lost."""
+    """Rank 0 has nothing left to do, and says so about twice a second, so that its scheduler notices lost messages."""
 
 
 class TokenRules(Part, frozen=True):
@@ -91,8 +91,8 @@ class NewSequence(Part, frozen=True):
     min_tokens: Count = 0  # none of `banned_tokens` is sampled before this many tokens are generated
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
-    end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # which end an answer where the grammar may
-    rules: TokenRules | None = None  # None: no token is treated in another way than the others
+    end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # end tokens, allowed where the grammar may end
+    rules: TokenRules | None = None  # None: all tokens are treated alike
     prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
 
 

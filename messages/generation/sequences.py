@@ -114,7 +114,7 @@ class Tokens(Message, frozen=True):
 
 
 class Holding(Message, frozen=True):
-    """All attempts of one gateway that a scheduler has, about once a second: the gateway notices what either of them has lost.
+    """All attempts of one gateway that a scheduler has, sent about once a second. The gateway compares them with its own list.
 
     It comes after every `Tokens` up to `number`, and tells of every `Submit` up to the one of attempt `newest`. While `steps`,
     the number of steps that are done, stays the same, the replica computes nothing.

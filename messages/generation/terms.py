@@ -35,7 +35,7 @@ class Terms(StrictPart, frozen=True):
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     include_stop_str_in_output: bool = False  # the stop string or stop token that ends the answer is a part of its text
     skip_special_tokens: bool = True  # their text is not shown
-    # So many last tokens of the prompt count. -1: as many as have room beside `max_tokens`. None: all must fit.
+    # The prompt is cut to its last so many tokens. -1: to as many as have room beside `max_tokens`. None: all must fit.
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=NO_TOKEN_LIMIT)] | None = None
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
     priority: Priority = 0  # the smaller number runs first

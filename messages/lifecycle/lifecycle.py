@@ -108,8 +108,8 @@ Cause = Literal[
 
 
 def leaves_memory_intact(cause: Cause) -> bool:
-    """True if memory that a dead worker shared holds what its finished steps have written. A crash, a fault or a hang may be
-    the device's, which may have damaged it."""
+    """True if the memory that a dead worker shared still holds what its finished steps have written. After a crash, a fault or
+    a hang the device may have damaged it."""
     return cause in ("killed", "out_of_memory", "gang", "ended")
 
 

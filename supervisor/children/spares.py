@@ -1,8 +1,8 @@
 """Spare processes: an interpreter that has imported what a child needs and waits for its spawn spec on standard input.
 
 Most of a restart's time goes into starting Python and importing: half a second for an actor, several for a worker with torch.
-A spare has done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its child in
-milliseconds. There is at most one for each child; it is made while the tree serves, never while it starts or ends.
+A spare has done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its
+child in milliseconds. There is at most one for each child; it is made while the tree serves, never while it starts or ends.
 """
 
 from __future__ import annotations

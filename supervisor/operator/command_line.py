@@ -1,4 +1,4 @@
-"""What the operator's commands have in common: the configuration from flags, the server that they are for, errors."""
+"""What the operator's commands share: reading the configuration from flags, finding their server, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `supervisor check-config` looks at on this host beside model and devices: the address and the directories of a start.
+"""What `supervisor check-config` checks on this host besides model and devices: the address and the directories of a start.
 
 Nothing is made or locked, and a server that runs with this configuration is no error.
 """

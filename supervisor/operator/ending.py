@@ -1,4 +1,4 @@
-"""Sees the end of a server: no process of it is left. What does not end is killed.
+"""Waits until no process of a server is left, and kills those that do not end.
 
 Children end before the supervisor, and the supervisor before its parent. Both of them hold the lock of the run directory, so
 the kernel unlocks it when the last one has ended.
@@ -21,7 +21,7 @@ _DEATH_S = 10.0
 
 
 class ServerEnd:
-    """Sees the end of one server. Make it before the order to stop, because a temporary run directory is removed at the end.
+    """Watches the end of one server. Make it before the order to stop, because a temporary run directory is removed at the end.
 
     `killed`: what had to be killed, in words.
     """

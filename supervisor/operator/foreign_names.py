@@ -79,7 +79,7 @@ FLAGS: Mapping[str, str] = {
     "--api-key": _NO_KEYS,
     "--ssl-keyfile": _NO_TLS,
     "--ssl-certfile": _NO_TLS,
-    "--seed": "requests have a seed of their own: the field `seed`",
+    "--seed": "each request has its own seed: the field `seed`",
     "--download-dir": "the environment variable HF_HOME",
     "--hf-token": "the environment variable HF_TOKEN",
     "--trust-remote-code": "code of a model is never run",
@@ -94,7 +94,7 @@ FLAGS: Mapping[str, str] = {
 
 
 def hint(name: str, table: Mapping[str, str]) -> str:
-    """What is said of a foreign name; "" for a name that is not in the table."""
+    """The hint for a foreign name; "" for a name that is not in the table."""
     instead = table.get(name, "")
     return f"here it is {instead}" if instead.startswith(("--", "supervisor ")) else instead
 

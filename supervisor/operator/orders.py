@@ -56,7 +56,7 @@ class Orders:
         self._is_forced = False
         self._saved, self._end_s = saved, 0.0
         self._n_interrupts, self._n_repeated = 0, saved.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
-        self.end_reason = ""  # why the server ended without such an order, for the operator's commands
+        self.end_reason = ""  # why the server ended if nobody ordered it, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
         self._log = structlog.get_logger()

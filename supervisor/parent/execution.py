@@ -1,6 +1,6 @@
 """The parent's program, executed in place: the process keeps its id, its children and the descriptors that it holds.
 
-What the parent knows goes with it in a memory file, whose descriptor is named in the environment. Only the standard library
+The parent keeps what it knows in a memory file, whose descriptor is named in the environment. Only the standard library
 is imported here, because the parent imports this file.
 """
 

@@ -31,7 +31,7 @@ def die_with(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """End what `die_with` has begun. Raises: OSError."""
+    """Undo `die_with`. Raises: OSError."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 
@@ -64,7 +64,7 @@ def exit_code_of(pid: int, pidfd: int) -> int | None:
 def exit_code_of_ending(pid: int) -> int | None:
     """The return code with which a process is about to end, as in `subprocess`; None if it is 0 or not known yet.
 
-    The kernel notes it before it frees what the process has, which takes long where a driver is concerned.
+    The kernel notes it before it frees the resources of the process, which takes long if a driver holds some of them.
     """
     state, status = _state_and_status(pid)
     return os.waitstatus_to_exitcode(status) if status and state not in _STOPPED else None

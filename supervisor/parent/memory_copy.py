@@ -1,8 +1,8 @@
 """Copies of the small files of a run directory, in memory that the supervisor's parent keeps for the next supervisor.
 
-While the disk refuses writes, the files are old: who adopts children by an old register knows nothing of those that were
-started since, starts them a second time, and uses numbers of incarnations twice. And somebody may remove the files, as programs
-that clean /tmp do, or write something else over them. The copy of a file always has its newest content.
+While the disk refuses writes, the files are old. A supervisor that adopts children by an old register does not know those that
+were started since, so it would start them a second time and use incarnation numbers twice. Somebody may also remove the files,
+as programs that clean /tmp do, or overwrite them. The copy of a file always has its newest content.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def copied_files(folder: Path) -> list[Path]:
 
 
 def read_newest(path: Path, decode: Callable[[bytes], _T | None]) -> _T | None:
-    """What `decode` makes of the newest content of a file, of its copy or on disk. What `decode` cannot use (None) is passed
-    over: somebody may have written anything into the file. None when there is nothing that it can use."""
+    """The newest content of a file, from its copy or from the disk, as `decode` returns it. Content that `decode` cannot use
+    (None) is skipped, because somebody may have written anything into the file. None when there is no usable content."""
     return next((found for content in _contents(path) if (found := decode(content)) is not None), None)
 
 

@@ -14,7 +14,7 @@ disk now (`supervisor/parent_program.py`): it keeps its process id, its children
 When the parent itself is killed, the supervisor ends its event loop and executes the parent's program in its own process
 (`supervisor/succession.py`): the supervisor's children are its children already. So the tree is the same as before.
 
-It ends with the exit status of a supervisor that ended the tree by itself. A signal that stops the server is passed on.
+When a supervisor has ended the tree by itself, the parent exits with its status. Signals that stop the server are passed on.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Parent:
         self._pid = os.fork()
         if self._pid == 0:
             os.setsid()  # so that Ctrl-C reaches the parent alone
-            if not self._has_opened:  # nothing is there yet that is worth to go on without the parent
+            if not self._has_opened:  # at a first start nothing runs yet that should outlive the parent
                 die_with(parent)
             return True
         self._other.close()
@@ -145,7 +145,7 @@ class Parent:
             time.sleep(_RETRY_S)
 
     def _tick(self) -> None:
-        """A supervisor that was never open, of a server that starts, may take its time: nothing runs that needs it."""
+        """While a server starts, a supervisor that has not opened its link yet may take its time: nothing needs it yet."""
         silent_s = self._silence.look()
         limit_s = FROZEN_S if self._is_open or self._silence.is_suspended else _STARTING_S
         if self._has_opened and silent_s > limit_s:

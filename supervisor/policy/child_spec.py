@@ -65,7 +65,7 @@ class ChildSpec:
     deadlines: Deadlines
     env: Mapping[str, str] = field(default_factory=dict)  # added to the supervisor's own environment
     descriptors: Mapping[str, int] = field(default_factory=dict)  # file descriptors that it inherits, by name
-    warm_ups: tuple[str, ...] = ()  # what a spare process of it does in advance; see entrypoint.py
+    warm_ups: tuple[str, ...] = ()  # what its spare process does in advance; see entrypoint.py
 
 
 @dataclass(frozen=True)

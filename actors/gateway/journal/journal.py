@@ -193,7 +193,7 @@ class Journal:
         self._put(PendingFrame(Kind.FORGET, number))
 
     def remember(self) -> None:
-        """Record all that `remembered` returns, in place of what was recorded of it before."""
+        """Record everything that `remembered` returns, in place of the earlier record."""
         self._put(PendingFrame(Kind.REMEMBERED, _REMEMBERED, encode_record(self.remembered())))
 
     async def close(self) -> None:

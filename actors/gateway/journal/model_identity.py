@@ -23,7 +23,7 @@ _DIGEST_BYTES = 16
 
 
 class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Digests of the weights with their configuration, and of the tokenizer; b"" where unknown.
+    """Digests of the weights with their configuration, and of the tokenizer; b"" if unknown.
 
     `numerics`: what else decides the exact tokens: dtype, ranks, devices, kernels; "" where unknown. `is_exact`: the server
     promises that a request's tokens depend on nothing but the request (`worker.deterministic`).
@@ -36,7 +36,7 @@ class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def fingerprint(self) -> str:
-        """What OpenAI's API calls `system_fingerprint`: another one where the same request may get other tokens."""
+        """OpenAI's `system_fingerprint`. It differs between servers where the same request may get different tokens."""
         numbers = blake2b(self.model + self.tokenizer + self.numerics.encode(), digest_size=5)
         return f"fp_{numbers.hexdigest()}"
 

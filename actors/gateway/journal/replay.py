@@ -1,7 +1,7 @@
 """Reads a journal: its requests, and the tokens and endings after their last whole record. Pure; damaged frames are skipped.
 
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
-with the seed of its order, so they are the same. Finished requests stay encoded, and steps before the oldest unfinished request
+with the same seed, so they are the same. Finished requests stay encoded, and steps before the oldest unfinished request
 are not decoded, so a start takes the time of reading the files.
 """
 
@@ -58,7 +58,7 @@ class _Growing:
 
 
 class Replay:
-    """Takes all frames of a journal in order, then says what they amount to."""
+    """Takes all frames of a journal in order, then returns the requests that they describe."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -111,7 +111,7 @@ class Replay:
         return [one.recovered for one in growing.values()], finished
 
     def remembered(self, now_s: float) -> Remembered:
-        """What the processes before have remembered of prompts and callers. `now_s`: the journal's clock."""
+        """What earlier processes have remembered about prompts and callers. `now_s`: the journal's clock."""
         return self._remembered.aged(max(now_s - self._remembered_s, 0.0))
 
     def _apply(self, frame: Frame) -> None:

@@ -87,7 +87,7 @@ class RetainedSet:
         self._n_bytes += kept.n_bytes
 
     def pop(self, request_id: str) -> Retained | None:
-        """Take one away; None if it is not here."""
+        """Remove one and return it; None if it is not here."""
         kept = self.by_id.pop(request_id, None)
         if kept is not None:
             self._n_bytes -= kept.n_bytes

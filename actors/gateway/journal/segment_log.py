@@ -1,14 +1,14 @@
-"""Appends frames to the newest file of a journal, and deletes the oldest files when nothing living is in them.
+"""Appends frames to the newest file of a journal, and deletes the oldest files when no request lives in them any more.
 
-Every process begins a file of its own, and another one when that has 8 MiB or the disk has failed to write it. A request lives
-in the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the
-requests that live in the oldest file are asked to be written again (`pinned`), whether they are slow, waiting or finished, and
-then that file goes. Number 0 stands for what is remembered of prompts and callers, which lives like a finished request. The
-same is done up to the last file in which damage was found. An unfinished request is asked as soon as two newer files exist, so
-that a start has few steps to read. Files go oldest first, because a later one may say that a request in an earlier one is
-forgotten.
+Every process begins its own file, and a new one when that has 8 MiB or the disk has failed to write it. A request lives in
+the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the owner
+is asked to write the requests that live in the oldest file again (`pinned`), whether they are slow, waiting or finished; then
+that file is deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a finished request. Files
+up to the last one with damage are replaced in the same way. An unfinished request is written again as soon as two newer files
+exist, so that a start has few steps to read. The oldest file is deleted first, because a later one may say that a request in an
+earlier one is forgotten.
 
-A file that somebody has removed counts as damaged: what lived in it is written again, into a new folder if need be.
+A file that somebody has removed counts as damaged: its requests are written again, into a new folder if necessary.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SegmentLog:
     def pinned(self) -> list[int]:
         """Some requests that must be written again or forgotten, so that old files can be deleted; [] if none must.
 
-        Returns no others before those are done with.
+        Returns no further ones until these are written.
         """
         if self._asked or len(self.segments) < 2:
             return []

@@ -1,4 +1,4 @@
-"""Chooses the answers that a client is shown, where more are generated than it wants: those that the model finds likeliest."""
+"""Chooses the answers that a client sees when more are generated than it wants: those with the greatest likelihood."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actors.gateway.requests.request import GrowingSequence, Request
 
 def shown_answers(request: Request) -> list[GrowingSequence]:
     """The sequences of a request that is over in the order in which its client sees them. The best have the greatest mean log
-    probability of their tokens; of equal ones the one with the lowest index. A pure function of what the journal has."""
+    probability of their tokens; of equal ones the one with the lowest index. A pure function of what the journal holds."""
     spec = request.spec
     if spec.best_of is None:
         return request.sequences

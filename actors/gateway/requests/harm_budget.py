@@ -72,7 +72,7 @@ class HarmBudget:
         ]
 
     def restore(self, callers: Iterable[RememberedCaller], now_s: float) -> None:
-        """Add what an earlier process remembers. What is known of a caller already stays."""
+        """Add what an earlier process remembers. Callers that are known already stay as they are."""
         for one in callers:
             if one.quiet_s <= self._memory_s:
                 harms = [frozenset(replicas) for replicas in one.harms[-_MAX_HARMS:]]

@@ -1,4 +1,4 @@
-"""Refuses prompts during whose computation workers died again and again. Pure: the caller passes the time.
+"""Refuses prompts that have killed workers again and again. Pure: the caller passes the time.
 
 Clients repeat a request that failed, with the same id or another one, and each repetition would kill its gang four times more.
 A prompt is remembered with its sampling and its caller, for as long as finished requests are retained: the same prompt of
@@ -6,7 +6,7 @@ another caller is computed, because it has harmed nobody yet. If workers died af
 seed too: other seeds give other tokens. A request is not refused if it asks for no more tokens than were generated before the
 workers died.
 
-What is known of a prompt rests on the replicas at which workers died. If one of them turns out to be sick, it is forgotten.
+Each entry keeps the replicas at which workers died. If one of them turns out to be sick, the entry is forgotten.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Quarantine:
                 raise Refusal("quarantined", detail)
 
     def clear_replica(self, replica: str) -> bool:
-        """This replica is sick: what is believed because workers died there is forgotten. Returns True if anything was."""
+        """This replica is sick: forget every prompt that deaths there have put under quarantine. Returns True if any was."""
         n_before = len(self._entries)
         self._entries = {key: entry for key, entry in self._entries.items() if replica not in entry.replicas}
         return len(self._entries) < n_before
@@ -83,7 +83,7 @@ class Quarantine:
         ]
 
     def restore(self, prompts: Iterable[RememberedPrompt], now_s: float) -> None:
-        """Add what an earlier process remembers. What is known of a prompt already stays."""
+        """Add what an earlier process remembers. Prompts that are known already stay as they are."""
         for one in prompts:
             until_s = now_s + min(one.left_s, self._retention_s)
             if until_s > now_s:

@@ -153,7 +153,7 @@ class Reader:
             self._waiter.set_result(None)
 
     def _has_come(self) -> bool:
-        """True if what is awaited has come. A task that is woken for nothing takes 10 us."""
+        """True if the wait is over. Checked before the task is woken, because a needless wake-up costs 10 us."""
         request = self.request
         if self._awaits is _Awaits.UPDATE or self.has_left or request.is_over:
             return True

@@ -104,7 +104,7 @@ def check_one_given(**fields: object) -> None:
 
 
 def stopped() -> Refusal:
-    """This gateway ends before it has an answer."""
+    """The refusal when this gateway ends before it has an answer."""
     return Refusal("unavailable", "the server was stopped before the answer began", retry_after_s=1.0)
 
 
