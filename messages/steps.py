@@ -91,7 +91,7 @@ class NewSequence(Part, frozen=True):
     min_tokens: Count = 0  # none of `banned_tokens` is sampled before this many tokens are generated
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
-    end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # end tokens, allowed where the grammar may end
+    end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # tokens that may end an answer
     rules: TokenRules | None = None  # None: all tokens are treated alike
     prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
 
