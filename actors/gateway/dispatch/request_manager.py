@@ -49,7 +49,7 @@ class RequestManager:
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
-        self._log, self._access_log = structlog.get_logger(), AccessLog(settings.model_name, is_on=settings.access_log)
+        self._log, self._access_log = structlog.get_logger(), AccessLog(settings, post.later)
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
@@ -81,7 +81,8 @@ class RequestManager:
         self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
 
     def stop(self) -> None:
-        """Cancel all timers."""
+        """Cancel all timers, and write what is left to log."""
+        self._access_log.write()
         for timer in (self._sweep_timer, *self._deadline_by_number.values()):
             if timer is not None:
                 timer.cancel()

@@ -1,23 +1,38 @@
-"""The access log: one line for each request that is over, with what it asked for and what it took."""
+"""The access log: one line for each request that is over, with what it asked for and what it took.
+
+Lines are written together, ten times a second: the fields that all have in common are made once for all of them, and the
+logging library renders none of them. A kill loses the lines of the last tenth of a second.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
 import structlog
 
 from actors.gateway.requests.refusals import STATUS_BY_CODE
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.work_done import work_of
+from actors.gateway.settings import GatewaySettings
 from messages.outcomes import EndReason
 
 _CANCELLED_STATUS = 499
+_BATCH_S = 0.1
+_EVENT = "request"
+Fields = dict[str, Any]
 
 
 class AccessLog:
-    """Writes lines at level info. `is_on`: False writes nothing."""
+    """Writes lines at level info. `later`: calls a function after so many seconds."""
 
-    def __init__(self, model_name: str, *, is_on: bool) -> None:
-        self._is_on, self._model_name = is_on, model_name
-        self._log = structlog.get_logger()
+    def __init__(self, settings: GatewaySettings, later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._model_name, self._later = settings.model_name, later
+        self._log = structlog.get_logger().bind()
+        self._is_on = settings.access_log and self._log.is_enabled_for(logging.INFO)
+        self._waiting: list[Fields] = []
 
     def ended(self, request: Request, ending: EndReason) -> None:
         """A request is over. `ending`: the most serious one of its sequences."""
@@ -26,21 +41,48 @@ class AccessLog:
         spec, began_s = request.spec, request.began_s
         first_token_s = request.first_token_s - began_s if request.first_token_s else None
         work = work_of(request)
-        self._log.info(
-            "request",
+        fields = {
             **spec.log_fields,
-            model=self._model_name,
-            api=spec.api,
-            status=_status_of(request),
-            ending=ending,
-            prompt_tokens=sum(request.n_prompt),
-            output_tokens=request.n_generated,
-            queue_ms=_ms(work and work.queue_s),
-            prefill_ms=_ms(work and work.prefill_s),
-            decode_ms=_ms(work and work.decode_s),
-            first_token_ms=_ms(first_token_s),
-            total_ms=_ms(request.ended_s - began_s),
-        )
+            "model": self._model_name,
+            "api": spec.api,
+            "status": _status_of(request),
+            "ending": ending,
+            "prompt_tokens": sum(request.n_prompt),
+            "output_tokens": request.n_generated,
+            "queue_ms": _ms(work and work.queue_s),
+            "prefill_ms": _ms(work and work.prefill_s),
+            "decode_ms": _ms(work and work.decode_s),
+            "first_token_ms": _ms(first_token_s),
+            "total_ms": _ms(request.ended_s - began_s),
+        }
+        self._waiting.append(fields)
+        if len(self._waiting) == 1:
+            self._later(_BATCH_S, self.write)
+
+    def write(self) -> None:
+        """Write the lines that wait."""
+        waiting, self._waiting = self._waiting, []
+        config = structlog.get_config()
+        *before, renderer = config["processors"]
+        is_json = isinstance(renderer, structlog.processors.JSONRenderer)
+        if not waiting or not (is_json or isinstance(renderer, structlog.dev.ConsoleRenderer)):  # the latter: a test listens
+            for fields in waiting:
+                self._log.info(_EVENT, **fields)
+            return
+        common: Any = {"event": _EVENT}
+        for processor in before:
+            common = processor(None, "info", common)
+        if is_json:
+            lines = [msgspec.json.encode({**fields, **common}).decode() for fields in waiting]
+        else:
+            beginning = str(renderer(None, "info", common))
+            lines = [f"{beginning} {_shown(fields)}" for fields in waiting]
+        config["logger_factory"]().info("\n".join(lines))
+
+
+def _shown(fields: Fields) -> str:
+    """Fields in the form of the console; a text with a blank is quoted."""
+    return " ".join([f"{name}={value!r}" if " " in str(value) else f"{name}={value}" for name, value in fields.items()])
 
 
 def _status_of(request: Request) -> int:
