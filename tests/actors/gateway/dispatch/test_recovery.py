@@ -40,7 +40,6 @@ class FakeManager:
         self.taken_over: list[int] = []
         self.settled: list[int] = []
         self.kept: list[tuple[int, float]] = []
-        self.dropped: list[int] = []
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         assert identity == IDENTITY
@@ -53,9 +52,6 @@ class FakeManager:
 
     def keep_answer(self, answer: FinishedRecord) -> None:
         self.kept.append((answer.number, answer.ended_age_s))
-
-    def discard(self, number: int) -> None:
-        self.dropped.append(number)
 
 
 def recovered(number: int, *rows: StepRow, is_resumable: bool = True, ended: Ended | None = None) -> Recovered:
@@ -87,11 +83,12 @@ def test_each_request_gets_what_its_record_says() -> None:
         recovered(7),
     ]
     answer = FinishedRecord(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
-    journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None)
+    dropped: list[int] = []
+    journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None, delete=dropped.append)
     assert take_over_all(manager, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
     assert manager.taken_over == [1, 2, 7]
     assert (manager.settled, manager.kept, journal.finished) == ([3], [(4, 3.0)], [])
-    assert manager.dropped == [5, 6], "a gap, and a sequence that the request does not have"
+    assert dropped == [5, 6], "a gap, and a sequence that the request does not have"
     assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
