@@ -134,6 +134,11 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
                 {**common, "stream": True, "messages": [{"role": "user", "content": f"{nth}"}]},
             ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
+            HttpAnswer(
+                f"{run}-requests-{nth}",
+                "/v1/batch",
+                {"requests": [{**common, "tokens": prompt}, {"prompt": f"{nth}", "max_tokens": n_tokens, "seed": nth}]},
+            ),
         ]
     of_page = {"max_tokens": n_tokens, "temperature": 0, "stream": True, "prompt": [9, 9]}
     return [*made, HttpAnswer(f"{run}-page", "/v1/completions", of_page, f"origin: {PAGE}\r\n")]

@@ -10,7 +10,7 @@ The bytes of a request count against the budget `bodies`, which all APIs share, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
@@ -18,6 +18,7 @@ from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import RequestSpec
 
 
 class Arrival:
@@ -137,23 +138,60 @@ class Admission:
 
     async def finish(self, arrival: Arrival) -> Request:
         """Tokenise a request and accept it. Raises: Refusal."""
+        outcome: Request | Refusal = Refusal("internal", "the request could not be read")
         try:
-            request = await self._accept(arrival.new)
+            spec = await self._checked(arrival.new)
+            self._manager.gate.check_state()  # a drain may have begun since `begin`
+            outcome = request = self._manager.accept(spec)
         except Refusal as refusal:
-            arrival.end(refusal)
-            raise
-        except BaseException:
-            arrival.end(Refusal("internal", "the request could not be read"))
+            outcome = refusal
             raise
         finally:
-            self._manager.gate.release(arrival.new.n_sequences)
-            self.bodies.release(arrival.counted_bytes)
-            del self._arrivals[arrival.new.request]
-        arrival.end(request)
+            self._close(arrival, outcome)
         return request
 
-    async def _accept(self, new: NewRequest) -> Request:
+    async def admit_all(self, news: Sequence[NewRequest], at_place: Callable[[int, Refusal], Refusal]) -> list[Request]:
+        """The accepted requests of a batch, in its order: new ones, or the known ones with the same ids. All of the new ones
+        are accepted, or none. `at_place`: makes the refusal of the batch of that of one of its requests. Raises: Refusal."""
+        found = [self.find_same_id(new) for new in news]
+        fresh = {at: new for at, (new, known) in enumerate(zip(news, found, strict=True)) if known is None}
+        accepted = await self._admit_new(fresh, at_place)
+        for at, known in enumerate(found):
+            if known is not None:
+                accepted[at] = known if isinstance(known, Request) else await known.wait_accepted()
+        return [accepted[at] for at in range(len(news))]
+
+    async def _admit_new(
+        self, news: Mapping[int, NewRequest], at_place: Callable[[int, Refusal], Refusal]
+    ) -> dict[int, Request]:
+        """Accept new requests, each by its place in a batch. Raises: Refusal, and then none is accepted."""
+        self._manager.gate.check(sum(new.n_sequences for new in news.values()))
+        arrivals, specs, at = dict[int, Arrival](), dict[int, RequestSpec](), 0
+        accepted, outcome = dict[int, Request](), Refusal("internal", "the request could not be read")
+        try:
+            for at, new in news.items():
+                arrivals[at] = self.begin(new)
+            for at, new in news.items():
+                specs[at] = await self._checked(new)
+            self._manager.gate.check_state()  # a drain may have begun since `begin`
+            accepted = {at: self._manager.accept(spec) for at, spec in specs.items()}
+        except Refusal as refusal:
+            outcome = at_place(at, refusal) if refusal.field else refusal
+            raise outcome from None
+        finally:
+            for at, arrival in arrivals.items():
+                self._close(arrival, accepted.get(at, outcome))
+        return accepted
+
+    async def _checked(self, new: NewRequest) -> RequestSpec:
+        """A new request, tokenised. Raises: Refusal."""
         spec = await self.builder.build(new, self._wall_s())
         self._manager.poison.check(spec)
-        self._manager.gate.check_state()  # a drain may have begun since `begin`
-        return self._manager.accept(spec)
+        return spec
+
+    def _close(self, arrival: Arrival, outcome: Request | Refusal) -> None:
+        """Free what an arrival has reserved, and end it."""
+        self._manager.gate.release(arrival.new.n_sequences)
+        self.bodies.release(arrival.counted_bytes)
+        del self._arrivals[arrival.new.request]
+        arrival.end(outcome)

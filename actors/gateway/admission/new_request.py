@@ -65,6 +65,7 @@ class NewRequest:
     model: str = ""  # empty: the served model, whatever its name
     best_of: BestOf | None = None  # of `n` answers to each prompt, the client sees only some
     response: ResponseTerms | None = None  # of a request of /v1/responses
+    batch_size: int = 0  # see `RequestSpec`
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"

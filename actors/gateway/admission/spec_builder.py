@@ -72,6 +72,7 @@ class SpecBuilder:
             has_answer=new.has_answer,
             ignored_fields=new.ignored_fields,
             best_of=new.best_of,
+            batch_size=new.batch_size,
             response=new.response,
             splitting=splitting,
             fingerprint=self._fingerprint,

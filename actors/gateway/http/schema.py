@@ -224,10 +224,11 @@ class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/batch: many prompts at once."""
+    """POST /v1/batch: many prompts at once, or many requests, each with fields of its own."""
 
     prompts: list[str] | None = None
     tokens: list[list[AnyInt]] | None = None
+    requests: list[dict[str, Any]] | None = None
 
 
 _OWN_FIELDS = frozenset(name for body in (ChatBody, CompletionBody, GenerateBody, BatchBody) for name in body.__struct_fields__)

@@ -7,7 +7,7 @@ noticed at once; a client that stops reading stops only its own connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from starlette.responses import Response
@@ -63,7 +63,7 @@ class _Answer:
         self._has_begun = False  # to send
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watch = watch_hangup(scope, receive, self.reader.leave)
+        watch = watch_hangup(scope, receive, self._leave)
         if (hold := answer_hold(scope)) is not None:
             hold.begin(self.request.spec.request, self._start, self.request.run)
         try:
@@ -84,6 +84,10 @@ class _Answer:
             watch.cancel()
             self.reader.close()
             self._manager.reader_left(self.request, may_return=may_return(scope))
+
+    def _leave(self) -> None:
+        """The client has left."""
+        self.reader.leave()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("each subclass overrides this")
@@ -135,13 +139,19 @@ class WholeAnswer(_Answer):
     ) -> None:
         super().__init__(manager, request, longest_s)
         self._render = render
+        self._requests = [request]
+
+    async def _wait_end(self) -> None:
+        """Wait until the answer is there, or the client has left."""
+        await self.reader.wait_end()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.reader.wait_end()
+        await self._wait_end()
         if self.reader.has_left:
             return
-        response = _failure(self.request)
-        if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in self.request.sequences):
+        response = next(filter(None, map(_failure, self._requests)), None)
+        sequences = [sequence for request in self._requests for sequence in request.sequences]
+        if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in sequences):
             body = format_of(self.request.spec.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
@@ -151,3 +161,33 @@ class WholeAnswer(_Answer):
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)
+
+
+class JointAnswer(WholeAnswer):
+    """One body for several requests, when all of them are over."""
+
+    def __init__(
+        self, manager: RequestManager, requests: Sequence[Request], render: Callable[[], Iterable[bytes]], longest_s: float
+    ) -> None:
+        super().__init__(manager, requests[0], render, longest_s)
+        self._requests = list(requests)
+        self._others = [Reader(request) for request in requests[1:]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+            for other in () if self.reader.has_left else self._others:
+                self._manager.undelivered.remove(other.request.spec.request)
+                self._manager.retained.read(other.request.spec.request, asyncio.get_running_loop().time())
+        finally:
+            for other in self._others:
+                other.close()
+                self._manager.reader_left(other.request, may_return=may_return(scope))
+
+    def _leave(self) -> None:
+        for reader in (self.reader, *self._others):
+            reader.leave()
+
+    async def _wait_end(self) -> None:
+        for reader in (self.reader, *self._others):
+            await reader.wait_end()

@@ -61,6 +61,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     splitting: Splitting | None = None  # how the text of its answers is split into channels; None: it is not
 
     best_of: BestOf | None = None  # None: all answers are shown
+    batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
     def shows_logprobs(self) -> bool:

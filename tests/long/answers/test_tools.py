@@ -1,4 +1,4 @@
-"""Calls of tools through the official clients, amid kills: each is whole, fits its schema, and is the same as without kills."""
+"""Calls of tools through clients of all kinds, amid kills: each is whole, fits its schema, and is the same as without kills."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import ollama
 import openai
 import pytest
 
+from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-N_STREAMS = 12
+N_STREAMS = 15
 ROUNDS = (("worker/0.0",), ("scheduler/0",), ("gateway/0",), ("worker/0.0", "gateway/0"))
 BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
 SCHEMA: dict[str, Any] = {
@@ -106,6 +107,22 @@ async def over_responses(client: openai.AsyncOpenAI, index: int, pieces: list[st
     check(json.loads("".join(pieces)))
 
 
+async def over_zeromq(client: AsyncClient, index: int, pieces: list[str]) -> None:
+    """Two answers with a forced call each, with our own client: it connects again by itself."""
+    calls: list[list[str]] = [[], []]
+    async for piece in client.stream(
+        messages=question(index), tools=TOOLS[:1], tool_choice="required", parallel_tool_calls=False, n=2,
+        temperature=float(index % 2), seed=index, max_tokens=150,
+    ):  # fmt: skip
+        assert not piece.text
+        calls[piece.index] += [part.text for part in piece.parts]
+        pieces.append("")
+    for told in calls:
+        assert told[0] == "get_weather"
+        check(json.loads("".join(told[1:])))
+    pieces += ["".join(told) for told in calls]
+
+
 async def over_ollama(client: ollama.AsyncClient, index: int, pieces: list[str]) -> None:
     """Whatever the model answers to the tools and to a result of one."""
     called: Any = {"role": "assistant", "tool_calls": [{"function": {"name": "get_time", "arguments": {}}}]}
@@ -119,16 +136,17 @@ async def over_ollama(client: ollama.AsyncClient, index: int, pieces: list[str])
 async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str]:
     """All answers; meanwhile the victims are killed in the middle of the answers."""
     streams: list[list[str]] = [[] for _ in range(N_STREAMS)]
-    claude = anthropic.AsyncAnthropic(base_url=server.url, api_key="none")
-    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as chat, claude:
+    claude, own = anthropic.AsyncAnthropic(base_url=server.url, api_key="none"), AsyncClient(server.zeromq)
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as chat, claude, own:
         tags = ollama.AsyncClient(host=server.url)
         calls: list[Callable[[int, list[str]], Awaitable[None]]] = [
-            partial(over_chat, chat), partial(over_messages, claude), partial(over_responses, chat), partial(over_ollama, tags),
+            partial(over_chat, chat), partial(over_messages, claude), partial(over_responses, chat), partial(over_zeromq, own),
+            partial(over_ollama, tags),
         ]  # fmt: skip
-        work = asyncio.gather(*(calls[index % 4](index, pieces) for index, pieces in enumerate(streams)))
+        work = asyncio.gather(*(calls[index % 5](index, pieces) for index, pieces in enumerate(streams)))
         if victims:
             async with asyncio.timeout(3 * DEADLINE_S):
-                while not work.done() and min(len(pieces) for at, pieces in enumerate(streams) if at % 4 < 3) < 4:
+                while not work.done() and min(len(pieces) for at, pieces in enumerate(streams) if at % 5 < 4) < 4:
                     await asyncio.sleep(0.005)
             for name in victims:
                 await asyncio.to_thread(server.kill, name, signal.SIGKILL)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
+from actors.gateway.http.batch_requests import batch_requests, placed_refusal, prompt_request
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
-from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
+from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.request_identity import checked_request_id, name_of
-from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
-from actors.gateway.http.sse import WholeAnswer
+from actors.gateway.http.schema import BatchBody, GenerateBody
+from actors.gateway.http.sse import JointAnswer, WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid
 
 BATCH_PATH = "/v1/batch"
@@ -20,10 +21,6 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     Raises: Refusal when a field cannot be served.
     """
     body = await read(services, call, GenerateBody, "tokens")
-    _refuse_stream(body)
-    check_one_given(prompt=body.prompt, tokens=body.tokens)
-    if body.n_or_one != 1:
-        raise invalid("n", "1", body.n)
     given = checked_request_id(body.request_id)
     if (elsewhere := await forwarded(services, call, given or call.identity.given_id)) is not None:
         return elsewhere
@@ -35,26 +32,20 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         is_streamed=False,
         given_in_body=given,
     )
-    new = body.new_request(
-        "generate",
-        name,
-        call.origin,
-        call.ignored,
-        max_tokens=body.max_tokens,
-        texts=None if body.prompt is None else [body.prompt],
-        ids=None if body.tokens is None else [body.tokens],
-        prompt_field="prompt" if body.tokens is None else "tokens",
-    )
+    new = prompt_request(body, name, call.origin, call.ignored)
     request = await services.admission.admit(new)
     return WholeAnswer(services.manager, request, lambda: generate_body(request), services.settings.request_timeout_s)
 
 
 async def batch(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/batch: the answers to many prompts. Raises: Refusal when a field cannot be served."""
+    """POST /v1/batch: the answers to many prompts or requests. Raises: Refusal when a field cannot be served."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, BatchBody, "tokens")
-    _refuse_stream(body)
+    if body.stream:
+        raise invalid("stream", "false on this route", True)
+    if body.requests is not None:
+        return await _full_requests(services, call, body)
     check_one_given(prompts=body.prompts, tokens=body.tokens)
     name = "prompts" if body.tokens is None else "tokens"
     n_prompts, max_batch = len(body.prompts or body.tokens or ()), services.settings.max_batch
@@ -74,9 +65,17 @@ async def batch(services: Services, call: Call) -> ASGIApp:
     return WholeAnswer(services.manager, request, lambda: batch_body(request), services.settings.request_timeout_s)
 
 
-def _refuse_stream(body: RequestFields) -> None:
-    if body.stream:
-        raise invalid("stream", "false on this route", True)
+async def _full_requests(services: Services, call: Call, body: BatchBody) -> ASGIApp:
+    """The answers to requests of which each has fields of its own. Raises: Refusal when one of them cannot be served."""
+    n_requests, max_batch = len(body.requests or ()), services.settings.max_batch
+    if body.prompts is not None or body.tokens is not None:
+        raise invalid("requests", "none beside prompts or tokens", f"{n_requests} requests")
+    if not 1 <= n_requests <= max_batch:
+        raise invalid("requests", f"1 to {max_batch} requests", n_requests)
+    name = name_of(call.identity, BATCH_PATH, call.body, mint=lambda: services.owners.mint("batch-"))
+    news = batch_requests(body, name, call, services.settings.strict_fields)
+    requests = await services.admission.admit_all(news, placed_refusal)
+    return JointAnswer(services.manager, requests, lambda: requests_body(requests), services.settings.request_timeout_s)
 
 
 ENDPOINTS = (

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import responses
 from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
-from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
+from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, KNOWN_PATH, START, TARGET, begun_of
 from actors.gateway.http.request_identity import event_number
-from actors.gateway.http.sse import WholeAnswer
+from actors.gateway.http.sse import JointAnswer, WholeAnswer
 from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
@@ -52,15 +53,20 @@ def _events(services: Services, request: Request, start: int) -> StreamEvents:
     )
 
 
-def _whole(services: Services, request: Request, path: str) -> ASGIApp:
-    model, name = services.model, services.settings.model_name
+def _whole(services: Services, request: Request, path: str) -> ASGIApp | None:
+    model, name, longest_s = services.model, services.settings.model_name, services.settings.request_timeout_s
+    if request.spec.batch_size:
+        requests = members_of(request, services.manager.find)
+        if requests is None:
+            return None
+        return JointAnswer(services.manager, requests, lambda: requests_body(requests), longest_s)
 
     def render() -> Iterator[bytes]:
         if request.spec.api == "generate":
             return batch_body(request) if path == BATCH_PATH else generate_body(request)
         return format_of(request.spec.api).whole(request, name, model)
 
-    return WholeAnswer(services.manager, request, render, services.settings.request_timeout_s)
+    return WholeAnswer(services.manager, request, render, longest_s)
 
 
 async def again(services: Services, call: Call) -> ASGIApp:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from actors.gateway.http.formats.openai_message import message_of
 from actors.gateway.requests.request import GrowingSequence, Request
 
 _encode = msgspec.json.Encoder().encode
@@ -15,18 +16,21 @@ _encode = msgspec.json.Encoder().encode
 def generate_body(request: Request) -> Iterator[bytes]:
     """The JSON answer to one prompt, in one piece, in two vocabularies: this server's, and the one of its design documents. The
     request must be over."""
-    sequence, speed = _sequence(request.sequences[0]), _speed(request)
-    yield _encode(
-        {
-            "request_id": request.spec.request,
-            **sequence,
-            **speed,
-            "token_ids": sequence["tokens"],
-            "prompt_tokens": sequence["n_prompt"],
-            "generated_tokens": sequence["n_generated"],
-            "latency_ms": round(speed["latency_s"] * 1e3, 3),
-            "throughput_tokens_per_sec": speed["tokens_per_second"],
-        }
+    yield _encode(_answer(request))
+
+
+def requests_body(requests: Sequence[Request]) -> Iterator[bytes]:
+    """The JSON answer to a batch of requests, in their order. All must be over."""
+    first = requests[0]
+    yield b'{"request_id":' + _encode(first.spec.request) + b',"results":['
+    for index, request in enumerate(requests):
+        message = {} if request.spec.splitting is None else {"message": message_of(request.sequences[0])[0]}
+        result = _encode({"index": index, **_answer(request), **message})
+        yield b"," + result if index else result
+    began_s, ended_s = min(one.began_s for one in requests), max(one.ended_s for one in requests)
+    firsts = [one.first_token_s for one in requests if one.first_token_s]
+    yield (
+        b"]," + _encode(_total(_speed_of(began_s, min(firsts, default=0.0), ended_s, sum(r.n_generated for r in requests))))[1:]
     )
 
 
@@ -37,12 +41,30 @@ def batch_body(request: Request) -> Iterator[bytes]:
     for sequence in request.sequences:
         result = _encode({"prompt_index": sequence.index // request.spec.n, **_sequence(sequence)})
         yield b"," + result if sequence.index else result
-    speed = _speed(request)
-    total = {
+    yield b"]," + _encode(_total(_speed(request)))[1:]
+
+
+def _answer(request: Request) -> dict[str, Any]:
+    sequence, speed = _sequence(request.sequences[0]), _speed(request)
+    return {
+        "request_id": request.spec.request,
+        **sequence,
+        **speed,
+        "token_ids": sequence["tokens"],
+        "prompt_tokens": sequence["n_prompt"],
+        "generated_tokens": sequence["n_generated"],
+        "latency_ms": round(speed["latency_s"] * 1e3, 3),
+        "throughput_tokens_per_sec": speed["tokens_per_second"],
+    }
+
+
+def _total(speed: dict[str, float]) -> dict[str, float]:
+    """The speed of a batch, in both vocabularies."""
+    return {
+        **speed,
         "total_latency_ms": round(speed["latency_s"] * 1e3, 3),
         "batch_throughput_tokens_per_sec": speed["tokens_per_second"],
     }
-    yield b"]," + _encode({**speed, **total})[1:]
 
 
 def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
@@ -59,10 +81,15 @@ def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
 
 
 def _speed(request: Request) -> dict[str, float]:
-    latency_s = max(request.ended_s - request.began_s, 1e-9)
-    first_s = request.first_token_s - request.began_s if request.first_token_s else latency_s
+    return _speed_of(request.began_s, request.first_token_s, request.ended_s, request.n_generated)
+
+
+def _speed_of(began_s: float, first_token_s: float, ended_s: float, n_generated: int) -> dict[str, float]:
+    """`first_token_s`: 0 without a token."""
+    latency_s = max(ended_s - began_s, 1e-9)
+    first_s = first_token_s - began_s if first_token_s else latency_s
     return {
         "latency_s": round(latency_s, 6),
         "time_to_first_token_s": round(first_s, 6),
-        "tokens_per_second": round(request.n_generated / latency_s, 3),
+        "tokens_per_second": round(n_generated / latency_s, 3),
     }

@@ -1,0 +1,104 @@
+"""POST /v1/batch with full requests: each has fields of its own, one that is wrong refuses all, and a gateway's death none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.gateway.text.tokenizer import FolderText
+from tests.support.answers.calling_server import calling_server
+from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
+from tests.support.gateway.gateway_rig import rig
+
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+BOTH = ("n_prompt", "prompt_tokens"), ("n_generated", "generated_tokens"), ("tokens", "token_ids")
+
+
+async def test_each_request_has_fields_of_its_own() -> None:
+    async with rig() as r, r.http() as http:
+        one = {"prompt": "hello", "max_tokens": 4, "priority": -5}
+        two = {"tokens": [1, 2], "max_tokens": 6, "temperature": 1.0, "seed": 9, "stop_token_ids": [3]}
+        three = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "stop": "no such text"}
+        body = (await http.post("/v1/batch", json={"requests": [one, two, three], "temperature": 0.0})).json()
+        expected = [oracle(text_ids("hello"), 4), oracle([1, 2], 6, 9), oracle(text_ids("user: hi\nassistant: "), 3)]
+        results = body["results"]
+        assert [result["token_ids"] for result in results] == expected
+        assert [result["text"] for result in results] == [ids_text(tokens) for tokens in expected]
+        assert [result["index"] for result in results] == [0, 1, 2]
+        assert all(result[old] == result[new] for result in results for old, new in BOTH)
+        assert all(result["latency_ms"] > 0 < result["throughput_tokens_per_sec"] for result in results)
+        assert body["total_latency_ms"] >= max(result["latency_ms"] for result in results)
+        assert body["batch_throughput_tokens_per_sec"] > 0
+        submits = r.scheduler().submits
+        assert [submit.terms.priority for submit in submits] == [-5, 0, 0]
+        assert [submit.sampling.temperature for submit in submits] == [0.0, 1.0, 0.0], "what the batch says is the default"
+
+
+async def test_calls_and_reasoning_of_a_chat_in_a_batch(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
+    chat = {"messages": [{"role": "user", "content": "Paris?"}], "tools": TOOLS}
+    async with calling_server(smollm2_text_folder, smollm2_text) as r, r.http() as http:
+        (result,) = (await http.post("/v1/batch", json={"requests": [chat]})).json()["results"]
+    message = result["message"]
+    assert message["reasoning_content"] == "I wonder."
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Paris"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"prompt": "x", "temperature": -1}, "requests[1].temperature"),
+        ({"prompt": "x", "max_tokens": 10**6}, "requests[1].max_tokens"),
+        ({"prompt": "x", "response_format": {"type": "yaml"}}, "requests[1].response_format"),
+        ({"messages": [{"role": "robot"}]}, "requests[1].messages[0].role"),
+        ({}, "requests[1].prompt"),
+        ({"prompt": "x", "n": 2}, "requests[1].n"),
+        ({"prompt": "x", "stream": True}, "requests[1].stream"),
+        ({"prompt": "x", "model": "other"}, "requests[1].model"),
+        ({"tokens": [40_000]}, "requests[1].tokens"),
+        ({"messages": [{"role": "user", "content": "x"}], "logprobs": True}, "requests[1].logprobs"),
+    ],
+)
+async def test_one_wrong_request_refuses_all_by_name(wrong: dict[str, Any], field: str) -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.post("/v1/batch", json={"requests": [{"prompt": "x", "max_tokens": 2}, wrong]})
+        error = answer.json()["error"]
+        assert (answer.status_code // 100, error["param"]) == (4, field)
+        assert error["message"].startswith(field)
+        assert not r.scheduler().submits, "nothing is computed"
+        assert (await http.post("/v1/batch", json={"requests": []})).json()["error"]["param"] == "requests"
+        both = {"requests": [{"prompt": "x"}], "prompts": ["x"]}
+        assert (await http.post("/v1/batch", json=both)).json()["error"]["param"] == "requests"
+        right = {"requests": [{"prompt": "x", "max_tokens": 2}] * 2}
+        assert (await http.post("/v1/batch", json=right)).status_code == 200, "a refusal leaves nothing behind"
+
+
+async def test_a_batch_survives_its_gateway_and_is_computed_once(tmp_path: Path) -> None:
+    requests = [{"prompt": "ab", "max_tokens": 5}, {"prompt": "cd", "max_tokens": 8}]
+    asked = {"json": {"requests": requests, "temperature": 0}, "headers": {"Idempotency-Key": "mine"}}
+    async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal")) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with r.http() as http:
+            lost = asyncio.ensure_future(http.post("/v1/batch", **asked))
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
+            scheduler.step(3)
+            await r.cluster.wait_until(lambda: scheduler.acked == scheduler.sent)
+            await r.kill_gateway()
+            lost.cancel()
+        scheduler.running.clear()
+        await r.start_gateway(2)
+        async with r.http() as http:
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
+            again = asyncio.ensure_future(http.post("/v1/batch", **asked))
+            while not again.done():
+                scheduler.step(1)
+                await asyncio.sleep(0)
+            results = (await again).json()["results"]
+            assert [result["token_ids"] for result in results] == [oracle([97, 98], 5), oracle([99, 100], 8)]
+            assert {len(submit.tokens) for submit in scheduler.submits[2:]} == {5}, "both go on after three tokens"
+            third = (await http.post("/v1/batch", **asked)).json()["results"]
+            assert [result["token_ids"] for result in third] == [result["token_ids"] for result in results]
+            assert len(scheduler.submits) == 4
