@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
+from actors.gateway.http.endpoints.rebuilt import rebuild_response
+from actors.gateway.http.stream_events import Begun
 from actors.gateway.text.tokenizer import FolderText
 from tests.support.answers.calling_server import calling_server
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
-from tests.support.gateway.gateway_rig import rig
+from tests.support.gateway.gateway_rig import Rig, rig
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
 BOTH = ("n_prompt", "prompt_tokens"), ("n_generated", "generated_tokens"), ("tokens", "token_ids")
@@ -102,3 +106,17 @@ async def test_a_batch_survives_its_gateway_and_is_computed_once(tmp_path: Path)
             third = (await http.post("/v1/batch", **asked)).json()["results"]
             assert [result["token_ids"] for result in third] == [result["token_ids"] for result in results]
             assert len(scheduler.submits) == 4
+        assert [result["token_ids"] for result in await made_again(r)] == [result["token_ids"] for result in results]
+
+
+async def made_again(r: Rig) -> list[dict[str, Any]]:
+    """The results on the connection that a dead gateway has left."""
+    first = r.manager.find("mine")
+    assert first is not None
+    services: Any = SimpleNamespace(manager=r.manager, settings=r.settings, model=r.gateway.model)
+    answer = rebuild_response(services, first, "/v1/batch", -1, Begun())
+    assert answer is not None
+    assert rebuild_response(services, first, "/v1/batch", -1, Begun(n_bytes=500)) is None, "its body says how long it took"
+    transport: Any = httpx.ASGITransport(app=answer)  # pyright: ignore[reportArgumentType]
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        return (await http.post("/v1/batch")).json()["results"]
