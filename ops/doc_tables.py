@@ -22,9 +22,9 @@ from messages.routes import CHILDREN, ROUTES, Route
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
 from supervisor.config import ServerConfig
+from supervisor.placement.hardware import Gpu
+from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group
-from supervisor.policy.hardware import Gpu
-from supervisor.policy.placement import Placement
 from supervisor.tree import StartFacts, build_tree
 
 REPO = Path(__file__).parents[1]

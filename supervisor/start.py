@@ -39,7 +39,7 @@ from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
 from supervisor.parent.memory_copy import keep_copies
-from supervisor.policy.placement import Placement
+from supervisor.placement.placement import Placement
 from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next

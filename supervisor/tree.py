@@ -31,8 +31,8 @@ from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
+from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
-from supervisor.policy.placement import Placement
 
 _GPU_ENV = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # CUDA numbers devices as NVML and nvidia-smi do

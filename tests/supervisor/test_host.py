@@ -14,7 +14,7 @@ from messages.errors import ConfigError
 from supervisor import host
 from supervisor.config import ServerConfig
 from supervisor.host import VISIBLE_VARIABLE, files_needed, find_gpus, plan_start
-from supervisor.policy.hardware import Gpu
+from supervisor.placement.hardware import Gpu
 
 
 class FakeNvml:

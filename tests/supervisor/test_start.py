@@ -15,7 +15,7 @@ from supervisor import start
 from supervisor.children.run_dir import RunDir, read_pid
 from supervisor.config import ServerConfig
 from supervisor.listener import is_loopback, listen
-from supervisor.policy.placement import Placement
+from supervisor.placement.placement import Placement
 
 
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:

@@ -13,9 +13,9 @@ from gpu_workers.settings import WorkerSettings, read_settings
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.host import n_children
+from supervisor.placement.hardware import Gpu
+from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group, Strategy
-from supervisor.policy.hardware import Gpu
-from supervisor.policy.placement import Placement
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig, load_config
+from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group
-from supervisor.policy.placement import Placement
 from supervisor.policy.roll import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart

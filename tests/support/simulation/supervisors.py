@@ -20,7 +20,7 @@ from messages.outcomes import ExitCode
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
-from supervisor.policy.placement import Placement
+from supervisor.placement.placement import Placement
 from supervisor.policy.states import TreeOrder
 from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, decode_server, half_restarted, read_server

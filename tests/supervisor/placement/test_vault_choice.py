@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_workers.settings import DeviceKind
-from supervisor.policy.placement import Placement
+from supervisor.placement.placement import Placement
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB, RankEstimate, cpu_weight_bytes, estimate_cuda_rank
 from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.errors import ConfigError
-from supervisor.policy.gpu_room import GpuRoom
-from supervisor.policy.hardware import Gpu, Host
+from supervisor.placement.gpu_room import GpuRoom
+from supervisor.placement.hardware import Gpu, Host
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)

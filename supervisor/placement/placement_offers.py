@@ -8,8 +8,8 @@ from typing import Any
 
 from gpu_workers.model_store.model_config import ModelConfig
 from messages.errors import ConfigError
-from supervisor.policy.hardware import Host
-from supervisor.policy.placement import Placement, PlacementRefused, PlacementRequest, plan_placement
+from supervisor.placement.hardware import Host
+from supervisor.placement.placement import Placement, PlacementRefused, PlacementRequest, plan_placement
 
 _LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # settings that say how many, and their defaults
 

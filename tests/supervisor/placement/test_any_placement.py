@@ -12,8 +12,8 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB, estimate_cuda_rank
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
-from supervisor.policy.hardware import Gpu, Host
-from supervisor.policy.placement import PlacementRequest, plan_placement
+from supervisor.placement.hardware import Gpu, Host
+from supervisor.placement.placement import PlacementRequest, plan_placement
 
 MODELS = st.builds(
     lambda layers, head_dim, kv, shared, ffn, vocabulary, context: ModelConfig(

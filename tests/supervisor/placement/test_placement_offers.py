@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB
 from messages.errors import ConfigError
-from supervisor.policy.hardware import Gpu, Host
-from supervisor.policy.placement import Placement, PlacementRefused, PlacementRequest
-from supervisor.policy.placement_offers import check_deterministic, plan_or_offer
+from supervisor.placement.hardware import Gpu, Host
+from supervisor.placement.placement import Placement, PlacementRefused, PlacementRequest
+from supervisor.placement.placement_offers import check_deterministic, plan_or_offer
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
 
