@@ -20,8 +20,8 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, ga
 from actors.gateway.http.endpoints.response_body import ResponsesBody
 from actors.gateway.http.endpoints.streams import events_after, generated
 from actors.gateway.http.fields.response_items import items_of, turns_of_items
-from actors.gateway.http.formats.response_events import event_before
-from actors.gateway.http.formats.response_object import output_of, response_object
+from actors.gateway.http.formats.responses.events import event_before
+from actors.gateway.http.formats.responses.object import output_of, response_object
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
 from actors.gateway.http.gateways.forwarding import fetched
 from actors.gateway.http.request_identity import event_number, name_of

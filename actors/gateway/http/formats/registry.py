@@ -11,8 +11,8 @@ from actors.gateway.http.formats.anthropic_split import message_events
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.ollama_lines import line_writer, ollama_body
 from actors.gateway.http.formats.openai_chunks import whole_body
-from actors.gateway.http.formats.response_object import response_body
-from actors.gateway.http.formats.response_split import response_events
+from actors.gateway.http.formats.responses.object import response_body
+from actors.gateway.http.formats.responses.split import response_events
 from actors.gateway.http.formats.running_usage import stream_writer
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api

@@ -11,7 +11,7 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from actors.gateway.http.formats.response_events import FIRST_OF_SPLIT, event_before
+from actors.gateway.http.formats.responses.events import FIRST_OF_SPLIT, event_before
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended, ResponseTerms
 from actors.gateway.text.channels import Splitting

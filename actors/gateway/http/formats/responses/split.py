@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from actors.gateway.http.formats.format import StreamWriter
-from actors.gateway.http.formats.response_events import FIRST_OF_SPLIT, NUMBERS_OF_EVENT, ResponseEvents, event_of, last_name
-from actors.gateway.http.formats.response_object import begun_object, response_object
-from actors.gateway.http.formats.response_output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
+from actors.gateway.http.formats.responses.events import FIRST_OF_SPLIT, NUMBERS_OF_EVENT, ResponseEvents, event_of, last_name
+from actors.gateway.http.formats.responses.object import begun_object, response_object
+from actors.gateway.http.formats.responses.output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import TextModel

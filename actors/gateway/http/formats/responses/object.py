@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.gateway.http.errors import refusal_of
-from actors.gateway.http.formats.response_output import logprobs_of, split_output
+from actors.gateway.http.formats.responses.output import logprobs_of, split_output
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import n_reasoning_tokens

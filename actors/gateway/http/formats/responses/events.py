@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, PING, StreamWriter
-from actors.gateway.http.formats.response_object import (
+from actors.gateway.http.formats.responses.object import (
     begun_object,
     item_id,
     message_item,
@@ -21,7 +21,7 @@ from actors.gateway.http.formats.response_object import (
     status_of,
     text_part,
 )
-from actors.gateway.http.formats.response_output import logprobs_of
+from actors.gateway.http.formats.responses.output import logprobs_of
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.tokenizer import TextModel
