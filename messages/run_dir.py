@@ -14,7 +14,7 @@ HTTP_FILE = "http-{index}"
 def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id: int | None = None) -> Path:
     """The private directory (mode 0700, made by the supervisor) of the server that listens on this HTTP port.
 
-    `$XDG_RUNTIME_DIR/tardigrade-<port>` if that variable names a directory, else `/tmp/tardigrade-<uid>/<port>`.
+    `$XDG_RUNTIME_DIR/tardigrade-<port>` if that variable names a directory, else `tardigrade-<uid>/<port>` in /tmp.
 
     Raises: ValueError for a port outside of 0 to 65535.
     """
@@ -24,7 +24,7 @@ def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id:
     runtime = variables.get("XDG_RUNTIME_DIR", "")
     if runtime and Path(runtime).is_dir():
         return Path(runtime) / f"tardigrade-{port}"
-    return Path(f"/tmp/tardigrade-{os.getuid() if user_id is None else user_id}") / str(port)
+    return Path("/tmp", f"tardigrade-{os.getuid() if user_id is None else user_id}", str(port))
 
 
 def vault_path(run_dir: Path, replica: int) -> Path:

@@ -58,10 +58,9 @@ class SchedulerActor(Actor):
         self._gang = GangView(self._queues, self.settings, self._seals.open)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
-        self._next_number = 1
         self._reports = ConditionReports(self, self._gang)
         self._idleness = Idleness()
-        self._is_draining = False
+        self._next_number, self._is_draining = 1, False
         self.metrics = SchedulerMetrics(self.registry)
 
     def handlers(self) -> Mapping[type[Message], Handler]:

@@ -1,6 +1,6 @@
 """The private directory of one server: sockets, lock, journals. Operators find it by the server's port.
 
-$XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
+$XDG_RUNTIME_DIR/tardigrade-<port>/    without that variable tardigrade-<uid>/<port>/ in /tmp; mode 0700, checked
     lock                  held by the supervisor and its parent, until the last of them has ended
     journals.lock         the same for the journals, when they are here; see state_dir.py
     supervisor.pid        the supervisor's process id, for the operator's commands

@@ -90,8 +90,7 @@ class RequestManager:
     # -- clients --------------------------------------------------------------------------------------------------
 
     def accept(self, spec: RequestSpec) -> Request:
-        """Accept a request that has passed admission: record it, and submit it at once. Nothing of it becomes visible before
-        the journal has its record."""
+        """Record a request that has passed admission, and submit it. Nothing is visible before the journal has its record."""
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
         self.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)

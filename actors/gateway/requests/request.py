@@ -247,9 +247,7 @@ class Request:
         # ending, `PING_TURN`, `RUN_TURN`. The array stays the same one.
         self.turns = array("i")
         self.runs: list[int] = []  # the numbers of the runs that the `RUN_TURN`s begin, rising; the first run is 0
-        self.sequences = [
-            GrowingSequence(self, index, new_detokenizer(spec.prompt_of(index))) for index in range(spec.n_sequences)
-        ]
+        self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
