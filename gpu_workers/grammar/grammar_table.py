@@ -29,11 +29,13 @@ from llguidance.numpy import (
 
 from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.engine import PlanRefused
-from gpu_workers.grammar.answer_grammar import AnswerGrammar
+from gpu_workers.grammar.answer_grammar import AnswerBeginning, AnswerGrammar
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_rows import GrammarRow, GrammarRows
 from gpu_workers.grammar.mask_question import MaskQuestion, ask
+from gpu_workers.grammar.thought import end_finder
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
+from messages.generation.grammar import BoundedThinking
 from messages.steps import Plan
 
 
@@ -62,7 +64,8 @@ class GrammarTable:
             self._slots.pop(new.slot, None)
             if new.grammar and self._compiled is not None:
                 generated = plan.new_tokens[first + new.n_prompt : first + new.n_tokens].tolist()
-                self._slots[new.slot] = AnswerGrammar(self._compiled.get(new.grammar), new.end_tokens, new.n_prompt, generated)
+                beginning = _begin(self._compiled, new.grammar)
+                self._slots[new.slot] = AnswerGrammar(beginning, new.end_tokens, new.n_prompt, generated)
             first += new.n_tokens
 
     def has_any(self, slots: np.ndarray) -> bool:
@@ -120,11 +123,12 @@ class GrammarTable:
         first = 0
         for span, tokens in zip(question.spans, known, strict=True):
             answer, n_sampled = self._slots[span.slot], span.middle - span.first
-            answer.consume(
-                tokens[answer.n_consumed - span.first : n_sampled]
-            )  # the step before may have told it some meanwhile
-            possible = answer.possible(tokens[n_sampled:])
-            if possible:
+            answer.consume(tokens[answer.n_consumed - span.first : n_sampled])  # the step before has told it the others
+            drafts = tokens[n_sampled:]
+            possible = answer.possible(drafts)
+            if answer.is_free:
+                pass  # new masks allow all tokens
+            elif possible:
                 drafted.append((answer.matcher, first, possible))
             elif not answer.is_over:
                 single.append((answer.matcher, first))
@@ -134,7 +138,19 @@ class GrammarTable:
         if drafted:
             fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, masks)
         self._allow_ends(masks, question)
+        self._force(masks, question, known)
         return masks
+
+    def _force(self, masks: np.ndarray, question: MaskQuestion, known: list[list[int]]) -> None:
+        """Where reasoning must end, allow the tokens of its end mark alone. masks: [M, words] int32."""
+        first, words = 0, masks.view(np.uint32)
+        for span, tokens in zip(question.spans, known, strict=True):
+            answer = self._slots[span.slot]
+            for index, token in answer.forced_after(tokens[span.middle - span.first :]).items():
+                word, bit = _place(token)
+                words[first + index] = 0
+                words[first + index, word] = bit
+            first += span.n_samples
 
     def _allow_ends(self, masks: np.ndarray, question: MaskQuestion) -> None:
         """Where the grammar allows the answer to end, allow the end tokens of the sequence instead. masks: [M, words] int32."""
@@ -143,6 +159,9 @@ class GrammarTable:
         words = masks.view(np.uint32)
         for span in question.spans:
             answer, rows = self._slots[span.slot], words[first : first + span.n_samples]
+            first += span.n_samples
+            if answer.is_free:
+                continue
             if answer.is_over:
                 rows[:] = 0
                 may_end = np.ones(len(rows), bool)
@@ -151,7 +170,15 @@ class GrammarTable:
                 rows[:, end] &= ~end_bit  # an id that the tokenizer lacks, and a model may have all the same
             for word, bit in map(_place, answer.end_tokens):
                 rows[may_end, word] |= bit
-            first += span.n_samples
+
+
+def _begin(compiled: CompiledGrammars, text: str) -> AnswerBeginning:
+    """What an answer to a plan's grammar begins with."""
+    thinking = BoundedThinking.read(text)
+    if thinking is None:
+        return AnswerBeginning(compiled.get(text))
+    matcher = compiled.get(thinking.grammar) if thinking.grammar else None
+    return AnswerBeginning(matcher, thinking, compiled.get(end_finder(thinking)))
 
 
 def _place(token: int) -> tuple[int, np.uint32]:

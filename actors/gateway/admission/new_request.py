@@ -30,6 +30,8 @@ class WantedReasoning:
 
     is_split: bool = False
     is_shown: bool = True
+    budget_tokens: int | None = None  # after so many tokens it ends
+    budget_field: str = "thinking_token_budget"  # the name of the budget in the API of the client, for refusals
 
 
 @dataclass(frozen=True)

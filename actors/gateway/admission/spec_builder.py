@@ -12,6 +12,7 @@ import numpy as np
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.sampling_defaults import sampling_defaults
+from actors.gateway.admission.thinking_budget import with_budget
 from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
@@ -49,8 +50,11 @@ class SpecBuilder:
         """
         prompts = await self._tokens(new)
         splitting = self._splitting(new, prompts)
-        grammar = await self._grammar(new, splitting.reasoning if splitting is not None else None)
+        reasoning = splitting.reasoning if splitting is not None else None
+        grammar = await self._grammar(new, reasoning)
         terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
+        if (bounded := await with_budget(grammar, new, reasoning, self.encoder)) is not grammar:
+            terms = msgspec.structs.replace(terms, grammar=bounded)
         check_choice(terms, self.encoder.model.vocabulary)
         return RequestSpec(
             request=new.request,

@@ -164,6 +164,7 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning_effort: Effort | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
+    thinking_token_budget: AnyInt | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     top_logprobs: TopLogprobs | None = None

@@ -32,7 +32,7 @@ _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
 class OutputConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`output_config`."""
 
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None  # without effect, as `budget_tokens`
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None  # without effect
     format: dict[str, Any] | None = None
 
 
@@ -72,6 +72,14 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise invalid("thinking.type", "enabled, adaptive or disabled", kind)
         is_continued = bool(self.messages) and self.messages[-1].get("role") == "assistant"
         return TemplateOptions(thinking(is_on=kind != "disabled"), continues_last=is_continued)
+
+    @property
+    def reasoning(self) -> WantedReasoning:
+        """What becomes of the reasoning: it stands in blocks of its own, and `budget_tokens` limit it. Raises: Refusal."""
+        field, given = "thinking.budget_tokens", (self.thinking or {}).get("budget_tokens")
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+            raise invalid(field, "0 or more", given)
+        return WantedReasoning(is_split=True, budget_tokens=given, budget_field=field)
 
     @property
     def offered_tools(self) -> OfferedTools | None:
@@ -127,7 +135,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         turns=body.turns(),
         tools=body.offered_tools,
         template=body.template,
-        reasoning=WantedReasoning(is_split=True),
+        reasoning=body.reasoning,
         prompt_field="messages",
     )
     return await generated(services, call, replace(new, grammar_field=schema_field) if schema_field else new)

@@ -13,7 +13,7 @@ from actors.gateway.text.template_options import TemplateOptions, thinking
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 TEMPLATE_FIELDS = (
     *("chat_template_kwargs", "reasoning_effort", "include_reasoning", "separate_reasoning"),
-    *("add_generation_prompt", "continue_final_message"),
+    *("add_generation_prompt", "continue_final_message", "thinking_token_budget"),
 )
 _MOST_VARIABLES = 32
 _TAKEN = frozenset(("messages", "tools", "documents", "add_generation_prompt", "continue_final_message"))
@@ -34,7 +34,8 @@ def wanted_template(fields: Mapping[str, Any]) -> TemplateOptions:
 
 def wanted_reasoning(fields: Mapping[str, Any]) -> WantedReasoning:
     """How the reasoning is treated."""
-    return WantedReasoning(fields.get("separate_reasoning") is not False, fields.get("include_reasoning") is not False)
+    is_split, is_shown = (fields.get(name) is not False for name in ("separate_reasoning", "include_reasoning"))
+    return WantedReasoning(is_split, is_shown, fields.get("thinking_token_budget"))
 
 
 def checked_variables(given: Mapping[str, Any]) -> dict[str, Any]:
