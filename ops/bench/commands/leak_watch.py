@@ -39,7 +39,7 @@ from ops.bench.side_by_side import FailedPart, side_by_side
 @click.option("--at-once", default=16, help="Requests of all clients of one server.")
 @click.option("--clients", "n_clients", default=2, help="Processes of clients of one server.")
 @click.option("--allowed-mb", default=24, help="By how much the memory of one process may grow.")
-@click.option("--allowed-kb-per-1000", default=64, help="The same for each 1,000 requests; judged from 50,000 on.")
+@click.option("--allowed-kb-per-1000", default=64, help="The same for each 1,000 requests; judged from 500,000 on.")
 @click.option("--settle-s", default=60.0, help="Time in which whatever is kept for a while must be gone.")
 @click.option("--servers", "n_servers", default=1, help="Servers side by side that share requests and restarts.")
 @click.option("--limit-s", default=math.inf, help="Requests of a server end after 60 % of this time, and deaths after it.")
