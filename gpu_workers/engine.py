@@ -36,7 +36,7 @@ class Engine(Protocol[Launched]):
 
     @property
     def is_compiling(self) -> bool:
-        """True while a kernel is compiled, so that the present step takes long. Read by any thread."""
+        """True while a kernel or a grammar is compiled, so that the present step may take long. Read by any thread."""
         return False
 
     @property

@@ -23,6 +23,12 @@ class CompiledGrammars:
         self._vocabulary = vocabulary
         self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()  # the last used one last
         self._threads = ThreadPoolExecutor(1, "grammar")
+        self._n_begun = self._n_ended = 0  # each is written by one thread
+
+    @property
+    def is_compiling(self) -> bool:
+        """True while a grammar is compiled. Read by any thread."""
+        return self._n_begun > self._n_ended
 
     def get(self, grammar: str) -> Future[LLMatcher]:
         """A matcher at the beginning of the grammar, to be copied (10 µs), not moved. Begins to compile one that is not known.
@@ -32,6 +38,7 @@ class CompiledGrammars:
         """
         known = self._compiled.pop(grammar, None)
         if known is None:
+            self._n_begun += 1
             known = self._threads.submit(self._compile, grammar)
             if len(self._compiled) == _MOST_COMPILED:
                 self._compiled.popitem(last=False)
@@ -39,6 +46,12 @@ class CompiledGrammars:
         return known
 
     def _compile(self, grammar: str) -> LLMatcher:
+        try:
+            return self._matcher(grammar)
+        finally:
+            self._n_ended += 1
+
+    def _matcher(self, grammar: str) -> LLMatcher:
         matcher = LLMatcher(self._vocabulary.tokenizer(), grammar, log_level=0)  # other threads run meanwhile
         if matcher.is_error():  # admission has refused all grammars but those that are too complex for this vocabulary
             log.warning("grammar", error=matcher.get_error()[:500])

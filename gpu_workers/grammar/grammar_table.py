@@ -50,6 +50,11 @@ class GrammarTable:
         self._executor = LLExecutor()
         self._lock = Lock()  # of all matchers
 
+    @property
+    def is_compiling(self) -> bool:
+        """True while a grammar is compiled, for which a step may wait. Read by any thread."""
+        return self._compiled is not None and self._compiled.is_compiling
+
     def check(self, plan: Plan) -> None:
         """Raises: PlanRefused if the plan has a grammar, and this model no tokenizer."""
         if self._vocabulary is None:

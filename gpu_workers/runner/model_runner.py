@@ -94,7 +94,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @property
     def is_compiling(self) -> bool:
         """See Engine."""
-        return self._compiler is not None and self._compiler.is_compiling
+        return self._grammars.is_compiling or (self._compiler is not None and self._compiler.is_compiling)
 
     @property
     def late_compilations(self) -> int:

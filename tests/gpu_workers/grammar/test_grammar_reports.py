@@ -95,7 +95,9 @@ def test_a_step_does_not_wait_for_a_grammar_that_it_does_not_need(runner: ModelR
     try:
         scheduler.run([Row(free, 8), Row(s, 20)])
         scheduler.decode([free], 3)
+        assert runner.is_compiling, "a step that waits for the grammar does not hang"
     finally:
         vocabulary._made.set()
     scheduler.run([Row(s, 25)])
+    assert not runner.is_compiling
     assert s.output == answer(runner, WORDS, KINDS["greedy"])[:1]
