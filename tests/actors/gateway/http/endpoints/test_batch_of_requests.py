@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoints.rebuilt import rebuild_response
 from actors.gateway.http.stream_events import Begun
 from actors.gateway.text.tokenizer import FolderText
@@ -49,6 +50,20 @@ async def test_calls_and_reasoning_of_a_chat_in_a_batch(smollm2_text_folder: Pat
     message = result["message"]
     assert message["reasoning_content"] == "I wonder."
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Paris"}
+
+
+async def test_all_of_a_batch_is_there_after_a_restart_though_nobody_has_named_it(tmp_path: Path) -> None:
+    async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal")) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with r.http() as http:
+            lost = asyncio.ensure_future(http.post("/v1/batch", json={"requests": [{"prompt": "ab"}, {"prompt": "cd"}]}))
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
+            await r.kill_gateway()
+            lost.cancel()
+        await r.start_gateway(2)
+        first = r.manager.find(scheduler.submits[0].request)
+        assert first is not None
+        assert len(members_of(first, r.manager.find) or ()) == 2
 
 
 @pytest.mark.parametrize(
