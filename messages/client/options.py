@@ -39,6 +39,7 @@ class AnswerOptions(TypedDict, total=False):
     structured_outputs: dict[str, Any]
     chat_template_kwargs: dict[str, Any]
     reasoning_effort: str
+    thinking_token_budget: int
     include_reasoning: bool
     separate_reasoning: bool
     add_generation_prompt: bool
