@@ -20,18 +20,15 @@ from threading import Lock
 
 import numpy as np
 import torch
-from llguidance import LLExecutor, LLMatcher
-from llguidance.numpy import (
-    allocate_token_bitmask,
-    fill_next_token_bitmask_par,
-    fill_next_token_bitmask_par_with_draft_tokens,
-)
+from llguidance import LLMatcher
+from llguidance.numpy import allocate_token_bitmask
 
 from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.engine import PlanRefused
 from gpu_workers.grammar.answer_grammar import AnswerBeginning, AnswerGrammar
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_rows import GrammarRow, GrammarRows
+from gpu_workers.grammar.mask_filler import MaskFiller
 from gpu_workers.grammar.mask_question import MaskQuestion, ask
 from gpu_workers.grammar.thought import end_finder
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
@@ -47,7 +44,7 @@ class GrammarTable:
         self._vocabulary = vocabulary
         self._compiled = CompiledGrammars(vocabulary) if vocabulary is not None else None
         self._slots: dict[int, AnswerGrammar] = {}
-        self._executor = LLExecutor()
+        self._filler = MaskFiller()
         self._lock = Lock()  # of all matchers
 
     @property
@@ -139,9 +136,9 @@ class GrammarTable:
                 single.append((answer.matcher, first))
             first += span.n_samples
         if single:
-            fill_next_token_bitmask_par(self._executor, single, masks)
+            self._filler.fill(single, masks)
         if drafted:
-            fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, masks)
+            self._filler.fill_drafted(drafted, masks)
         self._allow_ends(masks, question)
         self._force(masks, question, known)
         return masks
