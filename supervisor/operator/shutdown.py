@@ -60,6 +60,8 @@ async def stop_in_order(children: ChildManager) -> bool:
     for group in reversed(children.groups):
         members = children.members(group)
         for record in members:
+            if record.state is ChildState.STOPPING:
+                continue  # a rolling restart has told it to end
             if record.is_reachable and record.state is not ChildState.WELCOMED:
                 record.enter(ChildState.STOPPING)
                 children.send(record, Stop())

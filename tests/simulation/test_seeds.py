@@ -51,6 +51,10 @@ def test_every_fault_hits_every_edge_once() -> None:
     assert not never
 
 
+def test_a_server_stops_while_a_rolling_restart_waits_for_a_process_to_end() -> None:
+    assert not simulate(40553).problems, "the custodian was stopped as it handed over"
+
+
 def test_seeds_are_the_same_in_other_processes_with_other_hashes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     shown = {one.seed: one.digest for one in run_seeds(range(3, 5), n_jobs=2)}
