@@ -1,7 +1,7 @@
 """Masks of many matchers: one after the other in the calling thread while that is quick, else by several threads.
 
-An ordinary mask takes a few µs, and to wake a thread takes as long or, in virtual machines, much longer. A grammar may also have
-masks that take hundreds of µs; several of these in one step are worth the threads.
+An ordinary mask takes a few µs, and to wake a thread takes as long or, in virtual machines, much longer. A grammar may also
+have masks that take hundreds of µs; several of these in one step are worth the threads.
 """
 
 from __future__ import annotations
