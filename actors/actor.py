@@ -190,7 +190,7 @@ class Actor(LifecycleEvents):
                 case SenderState.DEAD:
                     pass
         if early or self._early:
-            self.mailbox.hold({delivery.sender for delivery in early})
+            self.mailbox.defer({delivery.sender for delivery in early})
         self._early = early
         return known
 

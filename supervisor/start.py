@@ -107,7 +107,7 @@ def resume(link: ParentLink) -> int:
 def _hold_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
     """Hold the run directory until `stack` closes; a temporary one is removed then."""
     try:
-        run_dir = RunDir.hold(run_dir_path(config))
+        run_dir = RunDir.lock(run_dir_path(config))
     except RunDirTaken as error:
         if config.run_dir:
             raise

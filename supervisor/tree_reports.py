@@ -103,7 +103,7 @@ class TreeReports:
         if is_wanted:
             spares.fill(record.spec for record in self._children.records)
         else:
-            spares.pause()
+            spares.cancel()
 
     def retired(self, title: str, reason: str, pause_s: float) -> None:
         """Raise an alarm: the server goes on without this group, which is started again after `pause_s` seconds."""

@@ -56,7 +56,7 @@ def _map(load: Load, placement: WeightPlacement, vault: WeightVault, descriptor:
         os.close(descriptor)
         vault.drop()
         return None
-    vault.hold(descriptor, sealed)
+    vault.adopt(descriptor, sealed)
     return load(replace(placement, memory=weights), _ignore)
 
 
@@ -85,7 +85,7 @@ def _load_and_seal(load: Load, placement: WeightPlacement, vault: WeightVault, o
     except BaseException:
         os.close(descriptor)
         raise
-    vault.hold(descriptor, sealed)
+    vault.adopt(descriptor, sealed)
     return model
 
 

@@ -89,10 +89,10 @@ class WeightVault:
             time.sleep(_POLL_S)
 
     def begin_check(self, descriptor: int, sealed: SealedWeights) -> None:
-        """Note that this process begins to read the memory; `hold` notes that it could."""
+        """Note that this process begins to read the memory; `adopt` notes that it could."""
         self._put(descriptor, msgspec.structs.replace(sealed, n_checks=sealed.n_checks + 1))
 
-    def hold(self, descriptor: int, sealed: SealedWeights) -> None:
+    def adopt(self, descriptor: int, sealed: SealedWeights) -> None:
         """This process uses the memory, and others may. The descriptor belongs to this object from now on."""
         with self._lock:
             self._descriptor, self._sealed = descriptor, msgspec.structs.replace(sealed, n_checks=0)

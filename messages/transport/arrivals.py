@@ -91,12 +91,12 @@ class Arrivals:
         link.is_missing = envelope.sequence > link.received
         return link.route, link.answer()
 
-    def handled(self, held: Collection[str]) -> list[tuple[bytes, LinkAnswer]]:
-        """Every message that has been received is handled now, except those of the senders in `held`. Returns the answers that
-        must be sent at once, because their senders may soon be out of credit."""
+    def handled(self, deferred: Collection[str]) -> list[tuple[bytes, LinkAnswer]]:
+        """Note that all that has come was handled, except what the senders in `deferred` sent. Returns the answers that must be
+        sent at once, because their senders may soon be out of credit."""
         due = []
         for sender, link in self._links.items():
-            if sender not in held:
+            if sender not in deferred:
                 link.handled = link.received
                 if link.handled - link.credited >= _CREDIT_EVERY:
                     due.append((link.route, link.answer()))

@@ -55,7 +55,7 @@ class Mailbox(Protocol):
         """Wait for messages; returns all that have come, at least one. The next call acknowledges this batch as handled."""
         ...
 
-    def hold(self, senders: Collection[str]) -> None:
+    def defer(self, senders: Collection[str]) -> None:
         """Acknowledge no messages of these senders, which are kept unhandled, until the next call of this method."""
         ...
 
@@ -162,8 +162,8 @@ class MemoryMailbox(Mailbox):
                 self._carry(outbox, self._core.question(outbox))
         self._timer = asyncio.get_running_loop().call_later(self._network.beat_s, self._beat)
 
-    def hold(self, senders: Collection[str]) -> None:
-        self._core.held = frozenset(senders)
+    def defer(self, senders: Collection[str]) -> None:
+        self._core.deferred = frozenset(senders)
 
     async def wait_mail(self) -> list[Delivery]:
         self._core.handled()

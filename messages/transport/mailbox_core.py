@@ -16,7 +16,7 @@ from messages.wire.codec import Codec, decode_envelope, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope, LinkAnswer, Staleness, staleness
 from messages.wire.message import NO_TRACE, Message
 
-# msgspec keeps what it learns of each class: 10 ms, which a spare process has behind it when it becomes an actor
+# msgspec keeps what it learns of each class: 10 ms, which a spare process spends before it becomes an actor
 Codec[Message](INTERNAL_KINDS)
 
 
@@ -53,7 +53,7 @@ class MailboxCore:
         self.codec: Codec[Message] = Codec(INTERNAL_KINDS)
         self.counts: Counter[str] = Counter()
         self.arrivals = Arrivals()
-        self.held: frozenset[str] = frozenset()
+        self.deferred: frozenset[str] = frozenset()
         self._reply = reply
         self._queue: list[Delivery] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -102,7 +102,7 @@ class MailboxCore:
 
     def handled(self) -> None:
         """The batch of the last `take` is handled: return credits."""
-        for due in self.arrivals.handled(self.held):
+        for due in self.arrivals.handled(self.deferred):
             self._answer(due)
 
     def beat(self) -> None:

@@ -110,8 +110,8 @@ class ZmqMailbox(Mailbox):
         self._core.handled()
         return await self._core.take()
 
-    def hold(self, senders: Collection[str]) -> None:
-        self._core.held = frozenset(senders)
+    def defer(self, senders: Collection[str]) -> None:
+        self._core.deferred = frozenset(senders)
 
     def statistics(self) -> MailboxStatistics:
         return self._core.statistics(sum(link.outbox.n_waiting for link in self._links.values()))

@@ -77,13 +77,13 @@ class RunDir:
 
     @classmethod
     def acquire(cls, path: Path) -> RunDir:
-        """`hold` and `begin`."""
-        self = cls.hold(path)
+        """Lock the run directory at `path`, making it if it is missing, and `begin`. Raises: as `lock` and `begin`."""
+        self = cls.lock(path)
         self.begin()
         return self
 
     @classmethod
-    def hold(cls, path: Path) -> RunDir:
+    def lock(cls, path: Path) -> RunDir:
         """Make the directory if it is missing, and lock it. Nothing else is changed in it before `begin`.
 
         Raises: RunDirTaken when another server holds it; ConfigError when it is not private, or when there can be no lock.

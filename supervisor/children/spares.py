@@ -36,7 +36,7 @@ class Spares:
         self._deaths_by_name: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._died_one = asyncio.Event()
-        self._is_held = False
+        self._is_paused = False
 
     @property
     def names(self) -> set[str]:
@@ -61,8 +61,8 @@ class Spares:
     def fill(self, specs: Iterable[ChildSpec]) -> None:
         """Make the missing spares of these children, one after the other."""
         todo = [spec for spec in specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
-        if self._is_wanted and todo and not self._is_held:
-            self.pause()
+        if self._is_wanted and todo and not self._is_paused:
+            self.cancel()
             self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
 
     async def renew(self, specs: Iterable[ChildSpec], deadline_s: float) -> str:
@@ -87,13 +87,16 @@ class Spares:
             await asyncio.sleep(_WARM_POLL_S)
         return ""
 
-    def hold(self, is_held: bool) -> None:
-        """While it is held, `fill` makes no spares: those of a rolling restart come from `renew`."""
-        self._is_held = is_held
-        if is_held:
-            self.pause()
-
     def pause(self) -> None:
+        """Make no spares in `fill` until `go_on`: those of a rolling restart come from `renew`."""
+        self._is_paused = True
+        self.cancel()
+
+    def go_on(self) -> None:
+        """Let `fill` make spares again."""
+        self._is_paused = False
+
+    def cancel(self) -> None:
         """Make no more spares until the next `fill`."""
         if self._timer is not None:
             self._timer.cancel()
@@ -101,7 +104,7 @@ class Spares:
 
     def close(self) -> None:
         """Kill all spares and make no more."""
-        self.pause()
+        self.cancel()
         self._is_wanted = False
         for process in self._process_by_name.values():
             process.kill()

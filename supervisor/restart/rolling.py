@@ -90,7 +90,7 @@ class RollingRestart:
 
     async def run(self) -> None:
         """Replace what is left to be replaced."""
-        self._children.spares.hold(True)
+        self._children.spares.pause()
         if self.roll.todo[0] == FIRST:  # otherwise an earlier supervisor has died in the middle of it
             self._note(self.roll.replaced())
         try:
@@ -102,7 +102,7 @@ class RollingRestart:
             self._log.error("rolling restart stopped", reason=str(error), not_replaced=self.roll.todo)
         finally:
             self._group, self._before = None, {}
-            self._children.spares.hold(False)
+            self._children.spares.go_on()
             self._children.note_change()
 
     async def _replace(self, title: str) -> None:

@@ -30,7 +30,7 @@ class Bisection:
         """True while only the isolated sequences may go to the scheduler that has them."""
         return bool(self._isolated)
 
-    def holds(self, sequence: GrowingSequence) -> bool:
+    def is_isolated(self, sequence: GrowingSequence) -> bool:
         """True if this sequence is isolated now."""
         return sequence.key in self._isolated
 
@@ -44,14 +44,14 @@ class Bisection:
 
         Returns: the sequence to quarantine and the number of deaths with it alone, or None.
         """
-        isolated = [sequence for sequence in lost if self.holds(sequence)]
+        isolated = [sequence for sequence in lost if self.is_isolated(sequence)]
         if len(lost) == len(isolated) == 1 and (blamed := self._count_death_alone(isolated[0])) is not None:
             self._suspects = [sequence for sequence in self._suspects if sequence is not isolated[0]]
             self._isolate_half()
             return blamed
         stuck = [sequence for sequence in lost if sequence.n_losses >= _LOSSES_TO_SUSPICION]
         if stuck:
-            self._suspects = [sequence for sequence in stuck if self.holds(sequence)] or stuck
+            self._suspects = [sequence for sequence in stuck if self.is_isolated(sequence)] or stuck
             self._isolate_half()
         return None
 
@@ -59,7 +59,7 @@ class Bisection:
         """Sequences have new tokens or have ended. Returns True if others may be submitted now."""
         if not all(sequence.n_losses == 0 or sequence.ended is not None for sequence in self._isolated.values()):
             return False
-        self._suspects = [sequence for sequence in self._suspects if not self.holds(sequence)]
+        self._suspects = [sequence for sequence in self._suspects if not self.is_isolated(sequence)]
         self._isolate_half()
         return True
 

@@ -206,7 +206,7 @@ class Dispatcher:
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]
-        if self._bisection.is_active and not any(self._bisection.holds(s) for s in sequences):
+        if self._bisection.is_active and not any(self._bisection.is_isolated(s) for s in sequences):
             candidates = [name for name in candidates if name not in self._bisection.schedulers]
         if not candidates:
             self._waiting.update((s.key, s) for s in sequences)
@@ -276,6 +276,6 @@ class Dispatcher:
             self._retry_timer = None
         waiting, self._waiting = list(self._waiting.values()), {}
         if self._bisection.is_active:
-            waiting.sort(key=lambda sequence: not self._bisection.holds(sequence))
+            waiting.sort(key=lambda sequence: not self._bisection.is_isolated(sequence))
         for sequence in waiting:
             self._place([sequence])

@@ -117,8 +117,8 @@ class GangView:
         self._is_memory_suspect = False
         pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
         self._times.warmed_up(capacity.step_times)
-        order = LastInOrder()
-        self._planner = BatchPlanner(self._queues, self.ledger, capacity, order, pace, self._settings, self._times)
+        victims = LastInOrder()
+        self._planner = BatchPlanner(self._queues, self.ledger, capacity, victims, pace, self._settings, self._times)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         if self._needs_canary:
@@ -240,7 +240,7 @@ class GangView:
         at = (self.tracker.epoch, self.tracker.next_step)
         alone = self.probation.next_alone(has_credit)
         if alone is None:
-            return planner.plan(*at, lambda s: has_credit(s) and not self.probation.holds(s), drafts)
+            return planner.plan(*at, lambda s: has_credit(s) and not self.probation.is_on_probation(s), drafts)
         planned = planner.plan(*at, lambda s: s is alone, drafts)
         if planned is None:  # the waiting sequences hold the pages that it needs
             for sequence in [s for s in self._queues.running if s is not alone]:

@@ -92,7 +92,7 @@ class Probation:
         """True if any sequence is suspect or on probation."""
         return bool(self._suspicions)
 
-    def holds(self, sequence: Sequence) -> bool:
+    def is_on_probation(self, sequence: Sequence) -> bool:
         """True if this sequence is on probation."""
         suspicion = self._suspicions.get(sequence.number)
         return suspicion is not None and suspicion.is_on_probation
@@ -127,7 +127,7 @@ class Probation:
         Returns: the sequences that must end.
         """
         reaches = _reaches(in_flight)
-        is_certain = len(reaches) == 1 and self.holds(reaches[0][0])
+        is_certain = len(reaches) == 1 and self.is_on_probation(reaches[0][0])
         blamed = self._blame(reaches, is_certain)
         detail = "workers died {} times while they computed this sequence, {} times with nothing beside it"
         return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in blamed]

@@ -168,7 +168,7 @@ def test_a_death_before_the_memory_is_given_leaves_nothing_behind(
         raise Death
 
     with monkeypatch.context() as patch:
-        patch.setattr(WeightVault, "hold", die)
+        patch.setattr(WeightVault, "adopt", die)
         with pytest.raises(Death):
             build(folder, vault_at(store))
     assert entries(store) == 0

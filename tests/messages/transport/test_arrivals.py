@@ -31,5 +31,5 @@ def test_a_sender_that_ignores_its_credit_fills_no_memory() -> None:
     n_taken = taken.count(ArrivalKind.NEXT)
     assert WINDOW_MESSAGES <= n_taken <= 3 * WINDOW_MESSAGES, "one that follows the protocol is never cut"
     assert taken[-1] is ArrivalKind.BEYOND_CREDIT
-    arrivals.handled(held=())
+    arrivals.handled(deferred=())
     assert arrivals.note(envelope(sender, n_taken + 1), b"route") is ArrivalKind.NEXT, "when they are handled it may go on"

@@ -133,7 +133,7 @@ async def test_everything_is_acknowledged_in_the_end_and_nothing_is_said_on_an_i
     waiting.cancel()
 
 
-async def test_a_second_link_to_the_same_life_begins_anew(pair: Pair) -> None:
+async def test_a_second_link_to_the_same_incarnation_begins_anew(pair: Pair) -> None:
     gateway, scheduler = pair
     gateway.send("scheduler/0", Ack(up_to=1))
     assert await take(scheduler, 1) == [1]
@@ -146,7 +146,7 @@ async def test_a_second_link_to_the_same_life_begins_anew(pair: Pair) -> None:
 async def test_a_sender_that_is_held_gets_no_credit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "BACKLOG_MESSAGES", 10_000)
     gateway, scheduler = pair
-    scheduler.hold(["gateway/0"])
+    scheduler.defer(["gateway/0"])
     total = WINDOW_MESSAGES + 100
     await send(gateway, range(total))
     assert await take(scheduler, WINDOW_MESSAGES) == list(range(WINDOW_MESSAGES))
@@ -161,7 +161,7 @@ async def test_a_sender_that_is_held_gets_no_credit(pair: Pair, monkeypatch: pyt
     assert not waiting.done()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    scheduler.hold([])
+    scheduler.defer([])
     assert await take(scheduler, 100) == list(range(WINDOW_MESSAGES, total))
 
 

@@ -53,7 +53,7 @@ def test_a_server_whose_lock_was_removed_is_left_alone(path: Path, monkeypatch: 
         inbox.bind(str(path / "supervisor"))
         inbox.listen()
         with pytest.raises(RunDirTaken, match=rf"pid {os.getpid()}"):
-            RunDir.hold(path)
+            RunDir.lock(path)
     assert sorted(entry.name for entry in path.iterdir()) == sorted([*before, "supervisor"])
     first.release()
 
@@ -61,7 +61,7 @@ def test_a_server_whose_lock_was_removed_is_left_alone(path: Path, monkeypatch: 
 def test_nothing_is_touched_before_it_begins(path: Path) -> None:
     path.mkdir(mode=0o700)
     left = {name: (path / name).write_text(name) for name in ("server.json", "children.json", "supervisor.pid", "end.json")}
-    RunDir.hold(path).release()
+    RunDir.lock(path).release()
     assert {entry.name for entry in path.iterdir()} == {*left, "lock"}
 
 
@@ -129,7 +129,7 @@ def test_the_next_supervisor_makes_a_directory_that_was_removed(path: Path) -> N
     first.release()
 
 
-def test_every_life_has_its_own_endpoint(path: Path) -> None:
+def test_every_incarnation_has_its_own_endpoint(path: Path) -> None:
     run_dir = RunDir.acquire(path)
     assert run_dir.endpoint("worker/0.1", 3) == f"ipc://{path}/worker-0.1.3"
     run_dir.remove_socket("worker/0.1", 3)
@@ -143,7 +143,7 @@ def test_incarnations_grow_across_restarts_of_the_server(tmp_path: Path) -> None
     assert second.next("gateway/0") == 3
 
 
-def test_a_gang_shares_one_number_above_all_of_its_lives(tmp_path: Path) -> None:
+def test_a_gang_shares_one_number_above_all_of_its_incarnations(tmp_path: Path) -> None:
     incarnations = Incarnations(tmp_path / "incarnations.json")
     incarnations.next("worker/0.0")
     assert incarnations.next("worker/0.0", "worker/0.1") == 2

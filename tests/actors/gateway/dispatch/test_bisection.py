@@ -38,7 +38,7 @@ def test_the_culprit_is_blamed_after_few_deaths_and_nobody_else(n: int, data: st
     bisection, n_deaths, blamed = Bisection(), 0, list[int]()
     while len(blamed) < len(culprits):
         living = [s for s in everybody if s.ended is None]
-        together = [s for s in living if bisection.holds(s)] if bisection.is_active else living
+        together = [s for s in living if bisection.is_isolated(s)] if bisection.is_active else living
         if not any(s.index in culprits for s in together):
             for sequence in together:
                 sequence.n_losses = 0  # a new token has come

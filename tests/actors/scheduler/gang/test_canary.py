@@ -19,7 +19,7 @@ def bench_with_suspect() -> tuple[GangBench, Sequence]:
     bench.plan()
     bench.passes_canary = False
     bench.die()
-    assert bench.gang.probation.holds(sequence)
+    assert bench.gang.probation.is_on_probation(sequence)
     return bench, sequence
 
 
@@ -52,7 +52,7 @@ def test_a_gang_that_is_killed_during_the_canary_proves_nothing() -> None:
     bench.plan()
     bench.die("killed")
     assert bench.gang.condition is ReplicaCondition.DOWN
-    assert bench.gang.probation.holds(sequence)
+    assert bench.gang.probation.is_on_probation(sequence)
     assert sequence not in bench.plan()  # the canary is still to be computed
 
 
@@ -112,7 +112,7 @@ def test_suspicion_goes_on_where_another_replica_left_it() -> None:
     bench = GangBench()
     sequence = bench.submit()
     bench.gang.probation.arrived(sequence, Suspicion(deaths=3, certain=1, reach=6, passed=0))
-    assert bench.gang.probation.holds(sequence)
+    assert bench.gang.probation.is_on_probation(sequence)
     (suspect,) = bench.gang.probation.suspects_of("gateway/0")
     assert suspect.suspicion == Suspicion(deaths=3, certain=1, reach=6, passed=0)
     assert bench.plan() == [sequence]

@@ -43,8 +43,8 @@ def test_a_preempted_sequence_is_still_the_one_that_was_named() -> None:
     assert bench.plan() == [first, second]
     bench.queues.preempt(second)
     assert bench.refuse(1) == []
-    assert bench.gang.probation.holds(second)
-    assert not bench.gang.probation.holds(first)
+    assert bench.gang.probation.is_on_probation(second)
+    assert not bench.gang.probation.is_on_probation(first)
 
 
 def test_refusals_that_name_nobody_are_tried_one_by_one() -> None:
@@ -90,7 +90,7 @@ def test_two_deaths_put_the_rows_in_flight_apart_and_a_step_past_the_place_frees
     bench.answer()
     assert bench.plan() == [one]  # it had come one position further than this when the gang died
     bench.answer()
-    assert not bench.gang.probation.holds(one)
+    assert not bench.gang.probation.is_on_probation(one)
     assert bench.plan() == [two]
     bench.answer()
     assert bench.plan() == [two]
