@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "kill": "supervisor stop",
     "down": "supervisor stop",
     "reload": "supervisor restart --rolling",
-    "help": "--help, also behind each command",
+    "help": "--help, also after each command",
     "version": "--version",
     "bench": "python -m ops.bench in a checkout",
     "pull": _AT_START,

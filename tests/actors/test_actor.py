@@ -23,7 +23,7 @@ def from_gateway(incarnation: int) -> Delivery:
     return Delivery("gateway/0", incarnation, Ack(up_to=1))
 
 
-def test_lives_are_told_apart() -> None:
+def test_incarnations_are_told_apart() -> None:
     mailbox = MemoryMailbox(MemoryNetwork(), "scheduler/0", 1)
     child = Child(spawn_spec_of("scheduler/0", None), mailbox, _Life())
     assert child.sender_state(Delivery("supervisor/0", 1, Ack(up_to=1))) is SenderState.ALIVE

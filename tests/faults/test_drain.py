@@ -56,7 +56,7 @@ async def test_every_stream_ends_although_somebody_dies_during_the_drain(victims
 
 
 async def test_clients_that_are_just_coming_back_get_their_tails_before_the_server_ends() -> None:
-    """The gateway dies when little is left to compute: its next life is done before its clients are there again."""
+    """The gateway dies when little is left to compute: its next incarnation is done before its clients are there again."""
     async with server_with() as server, AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))

@@ -51,7 +51,7 @@ async def run_with(
 
 
 async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
-    """Until a custodian, in a life after this one, says that it holds so many sockets."""
+    """Until a custodian, in an incarnation after this one, says that it holds so many sockets."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             custodian = await asyncio.to_thread(server.child, "custodian/0")
@@ -131,7 +131,7 @@ async def test_a_client_that_has_left_meanwhile_is_noticed(server: RealServer) -
     dead = await asyncio.to_thread(server.kill, "gateway/0")
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
-    await asyncio.to_thread(server.wait_new_life, "gateway/0", dead)
+    await asyncio.to_thread(server.wait_new_incarnation, "gateway/0", dead)
     async with asyncio.timeout(DEADLINE_S):
         while (await asyncio.to_thread(server.child, "custodian/0")).statistics.get("sockets", 0):
             await asyncio.sleep(0.05)

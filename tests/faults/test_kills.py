@@ -41,12 +41,12 @@ Fault = tuple[int, tuple[str, ...], signal.Signals]  # when all streams have so 
 
 
 async def run_with(server: RealServer, faults: list[Fault], salt: int = 0) -> None:
-    """All streams, and each fault at its time; every victim must come back as a new life."""
+    """All streams, and each fault at its time; every victim must come back as a new incarnation."""
     await asyncio.to_thread(server.wait_serving)
     async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt, LONG_PROMPT_TOKENS if salt else 0)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
-        hit: dict[str, int] = {}  # name -> the last life that was hit
+        hit: dict[str, int] = {}  # name -> the last incarnation that was hit
         for n_tokens, names, how in faults:
             await (streams.wait_running(n_tokens) if n_tokens else streams.wait_prefilling())
             for name in names:
@@ -55,7 +55,7 @@ async def run_with(server: RealServer, faults: list[Fault], salt: int = 0) -> No
         await work
         streams.check()
     for name, incarnation in hit.items():
-        await asyncio.to_thread(server.wait_new_life, name, incarnation)
+        await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -74,7 +74,7 @@ async def test_kill_amid_the_prompts(server: RealServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OWNERS)
-async def test_kill_of_the_next_life_before_it_has_begun(server: RealServer, name: str) -> None:
+async def test_kill_of_the_next_incarnation_before_it_has_begun(server: RealServer, name: str) -> None:
     await run_with(server, [(20, (name, name, name), signal.SIGKILL)])
 
 

@@ -57,7 +57,7 @@ class HeldServer:
         (self._path / "hold").unlink()
 
     async def kill_in_its_step(self, rank: int, after: int) -> int:
-        """Kill a rank of a later life than this one, once both ranks are in a step; returns the life that was killed."""
+        """Kill a rank of a later incarnation than this one, once both ranks are in a step; returns the incarnation."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 ranks = [c for c in (await asyncio.to_thread(self.server.status)).children if c.name.startswith("worker/")]
@@ -82,11 +82,11 @@ async def test_ranks_that_are_killed_before_every_token_cost_no_stream(held: Hel
     async with AsyncClient(held.server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
-        life = 0
+        incarnation = 0
         for number in range(N_KILLS):
-            life = await held.kill_in_its_step(rank=number % 2, after=life)
+            incarnation = await held.kill_in_its_step(rank=number % 2, after=incarnation)
         assert not any(streams.tokens), "a step has ended: this would be no test of what looks like a poison"
-        await asyncio.to_thread(held.server.wait_new_life, "worker/0.0", life)
+        await asyncio.to_thread(held.server.wait_new_incarnation, "worker/0.0", incarnation)
         assert (await asyncio.to_thread(held.server.child, "scheduler/0")).statistics["on_probation"] == 0
         held.let_go()
         await work
@@ -101,9 +101,9 @@ async def test_kills_that_spend_the_budget_end_the_server_and_the_next_start_goe
     async with AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
-        life = 0
+        incarnation = 0
         for _ in range(3):
-            life = await held.kill_in_its_step(rank=0, after=life)
+            incarnation = await held.kill_in_its_step(rank=0, after=incarnation)
         assert await asyncio.to_thread(server.process.wait, DEADLINE_S) == ExitCode.BUDGET_SPENT
         status, words = read_end(server.run_dir)
         said = "the server gave up: worker/0.0: expected at most 2 restarts of gang 0 in 300 s, this would be one more"

@@ -55,7 +55,7 @@ async def test_a_request_that_kills_the_worker_is_quarantined(server: RealServer
             if is_killed:
                 before = (await asyncio.to_thread(server.child, "gateway/0")).incarnation
                 await asyncio.to_thread(server.kill, "gateway/0")
-                await asyncio.to_thread(server.wait_new_life, "gateway/0", before)
+                await asyncio.to_thread(server.wait_new_incarnation, "gateway/0", before)
             again = await http.post(f"{server.url}/v1/completions", json=body)
             assert (again.status_code, again.json()["error"]["code"]) == (422, "quarantined")
         await work

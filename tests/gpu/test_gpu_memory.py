@@ -57,12 +57,12 @@ def test_deaths_of_ranks_leave_no_memory_behind(layout: str, tmp_path: Path) -> 
     model = ("--model", str(tmp_path), "--load-format", "random")
     with real_server(*model, *LAYOUTS[layout], *FIXED, "--set", "supervisor.gang_restarts=1000") as server:
         hit = server.kill("worker/0.0")  # what a first death makes once is made now
-        server.wait_new_life("worker/0.0", hit)
+        server.wait_new_incarnation("worker/0.0", hit)
         wait_spares(server)
         before, names = used_bytes(), shared_names()
         for _ in range(N_KILLS):
             hit = server.kill("worker/0.0", signal.SIGKILL, hit)
-            server.wait_new_life("worker/0.0", hit)
+            server.wait_new_incarnation("worker/0.0", hit)
         wait_spares(server)
         after = settled_bytes(before + SPARE_BYTES)
         print(f"{layout}: {before >> 20} MiB in use after one death, {after >> 20} MiB after {N_KILLS} more")

@@ -87,7 +87,7 @@ async def kill_while_asking(server: RealServer, prompts: list[list[int]]) -> Non
     work = asyncio.ensure_future(ask_all(server, prompts))
     incarnation = await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGKILL)
     assert all(len(answer) == N_TOKENS for answer in await work)
-    await asyncio.to_thread(server.wait_new_life, "worker/0.0", incarnation)
+    await asyncio.to_thread(server.wait_new_incarnation, "worker/0.0", incarnation)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -160,7 +160,7 @@ async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name:
         assert not any(task.done() for task in work), "a stream is over already: nothing would be killed"
         disturbed = await asyncio.gather(*work)
     assert [answer.tokens for answer in disturbed] == [answer.tokens for answer in calm]
-    await asyncio.to_thread(server.wait_new_life, name, incarnation)
+    await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
 
 
 async def rows_per_step(http: httpx.AsyncClient, server: RealServer) -> dict[float, float]:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 N_CALLS, AT_A_TIME, STOPPED_S = 200, 16, 5.0
 EMBEDDER = "embedder/0"
-Harm = Callable[[RealServer, int], Awaitable[int]]  # in the life after this one; returns the life that was harmed
+Harm = Callable[[RealServer, int], Awaitable[int]]  # done to a later incarnation than this one; returns which
 
 
 def texts_of(number: int) -> list[str]:
@@ -39,13 +39,13 @@ async def ask(http: httpx.AsyncClient, texts: list[str]) -> np.ndarray:
     return np.asarray([one["embedding"] for one in answer.json()["data"]], np.float32)
 
 
-async def kill(server: RealServer, life: int) -> int:
-    return await asyncio.to_thread(server.kill, EMBEDDER, after=life)
+async def kill(server: RealServer, incarnation: int) -> int:
+    return await asyncio.to_thread(server.kill, EMBEDDER, after=incarnation)
 
 
-async def stop_for_seconds(server: RealServer, life: int) -> int:
+async def stop_for_seconds(server: RealServer, incarnation: int) -> int:
     """It is replaced meanwhile."""
-    child = await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+    child = await asyncio.to_thread(server.wait_new_incarnation, EMBEDDER, incarnation)
     os.kill(int(child.pid), signal.SIGSTOP)
     await asyncio.sleep(STOPPED_S)
     with suppress(ProcessLookupError):
@@ -53,17 +53,17 @@ async def stop_for_seconds(server: RealServer, life: int) -> int:
     return int(child.incarnation)
 
 
-async def kill_in_an_emptied_directory(server: RealServer, life: int) -> int:
-    await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+async def kill_in_an_emptied_directory(server: RealServer, incarnation: int) -> int:
+    await asyncio.to_thread(server.wait_new_incarnation, EMBEDDER, incarnation)
     await empty(server.run_dir)
-    return await kill(server, life)
+    return await kill(server, incarnation)
 
 
-async def kill_on_a_full_disk(server: RealServer, life: int) -> int:
+async def kill_on_a_full_disk(server: RealServer, incarnation: int) -> int:
     """There is room again when the death has been noticed."""
-    await asyncio.to_thread(server.wait_new_life, EMBEDDER, life)
+    await asyncio.to_thread(server.wait_new_incarnation, EMBEDDER, incarnation)
     with full(server.run_dir.parent.parent, server.supervisor_pid):
-        killed = await kill(server, life)
+        killed = await kill(server, incarnation)
         await asyncio.to_thread(server.wait_for, lambda report: (EMBEDDER, killed, "ready") not in lives(report))
     return killed
 
@@ -76,7 +76,7 @@ HARMS: tuple[Harm, ...] = (kill, kill, stop_for_seconds, kill_in_an_emptied_dire
 
 
 async def all_calls(http: httpx.AsyncClient, server: RealServer) -> list[np.ndarray]:
-    """The vectors of all calls. A harm falls between each two equal shares of the answers; it waits for the next life."""
+    """The vectors of all calls. A harm falls between two equal shares of the answers, after the next incarnation is up."""
     found: dict[int, np.ndarray] = {}
     numbers = iter(range(N_CALLS))
     progress = asyncio.Condition()
@@ -88,11 +88,11 @@ async def all_calls(http: httpx.AsyncClient, server: RealServer) -> list[np.ndar
                 progress.notify_all()
 
     async def harm() -> None:
-        life = 0
+        incarnation = 0
         for share, one in enumerate(HARMS, start=1):
             async with progress:
                 await progress.wait_for(lambda share=share: len(found) >= share * N_CALLS // (len(HARMS) + 2))
-            life = await one(server, life)
+            incarnation = await one(server, incarnation)
 
     await asyncio.gather(harm(), *(work() for _ in range(AT_A_TIME)))
     return [found[number] for number in range(N_CALLS)]

@@ -26,7 +26,7 @@ async def hurt(server: RealServer, running: list[HttpAnswer], seed: int, names: 
             await wait_events(running, dice.randrange(1, 60))
         how = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
         hit[name] = await asyncio.to_thread(server.kill, name, how, hit.get(name, 0))
-        await asyncio.to_thread(server.wait_new_life, name, hit[name])
+        await asyncio.to_thread(server.wait_new_incarnation, name, hit[name])
         await asyncio.to_thread(server.wait_serving)
 
 

@@ -36,6 +36,6 @@ async def test_streams_survive_kills_in_a_directory_that_was_emptied(server: Rea
                 await asyncio.to_thread(server.wait_supervisor, killed)
             else:
                 incarnation = await asyncio.to_thread(server.kill, name)
-                await asyncio.to_thread(server.wait_new_life, name, incarnation)
+                await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
             await work
             streams.check()

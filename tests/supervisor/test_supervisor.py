@@ -155,7 +155,7 @@ async def test_drain_has_a_deadline(open_rig) -> None:
         assert (status, "after 0.3 s of draining" in words) == (ExitCode.DEADLINE, True)
 
 
-async def test_a_drain_waits_for_the_next_life_of_a_dead_gateway(open_rig) -> None:
+async def test_a_drain_waits_for_the_next_incarnation_of_a_dead_gateway(open_rig) -> None:
     async with open_rig(group("cache_directory/0"), playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
         await rig.until_serving()
         rig.supervisor.orders.stop()
@@ -232,7 +232,7 @@ async def test_stop_during_the_start_does_not_wait_for_it(open_rig) -> None:
         assert await rig.end() == 0
 
 
-async def test_a_warm_spare_becomes_the_next_life(open_rig) -> None:
+async def test_a_warm_spare_becomes_the_next_incarnation(open_rig) -> None:
     (gateway,) = group("gateway/0").children
     special = replace(group("gateway/0"), children=(replace(gateway, env={"OMP_NUM_THREADS": "3"}),))
     async with open_rig(group("cache_directory/0"), special, spares=True) as rig:

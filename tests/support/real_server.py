@@ -71,8 +71,8 @@ class RealServer:
         """Until the status fulfils a condition. Raises: AssertionError as `wait_serving` does."""
         return self._wait(condition, deadline_s)
 
-    def wait_new_life(self, name: str, old_incarnation: int, deadline_s: float = START_S) -> ChildStatus:
-        """Until a child is ready in a later life."""
+    def wait_new_incarnation(self, name: str, old_incarnation: int, deadline_s: float = START_S) -> ChildStatus:
+        """Until a child is ready in a later incarnation."""
 
         def is_back(report: StatusReport) -> bool:
             return any(c.name == name and c.incarnation > old_incarnation and c.state == "ready" for c in report.children)
@@ -81,7 +81,7 @@ class RealServer:
         return next(child for child in report.children if child.name == name)
 
     def kill(self, name: str, how: int = signal.SIGKILL, after: int = 0) -> int:
-        """Send a signal to a child, in a life after this one; to its next life when it is dead just now.
+        """Send a signal to a child, in an incarnation after this one; to the next when it is dead just now.
 
         Returns the incarnation that got it.
         """

@@ -10,7 +10,9 @@ from tests.support.memory_cluster import CollectingGateway, MemoryCluster, Scrip
 from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
 
 
-async def test_mail_of_lives_that_are_announced_late_is_bounded_and_all_of_it_is_answered(cluster: MemoryCluster) -> None:
+async def test_mail_of_incarnations_that_are_announced_late_is_bounded_and_all_of_it_is_answered(
+    cluster: MemoryCluster,
+) -> None:
     """The supervisor is busy: both gateways send what their journals hold before the scheduler knows them."""
     bench = SchedulerBench(cluster)
     await bench.begin()

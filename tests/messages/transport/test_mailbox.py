@@ -125,7 +125,7 @@ async def test_far_more_mail_than_the_window_flows_with_credits(make: Make) -> N
     assert numbers(got) == list(range(total))
 
 
-async def test_mail_for_an_earlier_life_is_dropped_and_counted(make: Make) -> None:
+async def test_mail_for_an_earlier_incarnation_is_dropped_and_counted(make: Make) -> None:
     gateway = make("gateway/0", 1)
     scheduler = make("scheduler/0", 2)
     gateway.connect("scheduler/0", 1, scheduler.endpoint)
@@ -148,7 +148,7 @@ async def test_what_the_routes_forbid_is_refused(make: Make) -> None:
     assert gateway.statistics().received == 0
 
 
-async def test_a_new_life_of_a_sender_makes_the_old_one_stale(make: Make) -> None:
+async def test_a_new_incarnation_of_a_sender_makes_the_old_one_stale(make: Make) -> None:
     scheduler = make("scheduler/0", 1)
     old, new = make("gateway/0", 1), make("gateway/0", 2)
     for mailbox in (new, old):

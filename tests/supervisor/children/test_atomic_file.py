@@ -43,7 +43,7 @@ def test_a_full_disk_keeps_the_old_content_and_gets_the_newest_later(
     assert (said.out + said.err).count("No space left on device") == 1
 
 
-def test_lives_are_counted_on_a_full_disk(tmp_path: Path) -> None:
+def test_incarnations_are_counted_on_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "incarnations.json"
     incarnations = Incarnations(path)
     assert incarnations.next("gateway/0") == 1

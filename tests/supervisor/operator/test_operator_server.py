@@ -77,7 +77,7 @@ async def test_a_gateway_is_answered_over_its_own_link(server: OperatorServer, p
     assert post.connected == {}
 
 
-async def test_an_old_life_of_a_gateway_is_not_answered(server: OperatorServer, post: Post) -> None:
+async def test_an_old_incarnation_of_a_gateway_is_not_answered(server: OperatorServer, post: Post) -> None:
     server.handle(Delivery("gateway/0", 3, StatusWanted(reply_to="ignored", metrics=True)))
     assert post.sent == []
 

@@ -52,7 +52,7 @@ def test_a_deaf_service_manager_ends_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("restored_logging")
-def test_every_line_of_a_log_names_actor_and_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_line_of_a_log_names_actor_and_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     configure_logs("json", "info", "gateway/0", 7)

@@ -116,11 +116,11 @@ def restart_delays(life_s: float, count: int) -> list[float]:
     return delays
 
 
-def test_lives_that_served_are_followed_at_once() -> None:
+def test_incarnations_that_served_are_followed_at_once() -> None:
     assert restart_delays(life_s=1.0, count=9) == [0.0] * 9
 
 
-def test_short_lives_wait_twice_as_long_up_to_a_bound() -> None:
+def test_short_incarnations_wait_twice_as_long_up_to_a_bound() -> None:
     delays = restart_delays(life_s=0.5, count=14)
     assert delays[:5] == [0.0, 0.0, 0.02, 0.04, 0.08]
     assert delays[-1] == 2.0

@@ -69,7 +69,9 @@ async def test_a_jump_of_the_wall_clock_ends_and_forgets_nothing(
 
 
 @pytest.mark.parametrize("is_rebooted", [False, True])
-async def test_ages_go_on_from_one_life_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rebooted: bool) -> None:
+async def test_ages_go_on_from_one_incarnation_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rebooted: bool
+) -> None:
     """An hour passes between the lives. After a reboot nobody knows how long it was, so it does not count."""
     since_boot_s = clock.since_boot_s
 

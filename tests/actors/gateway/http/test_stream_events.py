@@ -165,7 +165,9 @@ def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte
 
 
 @given(STEPS, STEPS, st.integers(1, 3))
-def test_a_stream_goes_on_in_the_next_life_at_the_byte_where_the_last_one_was_killed(before: list, after: list, n: int) -> None:
+def test_a_stream_goes_on_in_the_next_incarnation_at_the_byte_where_the_last_was_killed(
+    before: list, after: list, n: int
+) -> None:
     """The first process dies between the steps; what it had written ends anywhere in what it could have written."""
     spec = spec_of(n, "completion", [], -1, True)
     undisturbed = Life(spec)

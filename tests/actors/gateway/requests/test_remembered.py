@@ -74,7 +74,7 @@ async def test_a_cleared_replica_is_not_forgotten_either(tmp_path: Path) -> None
         assert len(scheduler.submits) == n_before + 1
 
 
-async def test_the_time_between_two_lives_counts_and_a_quarantine_moves_with_its_journal(
+async def test_the_time_between_two_incarnations_counts_and_a_quarantine_moves_with_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal-1")) as r:
