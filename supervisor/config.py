@@ -96,11 +96,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     model_name: str = ""  # what clients see; empty: the model's own name
     # serves embeddings beside the model: a folder, or "all-MiniLM-L6-v2", which a package ships; empty: no embeddings
     embedding_model: str = ""
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
-    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = (
+    gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
+    tp: Annotated[int, msgspec.Meta(ge=0)] = (
         0  # ranks of one replica; 0: as few as hold the model, or, with both gpus and replicas, as many as there is room for
     )
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: as many as fit
+    replicas: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # of HTTP; 0: any free one

@@ -7,6 +7,7 @@ import os
 import resource
 from typing import Any
 
+from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
@@ -29,19 +30,30 @@ def plan_start(config: ServerConfig) -> Placement:
     """
     host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
     asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
-    check_gpus(host, asked)
+    if not (asked.tp or asked.replicas):
+        check_gpus(host, asked)  # without waiting for a model that is to be downloaded
     try:
-        model = read_config(config.model)
-        if config.worker.load_format != "random":
-            _check_weights(config.model)
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"model: {error}") from None
+        model = _read_model(config)
+    except ConfigError:
+        check_gpus(host, asked)  # no model makes this number possible
+        raise
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
     _check_open_files(n_children(config, placement))
     return placement
+
+
+def _read_model(config: ServerConfig) -> ModelConfig | None:
+    """The configuration of the model, whose weights are there too or can be fetched. Raises: ConfigError."""
+    try:
+        model = read_config(config.model)
+        if config.worker.load_format != "random":
+            _check_weights(config.model)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model: {error}") from None
+    return model
 
 
 def n_children(config: ServerConfig, placement: Placement) -> int:

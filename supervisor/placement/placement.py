@@ -19,10 +19,11 @@ from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.errors import ConfigError
 from supervisor.placement.gpu_room import GpuRoom
 from supervisor.placement.hardware import Gpu, Host
+from supervisor.placement.refusal import EXPECTED_AT_MOST, PlacementRefused
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)
-_MOST_RANKS = 64
+_RANK_BYTES = 16 << 20  # of memory on the host, at least, for a rank without weights
 _SHORT_CONTEXT_TOKENS = 2048  # a model whose context does not fit is served with less, but not with less than this
 
 
@@ -36,14 +37,6 @@ class PlacementRequest:
     max_length: int = 0  # tokens of one sequence; 0: the model's context length
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     standby: bool | None = None  # a second gang for each replica; None: chosen here
-
-
-class PlacementRefused(ConfigError):
-    """A placement that is impossible. `key`: the refused setting; `offer`: the value that the text names, or the greatest."""
-
-    def __init__(self, key: str, offer: int, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key, self.offer = key, offer
 
 
 @dataclass(frozen=True)
@@ -111,8 +104,10 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
 def check_gpus(host: Host, asked: PlacementRequest) -> None:
     """Check the number of GPUs, before the model is looked for. Raises: PlacementRefused if there are fewer than asked for."""
     if asked.gpus is not None and asked.gpus > len(host.gpus):
-        there = f"at most {len(host.gpus)} ({_named(host.gpus)})" if host.gpus else "0 (CPU cores; no GPU is visible here)"
-        raise PlacementRefused("gpus", len(host.gpus), f"expected {there}, got {asked.gpus}")
+        there = _named(host.gpus)
+        if not there:
+            raise PlacementRefused("gpus", [0], "CPU cores; no GPU is visible here", asked.gpus)
+        raise PlacementRefused("gpus", [len(host.gpus)], there, asked.gpus, EXPECTED_AT_MOST)
 
 
 def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
@@ -120,14 +115,15 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
         raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
     tp, replicas = asked.tp or 1, asked.replicas or 1
     if model is None:
+        _check_processes(host, tp, replicas)
         return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby))
-    _check_split(model, tp, _MOST_RANKS)
+    _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
     replica_bytes = cpu_weight_bytes(model, tp, dtype)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
-        room = f"({_gib(replica_bytes)} GiB of weights each, {_gib(host.memory_bytes)} GiB of memory)"
-        raise PlacementRefused("replicas", most_replicas, f"expected at most {most_replicas} {room}, got {replicas}")
+        room = f"{_gib(replica_bytes)} GiB of weights each, {_gib(host.memory_bytes)} GiB of memory"
+        raise PlacementRefused("replicas", [most_replicas], room, replicas, EXPECTED_AT_MOST)
     if weight_bytes > host.memory_bytes:
         smaller = "; --dtype bfloat16 halves them" if dtype == "float32" else ""
         raise ConfigError(
@@ -135,6 +131,14 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
             f" {_gib(weight_bytes)} GiB ({_count(replicas, 'replica')}, {dtype}{smaller})"
         )
     return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=bool(asked.standby))
+
+
+def _check_processes(host: Host, tp: int, replicas: int) -> None:
+    """Refuse more ranks of the hash chain than the memory of the host has room for."""
+    most = max(host.memory_bytes // _RANK_BYTES, 1)
+    for key, got, others in (("tp", tp, 1), ("replicas", replicas, tp)):
+        if got * others > most:
+            raise PlacementRefused(key, [most // others], f"{_gib(host.memory_bytes)} GiB of memory", got, EXPECTED_AT_MOST)
 
 
 class _OnGpus:
@@ -151,7 +155,8 @@ class _OnGpus:
         """Raises: ConfigError naming the key; a PlacementRefused where a number is refused."""
         n_gpus, replicas = len(self._gpus), self._asked.replicas
         if replicas > n_gpus:
-            raise PlacementRefused("replicas", n_gpus, f"expected at most {n_gpus} (the number of GPUs), got {replicas}")
+            text = "expected at most {offers} (the number of GPUs), got {got}"
+            raise PlacementRefused("replicas", [n_gpus], _count(n_gpus, "GPU"), replicas, text)
         if self._model is None:
             tp = self._asked.tp or 1
             self._check_number(tp)
@@ -189,8 +194,7 @@ class _OnGpus:
         n_gpus, replicas = len(self._gpus), self._asked.replicas or 1
         if tp * replicas > n_gpus:
             shared = f" for {replicas} replicas" if replicas > 1 else ""
-            most = n_gpus // replicas
-            raise PlacementRefused("tp", most, f"expected at most {most} ({_count(n_gpus, 'GPU')}{shared}), got {tp}")
+            raise PlacementRefused("tp", [n_gpus // replicas], f"{_count(n_gpus, 'GPU')}{shared}", tp, EXPECTED_AT_MOST)
 
     def _best_tp(self, model: ModelConfig) -> int:
         """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.
@@ -224,9 +228,8 @@ class _OnGpus:
         key = "tp" if self._asked.tp else "gpus"
         total = needed if self._asked.tp else needed * max(self._asked.replicas, 1)
         got = self._asked.tp or len(self._gpus)
-        return PlacementRefused(
-            key, total, f"expected at least {total} of {gpu_gib} each for this model, got {got} ({weights})"
-        )
+        text = f"expected at least {{offers}} of {gpu_gib} each for this model, got {{got}} ({{why}})"
+        return PlacementRefused(key, [total], weights, got, text)
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         return estimate_cuda_rank(model, tp, self._dtype, self._worker.step_tokens, self._worker.slots)
@@ -261,22 +264,13 @@ def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:
     return wanted
 
 
-def _check_split(model: ModelConfig, tp: int, most: int) -> None:
+def _check_split(model: ModelConfig, tp: int, most: int | None = None) -> None:
+    """Refuse a number of ranks that the model cannot be split over. most: there is no room for more."""
     if can_split(model, tp):
         return
-    sizes = [size for size in split_sizes(model) if size <= max(most, 1)]
-    raise PlacementRefused(
-        "tp",
-        sizes[-1],
-        f"expected {_choice(sizes)} (the model has {_count(model.n_kv_heads, 'KV head')} and"
-        f" {_count(model.n_heads, 'head')}), got {tp}",
-    )
-
-
-def _choice(numbers: Sequence[int]) -> str:
-    """[1, 2, 3] as "1, 2 or 3"."""
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} or {last}" if first else last
+    sizes = [size for size in split_sizes(model) if most is None or size <= most]
+    heads = f"the model has {_count(model.n_kv_heads, 'KV head')} and {_count(model.n_heads, 'head')}"
+    raise PlacementRefused("tp", sizes, heads, tp)
 
 
 def _named(gpus: Sequence[Gpu]) -> str:

@@ -6,55 +6,83 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from gpu_workers.layers.shard import split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Host
-from supervisor.placement.placement import Placement, PlacementRefused, PlacementRequest, plan_placement
+from supervisor.placement.placement import Placement, PlacementRequest, plan_placement
+from supervisor.placement.refusal import PlacementRefused
 
 _LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # settings that say how many, and their defaults
 
 
 def plan_or_offer(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
-    """`plan_placement`. If the value that its refusal offers would be refused too, the error names other settings that work.
+    """`plan_placement`. Of the values that its refusal offers, the error keeps those that would be accepted; if there is none,
+    it says all flags of a plan that works.
 
     Raises: ConfigError naming the key, what would work and what came.
     """
     try:
         return plan_placement(host, model, asked)
     except PlacementRefused as refused:
-        if _works(host, model, replace(asked, **{refused.key: refused.offer})):
-            raise
-        offer = next((one for one in _nearest(host, asked) if _works(host, model, one)), None)
-        if offer is None:  # the host itself does not suffice: the refusal with nothing asked says what it lacks
+        offers = [offer for offer in refused.offers if _plan(host, model, replace(asked, **{refused.key: offer}))]
+        if offers:
+            raise refused.offering(offers) from None
+        others = filter(None, (_as_asked(host, model, one) for one in _nearest(host, model, asked)))
+        found = next(others, None)
+        if found is None:  # the host itself does not suffice: the refusal with nothing asked says what it lacks
             return plan_placement(host, model, replace(asked, **_LEFT_TO_PLAN))
-        raise ConfigError(f"{refused}; it works {_difference(asked, offer)}") from None
+        flags = " ".join(f"--{key} {getattr(found, key)}" for key in _LEFT_TO_PLAN)
+        raise refused.with_flags(flags) from None
 
 
-def _works(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> bool:
+def _plan(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement | None:
+    """The plan; None if the request is refused."""
     try:
-        plan_placement(host, model, asked)
+        return plan_placement(host, model, asked)
     except ConfigError:
-        return False
-    return True
+        return None
 
 
-def _nearest(host: Host, asked: PlacementRequest) -> Iterator[PlacementRequest]:
-    """Other requests: with one of the numbers changed, the nearest first; then with two and three of them left to the plan."""
+def _as_asked(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> PlacementRequest | None:
+    """The same request with all numbers of its plan; None if it is refused, or with these numbers."""
+    plan = _plan(host, model, asked)
+    if plan is None:
+        return None
+    full = replace(asked, gpus=len(plan.gpus), tp=plan.tp, replicas=plan.replicas)
+    return full if _plan(host, model, full) else None
+
+
+def _nearest(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Iterator[PlacementRequest]:
+    """Other requests: with one of the numbers changed, the nearest first; then what the refusals themselves lead to; then with
+    two and three of the numbers left to the plan."""
+    n_gpus = len(host.gpus)
     keys = [key for key, free in _LEFT_TO_PLAN.items() if getattr(asked, key) != free]
     for key in reversed(keys):
         wanted = getattr(asked, key)
-        numbers = sorted(range(1, max(wanted, len(host.gpus)) + 1), key=lambda one, wanted=wanted: abs(one - wanted))
-        yield from (replace(asked, **{key: number}) for number in numbers if number != wanted)
+        numbers = split_sizes(model) if model is not None and key == "tp" else range(1, n_gpus + 1)
+        yield from (
+            replace(asked, **{key: number}) for number in sorted(numbers, key=lambda one, wanted=wanted: abs(one - wanted))
+        )
+    yield _followed(host, model, asked)
     for n_free in range(1, len(keys) + 1):
         yield replace(asked, **{key: _LEFT_TO_PLAN[key] for key in keys[-n_free:]})
         yield replace(asked, **{key: _LEFT_TO_PLAN[key] for key in keys[:n_free]})
 
 
-def _difference(asked: PlacementRequest, offer: PlacementRequest) -> str:
-    """What is changed, as flags: "with --replicas 1", "without --gpus and --tp"."""
-    changed = {key: getattr(offer, key) for key in _LEFT_TO_PLAN if getattr(offer, key) != getattr(asked, key)}
-    given = [f"--{key} {value}" for key, value in changed.items() if value != _LEFT_TO_PLAN[key]]
-    return f"with {given[0]}" if given else f"without {' and '.join(f'--{key}' for key in changed)}"
+def _followed(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> PlacementRequest:
+    """The request after each refused number was changed to the nearest that its refusal offers."""
+    for _ in _LEFT_TO_PLAN:
+        try:
+            plan_placement(host, model, asked)
+        except PlacementRefused as refused:
+            nearest = min(refused.offers, key=lambda offer, got=refused.got: abs(offer - got))
+            asked = replace(asked, **{refused.key: nearest})
+        except ConfigError:
+            break
+        else:
+            break
+    return asked
 
 
 def check_deterministic(placement: Placement, attention: str) -> None:

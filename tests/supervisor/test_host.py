@@ -116,6 +116,27 @@ def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.Mon
         plan_start(ServerConfig(gpus=4))
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (ServerConfig(gpus=4, tp=3), "gpus: expected 0 (CPU cores; no GPU is visible here), got 4"),
+        (ServerConfig(gpus=4, tp=4), "got 4; it works with --gpus 0 --tp 3 --replicas 1"),
+        (ServerConfig(gpus=4, tp=4, model="/no/such/model"), "gpus: expected 0 (CPU cores; no GPU is visible here), got 4"),
+        (ServerConfig(gpus=10**9, tp=10**9), "got 1000000000; it works with --gpus 0 --tp 9 --replicas 1"),
+        (ServerConfig(model="hash-chain", tp=10**9), "GiB of memory), got 1000000000"),
+        (ServerConfig(model="hash-chain", replicas=10**9), "GiB of memory), got 1000000000"),
+        (ServerConfig(tp=65), "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 65"),
+    ],
+)
+def test_without_gpus_a_refusal_names_what_works_on_cpu_cores(
+    config: ServerConfig, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "find_gpus", lambda visible: ())
+    with pytest.raises(ConfigError) as refused:
+        plan_start(config)
+    assert str(refused.value).endswith(said)
+
+
 def test_a_model_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError, match=r"^model: /no/such/model: no such file or folder"):
         plan_start(ServerConfig(model="/no/such/model"))

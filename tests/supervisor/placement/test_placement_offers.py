@@ -13,8 +13,10 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
-from supervisor.placement.placement import Placement, PlacementRefused, PlacementRequest
+from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import check_deterministic, plan_or_offer
+from supervisor.placement.refusal import PlacementRefused
+from tests.support.supervisor.any_host import HOSTS, MODELS
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
 
@@ -48,6 +50,9 @@ def host(n: int, gib: float) -> Host:
     return Host(tuple(Gpu(str(index), "some GPU", int(gib * GIB), (9, 0)) for index in range(n)), 64 * GIB)
 
 
+FITS = "expected a number that fits this host"
+
+
 @pytest.mark.parametrize(
     ("there", "model", "asked", "said"),
     [
@@ -56,10 +61,38 @@ def host(n: int, gib: float) -> Host:
             host(4, 80.0),
             LLAMA_70B,
             PlacementRequest(tp=4, replicas=3),
-            "(4 GPUs for 3 replicas), got 4; it works with --replicas 1",
+            f"tp: {FITS} (4 GPUs for 3 replicas), got 4; it works with --gpus 4 --tp 4 --replicas 1",
         ),
-        (host(4, 80.0), LLAMA_70B, PlacementRequest(replicas=8), "(the number of GPUs), got 8; it works with --replicas 2"),
-        (host(2, 80.0), LLAMA_70B, PlacementRequest(tp=1, replicas=3), "got 3; it works without --tp and --replicas"),
+        (
+            host(4, 80.0),
+            LLAMA_70B,
+            PlacementRequest(replicas=8),
+            f"replicas: {FITS} (4 GPUs), got 8; it works with --gpus 4 --tp 2 --replicas 2",
+        ),
+        (
+            host(2, 80.0),
+            LLAMA_70B,
+            PlacementRequest(tp=1, replicas=3),
+            f"replicas: {FITS} (2 GPUs), got 3; it works with --gpus 2 --tp 2 --replicas 1",
+        ),
+        (
+            host(8, 80.0),
+            LLAMA_70B,
+            PlacementRequest(9, 3, 5),
+            f"gpus: {FITS} (8 x some GPU), got 9; it works with --gpus 8 --tp 4 --replicas 2",
+        ),
+        (
+            host(0, 0.0),
+            LLAMA_8B,
+            PlacementRequest(4, 3, 99),
+            f"gpus: {FITS} (CPU cores; no GPU is visible here), got 4; it works with --gpus 0 --tp 3 --replicas 2",
+        ),
+        (
+            host(8, 80.0),
+            LLAMA_70B,
+            PlacementRequest(tp=9),
+            "tp: expected 2, 3, 4, 5, 6, 7 or 8 (the model has 8 KV heads and 64 heads), got 9",  # 1 does not hold it
+        ),
         (host(4, 80.0), LLAMA_8B, PlacementRequest(replicas=8), "(the number of GPUs), got 8"),  # four replicas work
         (host(4, 80.0), LLAMA_8B, PlacementRequest(gpus=2, tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
     ],
@@ -70,29 +103,36 @@ def test_a_refusal_names_what_works(there: Host, model: ModelConfig, asked: Plac
     assert str(caught.value).endswith(said)
 
 
+NUMBERS = st.just(0) | st.integers(1, 20) | st.sampled_from([64, 65, 1025, 10**9])
+
+
 @given(
-    st.builds(host, st.integers(1, 8), st.sampled_from([10.0, 22.5, 80.0])),
-    st.sampled_from([LLAMA_8B, LLAMA_70B]),
-    st.builds(PlacementRequest, st.none() | st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)),
+    HOSTS | st.just(host(0, 0.0)) | st.builds(host, st.integers(1, 8), st.sampled_from([10.0, 22.5, 80.0])),
+    st.none() | MODELS | st.sampled_from([LLAMA_8B, LLAMA_70B]),
+    st.builds(PlacementRequest, st.none() | NUMBERS, NUMBERS, NUMBERS),
 )
-def test_what_works_is_accepted(there: Host, model: ModelConfig, asked: PlacementRequest) -> None:
+def test_all_that_a_refusal_offers_is_accepted(there: Host, model: ModelConfig | None, asked: PlacementRequest) -> None:
+    error = refusal(there, model, asked)
+    if error is None or str(error) == str(refusal(there, model, PlacementRequest())):  # this host does not hold the model
+        return
+    for offer in offers_of(error, asked):
+        assert refusal(there, model, offer) is None, (str(error), offer)
+
+
+def refusal(there: Host, model: ModelConfig | None, asked: PlacementRequest) -> ConfigError | None:
+    """The error for this request; None if it is accepted."""
     try:
         plan_or_offer(there, model, asked)
     except ConfigError as error:
-        offer = offer_of(error, there, asked)
-        if offer is not None:
-            plan_or_offer(there, model, offer)
-        else:
-            with pytest.raises(ConfigError, match=f"^{re.escape(str(error))}$"):  # this host does not hold the model
-                plan_or_offer(there, model, PlacementRequest())
+        return error
+    return None
 
 
-def offer_of(error: ConfigError, there: Host, asked: PlacementRequest) -> PlacementRequest | None:
-    """The request that a refusal offers; None if it offers none: nothing fits this host."""
-    _, found, words = str(error).partition("; it works ")
-    if not found and isinstance(error, PlacementRefused):
-        lacks_gpus = error.key == "gpus" and error.offer > len(there.gpus)
-        return None if lacks_gpus else replace(asked, **{error.key: error.offer})
-    given_up = {"gpus": None, "tp": 0, "replicas": 0}
-    changed = {key: int(value) if value else given_up[key] for key, value in re.findall(r"--(\w+) ?(\d*)", words)}
-    return replace(asked, **changed) if changed else None
+def offers_of(error: ConfigError, asked: PlacementRequest) -> list[PlacementRequest]:
+    """The requests that a refusal offers; none if it offers none."""
+    _, found, words = str(error).partition("; it works with ")
+    if found:
+        numbers = {key: int(value) for key, value in re.findall(r"--(\w+) (\d+)", words)}
+        assert list(numbers) == ["gpus", "tp", "replicas"]
+        return [replace(asked, **numbers)]
+    return [replace(asked, **{error.key: offer}) for offer in error.offers] if isinstance(error, PlacementRefused) else []
