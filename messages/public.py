@@ -36,6 +36,7 @@ from messages.wire.message import (
 PROTOCOL_VERSION = 3  # of `AnswersWanted`
 GENERATE_VERSION = 2  # of `Generate`
 MAX_ANSWERS = 4096  # to one request
+MAX_TURNS = 4096  # of one conversation
 
 
 class Channel(StrEnum):
@@ -82,7 +83,7 @@ class Generate(StrictMessage, frozen=True):
     terms: Terms = Terms()
     prompt: Text | None = None
     tokens: Int32s = EMPTY_I32
-    turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=4096)] | None = None
+    turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=MAX_TURNS)] | None = None
     model: ShortText = ""  # empty: the served model, whatever its name
     have: Count = 0  # generated tokens that the client already holds
     # another gateway may have the request: this one asks all others before it begins a new one, and refuses if one is silent
@@ -201,7 +202,7 @@ class EmbeddingsWanted(StrictMessage, frozen=True):
     """Asks for vectors of texts, or of token ids: text i is then the next `counts[i]` of `ids`. Answered by TextVectors."""
 
     call: ShortText
-    texts: Annotated[list[Text], msgspec.Meta(max_length=4096)] = []
+    texts: Annotated[list[Text], msgspec.Meta(max_length=MAX_TURNS)] = []
     counts: Int32s = EMPTY_I32
     ids: Int32s = EMPTY_I32
     model: ShortText = ""  # empty: the embedding model, whatever its name

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 DEFAULT_PORT = 8000
+MAX_PORT = 65_535
+Port = Annotated[int, msgspec.Meta(ge=0, le=MAX_PORT)]
 ZEROMQ_FILE = "zeromq-{index}"
 HTTP_FILE = "http-{index}"
 
@@ -16,10 +21,10 @@ def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id:
 
     `$XDG_RUNTIME_DIR/tardigrade-<port>` if that variable names a directory, else `tardigrade-<uid>/<port>` in /tmp.
 
-    Raises: ValueError for a port outside of 0 to 65535.
+    Raises: ValueError for a port that is not a whole number from 0 to `MAX_PORT`.
     """
-    if not 0 <= port <= 65_535:
-        raise ValueError(f"port: expected 0 to 65535, got {port}")
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
+        raise ValueError(f"port: expected 0 to {MAX_PORT}, got {port!r}")
     variables = os.environ if environment is None else environment
     runtime = variables.get("XDG_RUNTIME_DIR", "")
     if runtime and Path(runtime).is_dir():

@@ -21,6 +21,7 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
+from messages.run_dir import DEFAULT_PORT, MAX_PORT, Port
 from supervisor.config_file import Table, convert, overlay, read_table, refuse
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
@@ -103,8 +104,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     replicas: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # of HTTP; 0: any free one
-    zeromq_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
+    port: Port = DEFAULT_PORT  # of HTTP; 0: any free one
+    zeromq_port: Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
@@ -190,5 +191,5 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
             f"scheduler.unacked_messages: expected at least twice gateway.ack_messages ({2 * config.gateway.ack_messages}),"
             f" got {config.scheduler.unacked_messages}"
         )
-    if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > 65_535:
+    if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > MAX_PORT:
         yield f"zeromq_port: expected room for {config.gateways} ports, got {config.zeromq_port}"

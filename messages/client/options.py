@@ -74,9 +74,10 @@ def documents_options(function: _Function) -> _Function:
 def endpoint_of(endpoint: str | None, port: int) -> str:
     """The endpoint of the server: `endpoint` if given, else that of `port` on this machine. Raises: ConfigError."""
     if endpoint in (None, ""):
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
-            raise ConfigError(f"port: expected 0 to 65535, got {port!r}")
-        return zeromq_endpoint(run_dir_of(port))
+        try:
+            return zeromq_endpoint(run_dir_of(port))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     if not isinstance(endpoint, str) or not endpoint.startswith(("ipc://", "tcp://")):
         expected = "expected ipc://PATH or tcp://HOST:PORT (or port=, the HTTP port of a server on this machine)"
         raise ConfigError(f"endpoint: {expected}, got {endpoint!r}")

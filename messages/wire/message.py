@@ -13,9 +13,10 @@ import msgspec
 
 from messages.wire.arrays import check_arrays
 
+MAX_TEXT_CHARACTERS = 8_388_608
 ShortText = Annotated[str, msgspec.Meta(max_length=256)]
 LongText = Annotated[str, msgspec.Meta(max_length=65_536)]
-Text = Annotated[str, msgspec.Meta(max_length=8_388_608)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 TraceId = Annotated[bytes, msgspec.Meta(max_length=16)]  # 16 bytes as in W3C Trace Context, or none
 CallerId = Annotated[bytes, msgspec.Meta(max_length=8)]  # a digest of who has sent a request, or none

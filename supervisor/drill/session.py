@@ -13,14 +13,13 @@ from rich.console import Console
 
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
-from messages.run_dir import run_dir_of
+from messages.run_dir import DEFAULT_PORT, run_dir_of
 from supervisor.drill.faults import parse_fault
 from supervisor.drill.figures import as_json, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
 
-DEFAULT_PORT = 8000
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
 

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import click
 
 from messages.outcomes import ExitCode
+from messages.run_dir import DEFAULT_PORT, MAX_PORT, run_dir_of
 
-PORT = click.IntRange(0, 65_535)
+PORT = click.IntRange(0, MAX_PORT)
 SECONDS = click.FloatRange(min=0.0, max=86_400.0)
 
 _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
@@ -48,13 +49,11 @@ def server_flags(command: Any) -> Any:
     """Add the flags by which commands find their server."""
     text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
     command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
-    return click.option("--port", type=PORT, default=8000, show_default=True, help="HTTP port of the server.")(command)
+    return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
 
 
 def run_dir_for(port: int, run_dir: Path | None) -> Path:
     """The run directory of a server."""
-    from messages.run_dir import run_dir_of
-
     return (run_dir or run_dir_of(port)).absolute()
 
 

@@ -14,8 +14,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
-
-MAX_PROMPT_CHARACTERS = 8_388_608
+from messages.wire.message import MAX_TEXT_CHARACTERS
 
 
 class TemplateError(ValueError):
@@ -56,7 +55,7 @@ class ChatTemplate:
         """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: as
         OpenAI has them, for a template that knows tools.
 
-        Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_PROMPT_CHARACTERS`.
+        Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_TEXT_CHARACTERS`.
         """
         names: dict[str, Any] = {"tools": list(tools) or None, "documents": None, **options.variables}
         has_head = options.has_answer_head and not options.continues_last
@@ -70,8 +69,8 @@ class ChatTemplate:
             raise TemplateError(f"the model's chat template cannot render this conversation: {error}"[:2000]) from None
         if options.continues_last:
             prompt = _up_to(prompt, str(turns[-1]["content"]))
-        if len(prompt) > MAX_PROMPT_CHARACTERS:
-            raise TemplateError(f"prompt: expected at most {MAX_PROMPT_CHARACTERS} characters, got {len(prompt)}")
+        if len(prompt) > MAX_TEXT_CHARACTERS:
+            raise TemplateError(f"prompt: expected at most {MAX_TEXT_CHARACTERS} characters, got {len(prompt)}")
         return prompt
 
 

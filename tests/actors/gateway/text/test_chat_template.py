@@ -61,7 +61,7 @@ def test_whatever_a_template_raises_is_about_the_conversation(source: str) -> No
 
 
 def test_a_prompt_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MAX_PROMPT_CHARACTERS", 10)
+    monkeypatch.setattr(chat_template, "MAX_TEXT_CHARACTERS", 10)
     assert render("{{ 'x' * 10 }}") == "x" * 10
     with pytest.raises(TemplateError, match="expected at most 10 characters, got 11"):
         render("{{ 'x' * 11 }}")
