@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from actors.gateway.http.errors import NEAR
 from actors.gateway.http.fields.foreign_fields import name_here
 from actors.gateway.requests.refusals import Refusal, json_text
 
@@ -101,7 +102,7 @@ def value_at(body: Any, path: str) -> Any:
 def _unknown(path: str, name: str, kind: type[msgspec.Struct]) -> Refusal:
     name = name[:_MOST_NAME_CHARACTERS]
     known = _fields_of(kind, path)
-    close = get_close_matches(name, known, n=1)
+    close = get_close_matches(name, known, n=1, cutoff=NEAR)
     if not path and (own := name_here(name, known)):
         return _refusal(name, f"unknown field; expected {_in_place(name, own)} instead")
     hint = f"did you mean {close[0]}? Known fields are" if close else "known fields are"

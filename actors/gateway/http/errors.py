@@ -27,7 +27,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_NEAR = 0.75  # how alike a path must be to be proposed
+NEAR = 0.75  # how alike a path or a field must be to be proposed
 _MOST_PATH_CHARACTERS = 120
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
@@ -104,7 +104,7 @@ def _unknown_path(http: HttpRequest) -> str:
     """What is said of a path that no endpoint has: the paths of the same API."""
     form = error_body_at(http.url.path)
     paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes if error_body_at(route.path) is form})
-    close = get_close_matches(http.url.path, paths, n=1, cutoff=_NEAR)
+    close = get_close_matches(http.url.path, paths, n=1, cutoff=NEAR)
     known = f"did you mean {close[0]}? Known are" if close else "known are"
     return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"
 

@@ -75,6 +75,8 @@ def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
     assert set(refusal.detail.rpartition("fields are ")[2].split(", ")) == set(ChatBody.__struct_fields__)
     strange = refused(ChatBody, json.dumps(HI | {"wxyz": 5}).encode())
     assert strange.detail.startswith("wxyz: unknown field; known fields are ")
+    unlike = refused(ChatBody, json.dumps(HI | {"tool_p": 0.1}).encode())  # looks a little like top_p
+    assert unlike.detail.startswith("tool_p: unknown field; known fields are ")
     inner = refused(ChatBody, json.dumps(HI | {"stream_options": {"includ_usage": True}}).encode())
     assert inner.field == "stream_options.includ_usage"
     assert inner.detail.endswith(
