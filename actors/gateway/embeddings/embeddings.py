@@ -13,7 +13,7 @@ import numpy as np
 from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
-from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
 from actors.gateway.settings import GatewaySettings
 
 _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the event loop goes on
@@ -90,3 +90,14 @@ def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
         return vectors
     cut = vectors[:, :dimensions]
     return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
+
+
+def embeddings_for(model: Embeddings | None, asked: str, suffix: str = "") -> Embeddings:
+    """The embedding model of this server, if it is the one `asked` for; an empty name asks for any.
+
+    `suffix`: what may stand at the end of a name without a meaning. Raises: Refusal.
+    """
+    if model is None:
+        raise Refusal("not_found", "this server computes no embeddings: it was started without --embedding-model")
+    check_model(asked.removesuffix(suffix), model.model_name.removesuffix(suffix))
+    return model

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from actors.gateway.admission.bodies import BodyBudget
-from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, embeddings_for
+from actors.gateway.requests.refusals import invalid
 from messages import public
 from messages.wire.arrays import float32s
 
@@ -21,18 +21,16 @@ async def send_vectors(
     send: Callable[[public.TextVectors], object],
 ) -> None:
     """Answer one call. `n_bytes`: of the message, which count against `bodies` meanwhile. Raises: Refusal."""
-    if model is None:
-        raise Refusal("not_found", "this server computes no embeddings: it was started without --embedding-model", status=501)
-    check_model(message.model, model.model_name)
+    served = embeddings_for(model, message.model)
     counted = bodies.count(n_bytes)
     try:
-        found = await model.embed(_spec_of(message))
+        found = await served.embed(_spec_of(message))
     finally:
         bodies.release(counted)
     send(
         public.TextVectors(
             call=message.call,
-            model=model.model_name,
+            model=served.model_name,
             n_texts=len(found.values),
             vectors=float32s(found.values.reshape(-1)),
             n_tokens=found.n_tokens,

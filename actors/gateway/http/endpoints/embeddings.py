@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 from starlette.types import ASGIApp
 
-from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors
+from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors, embeddings_for
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.fields.prompts import prompts_of
 from actors.gateway.http.fields.ranges import AnyInt, ModelName
 from actors.gateway.http.hangup import EXTENSION, Hangup
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.requests.refusals import invalid
 
 _LATEST = ":latest"
 _CUT = -1  # longer texts are cut to what the model takes
@@ -57,8 +57,7 @@ class OllamaEmbeddingsBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_
 async def embeddings(services: Services, call: Call) -> ASGIApp:
     """POST /v1/embeddings: vectors of texts. Raises: Refusal."""
     body = await read(services, call, EmbeddingsBody, "input")
-    model = _model(services)
-    check_model(body.model or "", model.model_name)
+    model = embeddings_for(services.embeddings, body.model or "")
     if body.encoding_format not in (None, "float", "base64"):
         raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
     texts, ids = prompts_of(body.input, "input")
@@ -72,9 +71,9 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
 
 async def ollama_embed(services: Services, call: Call) -> ASGIApp:
     """POST /api/embed: vectors of texts. Raises: Refusal."""
-    began_s, model = time.monotonic(), _model(services)
+    began_s = time.monotonic()
     body = await read(services, call, OllamaEmbedBody)
-    _check_name(body, model)
+    model = _model(services, body)
     texts = [body.input] if isinstance(body.input, str) else body.input
     cut = None if body.truncate is False else _CUT
     found = await _while_connected(call, model, EmbeddingSpec("input", texts, None, body.dimensions, cut))
@@ -90,9 +89,8 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
 
 async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
     """POST /api/embeddings: the vector of one text. Raises: Refusal."""
-    model = _model(services)
     body = await read(services, call, OllamaEmbeddingsBody)
-    _check_name(body, model)
+    model = _model(services, body)
     found = await _while_connected(call, model, EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT))
     return json_response({"embedding": found.values[0].tolist()}, ignored=call.ignored)
 
@@ -113,16 +111,9 @@ def _cancel(work: asyncio.Future[Vectors]) -> None:
     work.cancel()
 
 
-def _model(services: Services) -> Embeddings:
-    """Raises: Refusal when this server has no embedding model."""
-    if services.embeddings is None:
-        detail = "this server computes no embeddings: it was started without --embedding-model"
-        raise Refusal("not_found", detail)
-    return services.embeddings
-
-
-def _check_name(body: ModelBody, model: Embeddings) -> None:
-    check_model((body.model or body.name or "").removesuffix(_LATEST), model.model_name.removesuffix(_LATEST))
+def _model(services: Services, body: ModelBody) -> Embeddings:
+    """The model that a body of Ollama's asks for. Raises: Refusal."""
+    return embeddings_for(services.embeddings, body.model or body.name or "", _LATEST)
 
 
 def _base64(row: np.ndarray) -> str:
