@@ -12,7 +12,8 @@ from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, check_a
 from messages.wire.message import Count, Part
 
 MAX_TOP_LOGPROBS = 20
-TopWanted = Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)]  # -1: no log probabilities; n: one and the top n beside it
+# -1: no log probabilities; n: one and the top n beside it
+TopWanted = Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS, examples=[2])]
 
 
 class TokenLogprobs(Part, frozen=True):

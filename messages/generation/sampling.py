@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict, get_type_hints
 
 import msgspec
 
-from messages.generation.logprobs import MAX_TOP_LOGPROBS
+from messages.generation.logprobs import TopWanted
 from messages.wire.message import Seed, StrictPart
 
 MAX_TOP_K = 2**31 - 1
@@ -31,7 +31,7 @@ class Sampling(StrictPart, frozen=True):
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0, examples=[0.1])] = 0.0
     repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0, examples=[1.1])] = 1.0
     # -1: none; n: the chosen token's and the top n
-    logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS, examples=[2])] = -1
+    logprobs: TopWanted = -1
 
 
 def example_sampling() -> Sampling:

@@ -13,8 +13,9 @@ import msgspec
 
 from messages.wire.arrays import check_arrays
 
+MAX_SHORT_CHARACTERS = 256
 MAX_TEXT_CHARACTERS = 8_388_608
-ShortText = Annotated[str, msgspec.Meta(max_length=256)]
+ShortText = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_CHARACTERS)]
 LongText = Annotated[str, msgspec.Meta(max_length=65_536)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

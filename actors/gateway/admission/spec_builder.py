@@ -28,6 +28,7 @@ from actors.gateway.text.tokenizer import TextModel
 from messages.generation.grammar import Grammar
 from messages.generation.sampling import Sampling
 from messages.generation.terms import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
+from messages.wire.message import MAX_SHORT_CHARACTERS
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
 _MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open
@@ -94,8 +95,8 @@ class SpecBuilder:
         if len(new.terms.stop) > MAX_STOP_STRINGS:
             raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(new.terms.stop))
         for stop in new.terms.stop:
-            if not stop or len(stop) > 256:
-                raise invalid("stop", "strings of 1 to 256 characters", stop)
+            if not 1 <= len(stop) <= MAX_SHORT_CHARACTERS:
+                raise invalid("stop", f"strings of 1 to {MAX_SHORT_CHARACTERS} characters", stop)
         room = MAX_STOP_TOKENS - len(self.encoder.model.eos_tokens)
         if len(new.terms.stop_tokens) > room:
             raise invalid("stop_token_ids", f"at most {room} ids", len(new.terms.stop_tokens))

@@ -12,9 +12,11 @@ from starlette.types import ASGIApp
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.requests.refusals import check_model
+from messages.generation.sampling import Sampling
 
 _ANTHROPIC_HEADER = b"anthropic-version"
 _PACKAGE = "tardigrade-serve"
+_PLAIN = Sampling()
 
 
 async def models(services: Services, call: Call) -> ASGIApp:
@@ -73,7 +75,8 @@ async def exposition(services: Services, call: Call) -> ASGIApp:
 def _card(services: Services) -> dict[str, Any]:
     settings = services.settings
     card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **services.admission.builder.sampling_defaults}
+    always = {name: getattr(_PLAIN, name) for name in ("temperature", "top_p", "top_k")}
+    sampling = {**always, **services.admission.builder.sampling_defaults}
     return {**card, "max_model_len": settings.max_length, "default_sampling": sampling}
 
 
