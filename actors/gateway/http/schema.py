@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
+from actors.gateway.http.fields.offered_fields import SAMPLING, TERMS, with_offered_fields
 from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
@@ -25,7 +26,7 @@ from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.grammar import Grammar
 from messages.generation.sampling import Sampling
-from messages.generation.terms import NO_TOKEN_LIMIT, SERVER_TERMS, Terms
+from messages.generation.terms import NO_TOKEN_LIMIT, Terms
 from messages.ids import seed_of
 
 _SEED_MASK = 2**63 - 1
@@ -39,30 +40,16 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     continuous_usage_stats: bool | None = None  # with include_usage: every event has the usage so far
 
 
-# The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
-# stop tokens are called `stop_token_ids`, as in vLLM, a trace id comes as a header, and a grammar in one of several fields.
-_SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extras=True).items() if name != "logprobs"}
-_TERMS = {
-    name: kind
-    for name, kind in get_type_hints(Terms, include_extras=True).items()
-    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar", "prompt_logprobs")
-}
 _GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
-_Optional = msgspec.defstruct(
-    "_Optional",
-    [(name, kind | None, None) for name, kind in (_SAMPLING | _TERMS).items()],
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-)
+_Offered = with_offered_fields(msgspec.Struct)
 
 
-class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that every route has: those of sampling and terms, and these. None means the default, as in OpenAI's API."""
 
     model: ModelName | None = None
-    top_k: TopKOrOff | None = None  # -1 is off too, as in vLLM
+    top_k: TopKOrOff | None = None
     seed: AnyInt | None = None
     max_tokens: AnyInt | None = None  # checked by admission, which knows the prompt's length
     n: AnyInt | None = None
@@ -83,14 +70,14 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         So a client that sends a request again to another gateway, which does not know it, gets the same tokens. A minted id is
         random, and so is its seed.
         """
-        given = _given(self, _SAMPLING)
+        given = _given(self, SAMPLING)
         given["top_k"] = max(_or(self.top_k, 0), 0)
         given["seed"] = seed_of(request_id) if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
     def terms(self, max_tokens: int | None, origin: Origin, grammar: Grammar | None = None, prompt_logprobs: int = -1) -> Terms:
         """The `Terms` of this body. `max_tokens` None: up to the context length."""
-        given = _given(self, _TERMS)
+        given = _given(self, TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Terms(
@@ -134,7 +121,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             digest=name.digest,
             api=api,
             sampling=self.sampling(name.request, logprobs),
-            defaulted=frozenset(name for name in _SAMPLING if getattr(self, name) is None),
+            defaulted=frozenset(name for name in SAMPLING if getattr(self, name) is None),
             terms=self.terms(max_tokens, origin, grammar, prompt_logprobs),
             grammar_field=grammar_field or "grammar",
             model=self.model or "",

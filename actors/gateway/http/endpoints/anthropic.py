@@ -13,6 +13,7 @@ from actors.gateway.admission.new_request import WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.anthropic_tools import anthropic_tools, as_openai
+from actors.gateway.http.fields.offered_fields import offered_fields, with_offered_fields
 from actors.gateway.http.fields.ranges import ModelName, Turns
 from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import name_of
@@ -20,7 +21,6 @@ from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.text.template_options import TemplateOptions, thinking
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation.sampling import TopK, TopP
 from messages.generation.terms import MaxTokens
 
 PATH = "/v1/messages"
@@ -98,14 +98,15 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return [{"role": "system", "content": _system_text(self.system)}, *turns] if self.system else turns
 
 
-class MessagesBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages."""
+_Offered = with_offered_fields(_Conversation)
+
+
+class MessagesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages, with the fields of sampling and terms."""
 
     max_tokens: MaxTokens
     stop_sequences: list[str] | None = None
     temperature: _Share | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
     stream: bool | None = None
 
 
@@ -121,11 +122,10 @@ async def messages(services: Services, call: Call) -> ASGIApp:
     body = await read(services, call, MessagesBody)
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
     name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("msg_"), is_streamed=is_streamed)
-    given = {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k, "stop": body.stop_sequences}
     schema, schema_field = body.schema
     grammar = {"structured_outputs": {"json": schema}} if schema is not None else {}
-    fields: dict[str, Any] = {**given, **grammar, "model": body.model, "stream": body.stream}
-    new = RequestFields(**fields).new_request(
+    own: dict[str, Any] = {**grammar, "model": body.model, "stream": body.stream, "stop": body.stop_sequences}
+    new = RequestFields(**own, **offered_fields(body)).new_request(
         "messages",
         name,
         call.origin,

@@ -7,20 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs
+from actors.gateway.http.fields.offered_fields import offered_fields, with_offered_fields
+from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopLogprobs
 from actors.gateway.http.fields.wanted_template import Effort, wanted_template
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation.sampling import Temperature, TopP
-from messages.generation.terms import DeadlineS, Priority
 
 _Name = Annotated[str, msgspec.Meta(max_length=512)]
 _LOGPROBS = "message.output_text.logprobs"
 _UNTOLD = {"description": None, "parameters": None, "strict": False}  # of a tool, in answers
 _FORMATS = ("text", "json_object", "json_schema")
+_Offered = with_offered_fields(msgspec.Struct)
 
 
 class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +38,8 @@ class ReasoningSettings(msgspec.Struct, frozen=True):
     generate_summary: str | None = None  # the older name of the same
 
 
-class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/responses. None means the default."""
+class ResponsesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/responses, with the fields of sampling and terms. None means the default."""
 
     IGNORED: ClassVar = frozenset(
         ("service_tier", "prompt_cache_retention", "prompt_cache_options", "max_tool_calls", "client_metadata")
@@ -62,8 +62,6 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_output_tokens: AnyInt | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
     top_logprobs: TopLogprobs | None = None
     text: TextSettings | None = None
     include: list[str] | None = None  # log-probabilities are the only value with an effect
@@ -75,13 +73,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prompt_cache_key: _Name | None = None
     safety_identifier: _Name | None = None
     user: _Name | None = None
-    # not OpenAI's, as at the other endpoints
-    seed: AnyInt | None = None
-    top_k: TopKOrOff | None = None
-    stop: str | list[str] | None = None
-    ignore_eos: bool | None = None
-    priority: Priority | None = None
-    deadline_s: DeadlineS | None = None
+    stop: str | list[str] | None = None  # not OpenAI's, as at the other endpoints
 
     @property
     def is_stored(self) -> bool:
@@ -123,9 +115,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def request_fields(self) -> RequestFields:
         """The fields that all APIs have, under their names. Raises: Refusal."""
-        names = ("model", "temperature", "top_p", "stream", "seed", "top_k", "stop", "ignore_eos", "priority", "deadline_s")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return RequestFields(**given, structured_outputs=self._grammar())
+        own: dict[str, Any] = {"model": self.model, "stream": self.stream, "stop": self.stop}
+        return RequestFields(**own, **offered_fields(self), structured_outputs=self._grammar())
 
     def shown(self) -> dict[str, Any]:
         """The fields of the answer that repeat those of the request, whose tools have been checked."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.http.fields.offered_fields import DEFAULTS
 from actors.gateway.requests.refusals import invalid, json_text
 
 # Fields that have no effect on the answer: any value is accepted.
@@ -45,26 +46,19 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "documents": ([],),
     "thinking_token_budget": (),
 }
+# Where a body does not have one of these, no value of it says the same as what its API does without it.
+_OWN_DEFAULTS = ("temperature", "top_p", "seed")
 # Fields of some endpoints, with the values that ask for nothing: where a body does not have the field, these are accepted.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "logprobs": (False,),
     "top_logprobs": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "top_k": (0, -1),
-    "min_tokens": (0,),
-    "priority": (0,),
-    "logit_bias": ({},),
+    **{name: (value,) for name, value in DEFAULTS.items() if value is not None and name not in _OWN_DEFAULTS},
+    "top_k": (DEFAULTS["top_k"], -1),
     "stop": ([], ""),
     "stop_token_ids": ([],),
-    "bad_words": ([],),
     "response_format": ({"type": "text"},),
-    "skip_special_tokens": (True,),
-    "speculation": (True,),
     "parallel_tool_calls": (True,),
     "chat_template_kwargs": ({},),
     "add_generation_prompt": (True,),
