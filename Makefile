@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 13 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 25 minutes
+#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 35 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch

@@ -54,5 +54,5 @@ class CompiledGrammars:
     def _matcher(self, grammar: str) -> LLMatcher:
         matcher = LLMatcher(self._vocabulary.tokenizer(), grammar, log_level=0)  # other threads run meanwhile
         if matcher.is_error():  # admission has refused all grammars but those that are too complex for this vocabulary
-            log.warning("grammar", error=matcher.get_error()[:500])
+            log.warning("grammar too complex for this vocabulary", error=matcher.get_error()[:500])
         return matcher

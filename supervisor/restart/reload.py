@@ -22,7 +22,9 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
     Raises: ConfigError naming a key that cannot change while the server runs.
     """
     if server.origin is None:
-        raise ConfigError("run_dir: expected a server that has kept its settings, got one that has not; stop and start it")
+        raise ConfigError(
+            "run_dir: expected a server that has written down its settings, got one without them; stop and start it"
+        )
     table = as_json(config)
     _refuse_fixed(server.origin.config, table)
     facts = StartFacts.from_builtins(server.origin.facts)

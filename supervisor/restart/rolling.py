@@ -110,12 +110,12 @@ class RollingRestart:
         began_s = time.monotonic()
         wanted = next(group for group in self._target.groups if group.title == title)
         if not await self._children.wait_until(self._is_whole, _WHOLE_S):
-            raise _Failed(f"{title}: expected every process to serve and no other order before it is replaced")
+            raise _Failed(_not_whole(title))
         deadline_s = max(spec.deadlines.hello_s for spec in wanted.children)
         if why := await self._children.spares.renew(wanted.children, deadline_s):
             raise _Failed(f"{why}; the old one goes on")
         if not await self._children.wait_until(self._is_whole, _WHOLE_S):
-            raise _Failed(f"{title}: expected every process to serve and no other order before it is replaced")
+            raise _Failed(_not_whole(title))
         self._group = next(group for group in self._children.groups if group.title == title)
         self._put(wanted)
         records = self._children.members(wanted)
@@ -166,3 +166,10 @@ class RollingRestart:
     def _note(self, roll: Roll) -> None:
         self.roll = roll
         self._saved.note_roll(roll)
+
+
+def _not_whole(title: str) -> str:
+    return (
+        f"{title}: expected all processes to serve, and no drain or stop to be under way, within {_WHOLE_S:g} s;"
+        " the processes of this group were not replaced"
+    )

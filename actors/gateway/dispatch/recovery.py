@@ -28,7 +28,7 @@ def take_over_all(
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
     requests whose connections outlived it. Finished ones are not decoded. Requests of adopted journals are recorded here.
     """
-    log, resumed, n_other_numerics = structlog.get_logger(), 0, 0
+    log, numerics, resumed, n_other_numerics = structlog.get_logger(), manager.identity.numerics, 0, 0
     for answer in journal.finished:
         manager.keep_answer(answer)
         if answer.number in journal.adopted:
@@ -48,9 +48,9 @@ def take_over_all(
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
             _begin_run(request, journal, now_s)
-            n_other_numerics += entry.identity.numerics != manager.identity.numerics
+            n_other_numerics += entry.identity.numerics != numerics
     if n_other_numerics:
-        log.warning("requests go on with other numerics", requests=n_other_numerics, numerics=manager.identity.numerics)
+        log.warning("requests go on with other ranks, devices, kernels or dtype", requests=n_other_numerics, numerics=numerics)
     journal.adopt_all()
     return resumed
 
