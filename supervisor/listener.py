@@ -32,7 +32,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raises: ConfigError if `listen` could not listen here even if nobody else did."""
+    """Check a host and a port by binding them for a moment; a port in use is right.
+
+    Raises: ConfigError if `listen` could not listen here even if nobody else did.
+    """
     probe, address = _unbound(host, port)
     with probe:
         try:

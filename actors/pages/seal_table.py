@@ -44,7 +44,7 @@ class SealTable:
     """The records of one memory generation, over a buffer of `table_bytes(n_pages)` bytes."""
 
     def __init__(self, buffer: mmap.mmap | bytearray) -> None:
-        """Raises: ValueError when the buffer does not hold a table."""
+        """Use the table that `buffer` holds; its header has its generation and size. Raises: ValueError when there is none."""
         if len(buffer) < _HEADER_BYTES:
             raise ValueError(f"seal table: expected at least {_HEADER_BYTES} bytes, got {len(buffer)}")
         magic, self.generation, self.n_pages = _HEADER.unpack_from(buffer)

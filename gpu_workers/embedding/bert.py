@@ -109,7 +109,7 @@ class EncoderWeights:
     """Reads the tensors of a folder by name, as float32 on a device. Names may begin with "bert."."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """Raises: WeightsError."""
+        """Read all tensors of the safetensors files in `folder` onto `device`. Raises: WeightsError when it has none."""
         self.device = device
         self._folder = folder
         self._tensors: dict[str, torch.Tensor] = {}

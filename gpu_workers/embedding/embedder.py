@@ -187,7 +187,7 @@ class Embedder(LifecycleEvents):
 
 
 def _texts_of(message: Embed) -> list[np.ndarray]:
-    """Raises: ValueError when the counts do not add up."""
+    """The token ids of each text, int32 views of the message. Raises: ValueError for counts that do not fit."""
     ends = np.cumsum(message.counts)
     if not len(ends) or ends[-1] != len(message.ids) or message.counts.min() < 1:
         raise ValueError(

@@ -5,9 +5,9 @@ that waits for the step before, while the layers of the step run already (`mask_
 if the drafts before them were right: where one is not, the samples after it are dropped, so their masks do not matter. A draft
 that breaks the grammar is never sampled, and so rejected.
 
-Where a grammar allows one continuation only, such as the next key of an object, rank 0 tells the scheduler, which sends these
-tokens back as drafts: the ranks have the vocabulary, without which nobody can know them, and nobody needs to keep them, because
-whoever follows the answer after a death finds the same ones.
+Where a grammar allows one continuation only, such as the next key of an object, rank 0 tells the scheduler these tokens, and
+they come back as drafts in a later plan. Only ranks can find them, because only they have the vocabulary. Nobody keeps them:
+after a death the next gang finds the same tokens from the grammar and the answer so far.
 
 All ranks of a gang have the same tokens, so their masks are equal. The library is llguidance: Earley's parser over a lexer of
 derivatives of regular expressions, with masks from a walk over a trie of the vocabulary.
@@ -53,7 +53,7 @@ class GrammarTable:
         return self._compiled is not None and self._compiled.is_compiling
 
     def check(self, plan: Plan) -> None:
-        """Raises: PlanRefused if the plan has a grammar, and this model no tokenizer."""
+        """Check the grammars of a plan before it runs. Raises: PlanRefused if there is one, and this model has no tokenizer."""
         if self._vocabulary is None:
             slots = [new.slot for new in plan.new if new.grammar]
             if slots:

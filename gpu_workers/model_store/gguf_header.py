@@ -74,7 +74,10 @@ class GgufHeader(GgufKeys):
     """The header of a file. Of arrays only the lengths are kept. Weights and rotary factors are not read."""
 
     def __init__(self, path: Path) -> None:
-        """Raises GgufError when `path` is not a GGUF file or holds an architecture that is not supported."""
+        """Read the header of the file at `path`.
+
+        Raises: GgufError when it is no GGUF file, or holds an architecture that is not supported.
+        """
         self._name = path.name
         self._values: dict[str, Any] = {}
         self._lengths: dict[str, int] = {}

@@ -88,8 +88,9 @@ def plain_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard)
 
 
 def deterministic_sampler(state: DeviceState) -> Callable[[torch.Tensor, SamplingRows], torch.Tensor] | None:
-    """What samples tokens outside of captured steps as captured steps do, see `ModelRunner`; None where steps are not captured
-    with their sampling, so that there is one way anyway."""
+    """The function that samples tokens outside of captured steps, by the kernels of those: equal logits give equal tokens.
+    It takes logits [S, vocabulary] and their sampling rows, and returns the tokens, int64 [S].
+    None on a CPU, where all steps sample in the same way."""
     if state.device.type != "cuda":
         return None
     from gpu_workers.runner.cuda_backend import kernel_sampler

@@ -112,7 +112,7 @@ class CudaDriver(Driver):
     """The driver of this machine, for one device."""
 
     def __init__(self, device_index: int) -> None:
-        """Raises: CudaError when there is no driver, or the device cannot do this."""
+        """Load the driver for the device of this index. Raises: CudaError when there is none, or it cannot do this."""
         try:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError as error:

@@ -22,7 +22,10 @@ class CudaRegion(Region):
     """`n_bytes` at `address` on the driver's device; see the file's header."""
 
     def __init__(self, n_bytes: int, driver: Driver) -> None:
-        """Raises: CudaError when the device has no memory for the small piece."""
+        """Reserve addresses for `n_bytes`; one small piece of memory fills them all until `make` or `share`.
+
+        Raises: CudaError when the device has no memory for that piece.
+        """
         self.n_bytes = n_bytes
         self._driver = driver
         self._whole_bytes = -(-n_bytes // driver.granularity_bytes) * driver.granularity_bytes

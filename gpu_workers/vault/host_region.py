@@ -28,7 +28,7 @@ class HostRegion(Region):
     it is first touched."""
 
     def __init__(self, n_bytes: int) -> None:
-        """Raises: OSError when the machine has no memory for it."""
+        """Reserve `n_bytes`. Raises: OSError when the machine has no memory for them."""
         self.n_bytes = n_bytes
         whole = mmap.mmap(-1, n_bytes + _LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         skipped = -ctypes.addressof(ctypes.c_char.from_buffer(whole)) % _LARGE_PAGE_BYTES

@@ -10,7 +10,7 @@ from gpu_workers.vault.weight_vault import WeightVault
 
 @dataclass(frozen=True)
 class RankVault:
-    """`weights` is None where they are not shared."""
+    """The memory of one rank that outlives its process: keys and values, and the weights (None where they are not shared)."""
 
     kv: KvMemory
     weights: WeightVault | None

@@ -245,7 +245,7 @@ def _checked_as(kind: Any, value: Any, name: str) -> Any:
 
 
 def _check_size(texts: list[str], name: str) -> None:
-    """Raises: InvalidRequest if the texts are too long together, or are not valid Unicode."""
+    """Check the texts of the option `name`. Raises: InvalidRequest if they are too long in all, or no valid Unicode."""
     try:
         n_bytes = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:

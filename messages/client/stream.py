@@ -40,7 +40,7 @@ class _GrowingAnswer:
 
     @property
     def is_replayed(self) -> bool:
-        """True if a server that computes the request a second time has come as far as this answer."""
+        """True if no token that is known is still to come again. They come again when the server has forgotten the request."""
         return self.finished is not None or self.n_replayed == len(self.tokens)
 
     def answer(self, request: str, others: tuple[Answer, ...]) -> Answer:

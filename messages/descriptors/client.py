@@ -108,7 +108,7 @@ def read_answer(data: bytes, descriptors: list[int]) -> tuple[Answer, list[int]]
 
 
 def expect_done(answer: Answer) -> None:
-    """Raises: DescriptorError when the answer is not Done."""
+    """Check that the store did what it was asked. Raises: DescriptorError, with its reason, when the answer is not Done."""
     if not isinstance(answer, Done):
         raise DescriptorError(answer.reason if isinstance(answer, StoreRefusal) else f"answer: expected done, got {answer}")
 

@@ -115,7 +115,7 @@ Answer = Done | StoreRefusal | Found | NotKept
 
 
 def decode_request(data: bytes) -> Request:
-    """Raises: DescriptorError for bytes that are not a request."""
+    """The request in the bytes of one packet. Raises: DescriptorError for bytes that are none."""
     try:
         return msgspec.msgpack.decode(data, type=Request)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -123,7 +123,7 @@ def decode_request(data: bytes) -> Request:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Raises: DescriptorError for bytes that are not an answer."""
+    """The answer in the bytes of one packet. Raises: DescriptorError for bytes that are none."""
     try:
         return msgspec.msgpack.decode(data, type=Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -178,7 +178,7 @@ def open_link(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def check_peer(link: socket.socket) -> None:
-    """Raises: DescriptorError when the process at the other end belongs to another user."""
+    """Ask the kernel who is at the other end. Raises: DescriptorError when that process belongs to another user."""
     _, uid, _ = _CREDENTIALS.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != os.getuid():
         raise DescriptorError(f"peer: expected a process of user {os.getuid()}, got user {uid}")

@@ -60,7 +60,7 @@ class RunDirTaken(ConfigError):
 
 
 def check_length(path: Path) -> None:
-    """Raises: ConfigError when the sockets in this run directory would have paths that are too long for the kernel."""
+    """Check the length of a run directory's path. Raises: ConfigError when the kernel refuses so long a socket path."""
     excess = len(os.fsencode(path / _LONGEST_SOCKET_NAME)) - _SOCKET_PATH_BYTES
     if excess > 0:
         raise ConfigError(f"run_dir: expected a path of at most {len(os.fsencode(path)) - excess} bytes, got {path}")

@@ -107,7 +107,10 @@ def make_private(path: Path, key: str = "run_dir") -> Path:
 
 
 def check_private(path: Path, key: str) -> None:
-    """Raises: ConfigError as `make_private`; OSError when there is nothing."""
+    """Check that `path`, the value of the setting `key`, is a directory that nobody else can read.
+
+    Raises: ConfigError as `make_private`; OSError when there is nothing.
+    """
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{key}: expected a directory at {path}, got something else")

@@ -71,7 +71,7 @@ async def _asked(client: httpx.AsyncClient, options: StreamRequest, text: str, r
 
 
 async def _vector_of(client: httpx.AsyncClient, options: StreamRequest, text: str) -> Sequence[float]:
-    """Raises: httpx.HTTPError; RefusedForNow; ValueError for another refusal."""
+    """Ask the server once for the vector of a text. Raises: httpx.HTTPError; RefusedForNow; ValueError for another refusal."""
     answer = await client.post(f"{options.url}/v1/embeddings", json={"input": text})
     if answer.status_code == _FOR_NOW:
         raise RefusedForNow(f"HTTP {answer.status_code}: {answer.text[:150]}")

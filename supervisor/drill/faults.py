@@ -164,7 +164,7 @@ async def _run_command(command: str) -> None:
 
 
 def _find(look: Callable[[], Found | None], target: str) -> Found:
-    """What this target means now. Blocks until there is something. Raises: ConfigError."""
+    """Call `look` until it finds something, and return that. Raises: ConfigError after 30 s; `target` is named there."""
     end_s = time.monotonic() + _FIND_S
     while time.monotonic() < end_s:
         if (found := look()) is not None:

@@ -20,7 +20,7 @@ from supervisor.listener import check_address
 
 
 def check_start(config: ServerConfig) -> None:
-    """Raises: ConfigError that says all that this host does not provide."""
+    """Check that a server of this configuration can start here. Raises: ConfigError that says all that this host lacks."""
     refuse(list(_errors(config)))
 
 
@@ -45,7 +45,10 @@ def _check_run_dir(config: ServerConfig) -> None:
 
 
 def _check_directory(path: Path, key: str) -> None:
-    """Raises: ConfigError if `path` exists and cannot be used, or does not exist and cannot be made. `key`: the setting."""
+    """Check that `path`, the value of the setting `key`, can be used as a directory, or be made.
+
+    Raises: ConfigError if it exists and cannot be used, or does not exist and cannot be made.
+    """
     try:
         check_private(path, key)
     except FileNotFoundError:

@@ -52,8 +52,8 @@ def parent_of(pid: int) -> int:
 def exit_code_of(pid: int, pidfd: int) -> int | None:
     """The return code of a process that has ended, as in `subprocess`; None if the kernel does not tell it.
 
-    It tells it to every process of the same user while nobody has reaped the dead one, and from Linux 6.15 on also later, if
-    `pidfd` was opened before; -1: there is none.
+    Until somebody reaps the dead process, the kernel tells it to every process of the same user. From Linux 6.15 on it also
+    tells it afterwards, by `pidfd`, if that was opened before the reaping. `pidfd` -1: there is none.
     """
     status = _status_of_zombie(pid)
     if status is None and pidfd >= 0:

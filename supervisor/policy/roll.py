@@ -26,15 +26,15 @@ class Roll(msgspec.Struct, frozen=True):
         return bool(self.todo) and not self.failure
 
     def begin(self, titles: Iterable[str]) -> Roll:
-        """The next one, which replaces the supervisor and then these groups."""
+        """The next rolling restart: it replaces the supervisor, and then the groups with these titles."""
         return Roll(self.number + 1, (), (FIRST, *titles))
 
     def replaced(self) -> Roll:
-        """The same, after the first of `todo` was replaced."""
+        """This restart with the first of `todo` moved to `done`."""
         return Roll(self.number, (*self.done, self.todo[0]), self.todo[1:])
 
     def failed(self, why: str) -> Roll:
-        """The same, stopped at the first of `todo`. `why`: one line for the operator."""
+        """This restart, stopped at the first of `todo`. `why`: one line for the operator."""
         return msgspec.structs.replace(self, failure=why)
 
     def progress(self) -> RestartProgress | None:

@@ -50,7 +50,10 @@ class Embeddings:
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
 
     async def embed(self, spec: EmbeddingSpec) -> Vectors:
-        """Raises: Refusal."""
+        """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder.
+
+        Raises: Refusal when the texts or dimensions are not allowed, or the vectors do not come in time.
+        """
         gate = self._gate
         gate.check(1)
         texts = spec.texts if spec.texts is not None else spec.ids or ()

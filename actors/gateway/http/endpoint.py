@@ -106,7 +106,7 @@ class Endpoint:
     media_type: str = "application/json"
 
     def check_query(self, query_string: bytes) -> None:
-        """Raises: Refusal naming a parameter that this endpoint does not take."""
+        """Check the parameters of a URL. Raises: Refusal naming one that this endpoint does not take."""
         if not query_string or self.query is None:
             return
         for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):

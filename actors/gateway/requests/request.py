@@ -216,7 +216,7 @@ class GrowingSequence:
         return self._prompt_logprobs[0] if self._prompt_logprobs else None
 
     def _check_prompt(self) -> None:
-        """Raises: Gap if log probabilities of its prompt are missing."""
+        """Check what the chunks said of the prompt. Raises: Gap if log probabilities of its tokens are missing."""
         if self.request.spec.terms.prompt_logprobs >= 0:
             wanted, got = self.request.n_prompt_of(self.index) - 1, sum(part.n_tokens for part in self._prompt_logprobs)
             if got != wanted:

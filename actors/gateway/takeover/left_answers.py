@@ -54,12 +54,12 @@ class LeftAnswers:
         self._task = asyncio.create_task(self._run(services, server))
 
     async def wait(self) -> None:
-        """Until all are served. It is never long: nothing waits for a client."""
+        """Wait until every connection is adopted or closed. That is quick, because nothing here waits for a client."""
         if self._task is not None:
             await self._task
 
     def unread_by_connection(self, server: HttpServer | None) -> Mapping[Hashable, int]:
-        """As `HttpServer.unread_by_connection`. Nobody knows it of connections that are not served yet."""
+        """As `HttpServer.unread_by_connection`. Until all are adopted they count as one, with 1 byte."""
         if self._task is not None and not self._task.done():
             return {self._task: 1}
         return {} if server is None else server.unread_by_connection()

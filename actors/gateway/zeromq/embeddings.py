@@ -39,7 +39,7 @@ async def send_vectors(
 
 
 def _spec_of(message: public.EmbeddingsWanted) -> EmbeddingSpec:
-    """Raises: Refusal."""
+    """What a ZeroMQ client wants: vectors of texts, or of token ids. Raises: Refusal when its counts do not add up."""
     dimensions, longest = message.dimensions, message.truncate_prompt_tokens
     if not len(message.counts):
         return EmbeddingSpec("texts", message.texts, None, dimensions, longest)

@@ -72,7 +72,7 @@ class ForwardedStream(OpenCall):
     # -- the client's side: as `ZmqStream` ------------------------------------------------------------------------
 
     def received(self, up_to: int) -> None:
-        """The client confirms every token below `up_to`."""
+        """Note that the client has every token below `up_to`, and tell the other gateway."""
         self._confirmed = max(self._confirmed, int(up_to))
         self.confirm()
 

@@ -80,7 +80,7 @@ def _summary(values: list[float]) -> dict[str, float] | None:
 
 
 async def _served(url: str, requests: Sequence[TimedRequest], seed: int) -> list[MeasuredStream]:
-    """Raises: OSError, ValueError when a request fails."""
+    """Send each request at its time, with a random prompt; returns the streams. Raises: OSError; ValueError when one fails."""
     model, rng = first_model(url), random.Random(seed)
     jobs = iter([Job(random_ids(one.n_prompt, rng, _VOCABULARY), one.n_tokens) for one in requests])
 

@@ -34,13 +34,13 @@ class PageContents:
             self._places[pages[position // PAGE_TOKENS]][position % PAGE_TOKENS] = _ANYTHING
 
     def check(self, sequence: Sequence, pages: Values[int], n: int) -> None:
-        """Raises: AssertionError when positions [0, n) of a sequence do not hold exactly its tokens."""
+        """Check the pages of a sequence. Raises: AssertionError when positions [0, n) do not hold exactly its tokens."""
         for position, place in enumerate(_places_of(sequence)[:n]):
             page = pages[position // PAGE_TOKENS]
             assert self._places[page][position % PAGE_TOKENS] == place, f"sequence {sequence.number}: {position} in page {page}"
 
     def check_ledger(self, ledger: PageLedger) -> None:
-        """Raises: AssertionError when a full page that can be found holds other tokens than the ledger says."""
+        """Check the pages of a ledger. Raises: AssertionError when a full page holds other tokens than it says."""
         for page, (_, _, tokens) in ledger._content.items():
             assert [token for token, _ in self._places[page]] == np.frombuffer(tokens, "<i4").tolist(), f"page {page}"
 

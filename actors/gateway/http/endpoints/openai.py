@@ -35,7 +35,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
 
 
 def _check_prompt_logprobs(body: ChatBody | CompletionBody) -> None:
-    """Raises: Refusal for a stream with log probabilities of its prompt, which its events do not have."""
+    """Check the prompt's log probabilities. Raises: Refusal for a stream, whose events do not have them."""
     if body.prompt_logprobs is not None and body.stream:
         raise invalid("prompt_logprobs", "none with stream: true", body.prompt_logprobs)
 

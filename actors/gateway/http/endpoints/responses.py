@@ -159,7 +159,7 @@ async def _stored(services: Services, response_id: str, field: str) -> Request:
 
 
 def _items_after(services: Services, request: Request) -> Items:
-    """Raises: Refusal for a response that is not over."""
+    """The items of a response and of its output, which its successor begins with. Raises: Refusal for one that is not over."""
     if not request.is_over:
         raise invalid(_PREVIOUS, "a response that is over", request.spec.request)
     return [*_items_of(request), *output_of(request, services.model)]

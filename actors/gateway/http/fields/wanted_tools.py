@@ -61,7 +61,7 @@ def offered(tools: Sequence[Tool], names: Sequence[str] | None = None, **rules: 
 
 
 def check_names(tools: Collection[Tool], field: str) -> None:
-    """Raises: Refusal for too many tools, and for a name that two of them have."""
+    """Check the tools of a request; `field` has them. Raises: Refusal for too many, and for a name that two of them have."""
     if len(tools) > MOST_TOOLS:
         raise invalid(field, f"at most {MOST_TOOLS}", len(tools))
     names = [tool.name for tool in tools]

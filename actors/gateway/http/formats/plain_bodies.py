@@ -85,7 +85,7 @@ def _speed(request: Request) -> dict[str, float]:
 
 
 def _speed_of(began_s: float, first_token_s: float, ended_s: float, n_generated: int) -> dict[str, float]:
-    """`first_token_s`: 0 without a token."""
+    """What a client is told of the speed of an answer, in s and tokens/s. `first_token_s`: 0 if no token has come."""
     latency_s = max(ended_s - began_s, 1e-9)
     first_s = first_token_s - began_s if first_token_s else latency_s
     return {

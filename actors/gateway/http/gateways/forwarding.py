@@ -181,7 +181,7 @@ async def fetched(socket_path: str, call: bytes) -> Response:
 
 
 async def _fetch(socket_path: str, call: bytes) -> Response:
-    """Raises: one of `_LOST`."""
+    """Send the bytes of a call to the gateway at this socket; returns its whole response. Raises: one of `_LOST`."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
         writer.write(call)

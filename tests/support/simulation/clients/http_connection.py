@@ -37,7 +37,7 @@ class HttpConnection:
         self.by_name[str(name)] = self
 
     async def connect(self, path: Path) -> None:
-        """Raises: OSError when nobody listens there."""
+        """Connect to the socket at `path`. Raises: OSError when nobody listens there."""
         await asyncio.get_running_loop().sock_connect(self._socket, str(path))
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class HttpConnection:
         self._socket.close()
 
     async def send(self, data: bytes) -> None:
-        """Raises: OSError."""
+        """Send all of `data`. Raises: OSError when the connection has ended."""
         self.n_written += len(data)
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
