@@ -1,17 +1,16 @@
-"""Where one server keeps its sockets. Servers and the clients on the same machine derive the paths with these functions."""
+"""Where one server keeps its sockets. Servers and the clients on the same machine derive the paths with these functions.
+
+Only the standard library is imported here, because the help of the command line imports this file.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-import msgspec
 
 DEFAULT_PORT = 8000
 MAX_PORT = 65_535
-Port = Annotated[int, msgspec.Meta(ge=0, le=MAX_PORT)]
 ZEROMQ_FILE = "zeromq-{index}"
 HTTP_FILE = "http-{index}"
 

@@ -21,12 +21,13 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
-from messages.run_dir import DEFAULT_PORT, MAX_PORT, Port
+from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config_file import Table, convert, overlay, read_table, refuse
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=MAX_PORT)]
 _Small = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it is derived
@@ -104,8 +105,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     replicas: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
-    port: Port = DEFAULT_PORT  # of HTTP; 0: any free one
-    zeromq_port: Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
+    port: _Port = DEFAULT_PORT  # of HTTP; 0: any free one
+    zeromq_port: _Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
