@@ -38,6 +38,11 @@ def can_pack(dtype: torch.dtype) -> bool:
         return False
 
 
+def packs_weights(device: torch.device, dtype: torch.dtype) -> bool:
+    """True if linear layers pack their weights on this device: oneDNN on a CPU that can."""
+    return device.type == "cpu" and can_pack(dtype)
+
+
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:
     """weight [out, in], float32 or bfloat16 on the CPU -> a packed copy that only `packed_linear` can read."""
     n_threads = torch.get_num_threads()

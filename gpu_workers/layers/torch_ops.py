@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import embedding, gelu, linear, silu
 
-from gpu_workers.layers.cpu_linear import can_pack, pack_weight, packed_linear
+from gpu_workers.layers.cpu_linear import pack_weight, packed_linear, packs_weights
 from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
 from messages.steps import PAGE_TOKENS
 
@@ -123,7 +123,7 @@ class TorchOps(Ops):
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops."""
-        return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
+        return pack_weight(weight) if packs_weights(weight.device, weight.dtype) else weight
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""

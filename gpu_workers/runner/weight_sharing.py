@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 import torch
 
-from gpu_workers.layers.cpu_linear import can_pack, can_place_packed
+from gpu_workers.layers.cpu_linear import can_pack, can_place_packed, packs_weights
 from gpu_workers.models.model import Model
 from gpu_workers.models.shared_weights import CountedWeights, MappedWeights, WrittenWeights, read_index
 from gpu_workers.models.weights import WeightPlacement
@@ -71,7 +71,7 @@ def _read(device: torch.device, descriptor: int, sealed: SealedWeights) -> Mappe
 
 
 def _load_and_seal(load: Load, placement: WeightPlacement, vault: WeightVault, on_progress: OnProgress) -> Model:
-    counted = CountedWeights(is_packed=can_pack(placement.dtype) and placement.device.type == "cpu")
+    counted = CountedWeights(is_packed=packs_weights(placement.device, placement.dtype))
     load(WeightPlacement(torch.device("meta"), placement.dtype, counted), _ignore)
     region, memory = make_region(counted.n_bytes, placement.device)
     descriptor = region.make()
