@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, steps
-from messages.embedding import embedding
+from messages import cache, drafts, embedding, steps
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of

@@ -44,8 +44,7 @@ from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.text.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
-from messages import cache
-from messages.embedding import embedding
+from messages import cache, embedding
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of

@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
 from messages.child import Child, LifecycleEvents, SenderState
-from messages.embedding.embedding import Embed, Embedded
+from messages.embedding import Embed, Embedded
 from messages.errors import ConfigError, MailboxFull
 from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec

@@ -49,8 +49,7 @@ def test_every_kind_stands_in_the_table_once() -> None:
 
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
-    from messages import cache, drafts, steps
-    from messages.embedding import embedding
+    from messages import cache, drafts, embedding, steps
     from messages.generation import replica_state, sequences
     from messages.lifecycle import lifecycle, tree
     from messages.wire.message import Message

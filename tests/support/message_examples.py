@@ -7,8 +7,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, public, steps
-from messages.embedding import embedding
+from messages import cache, drafts, embedding, public, steps
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect

@@ -17,7 +17,7 @@ import numpy as np
 
 from actors.gateway.dispatch.post import Post
 from actors.gateway.requests.refusals import Refusal
-from messages.embedding.embedding import Embed, Embedded
+from messages.embedding import Embed, Embedded
 from messages.errors import MailboxFull, UnknownPeer
 from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.wire.arrays import int32s

@@ -15,7 +15,7 @@ from gpu_workers.embedding.embedder import Embedder
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.model_files import open_model
 from gpu_workers.embedding.settings import EmbedderSettings
-from messages.embedding.embedding import Embed, Embedded
+from messages.embedding import Embed, Embedded
 from messages.transport.mailbox import MemoryMailbox
 from messages.wire.arrays import float32s
 from tests.support.gateway.gateway_rig import Rig

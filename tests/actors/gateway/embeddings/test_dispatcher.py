@@ -13,7 +13,7 @@ import pytest
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.requests.refusals import Refusal
-from messages.embedding.embedding import Embed
+from messages.embedding import Embed
 from messages.errors import MailboxFull
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message

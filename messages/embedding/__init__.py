@@ -1,1 +1,0 @@
-"""Messages between gateways and the embedder."""
