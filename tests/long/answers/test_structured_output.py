@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import json
 import re
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.generation.grammar import Grammar, GrammarKind
+from tests.support.answers.kills import kill_when
 from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
 from tests.support.real_server import RealServer, real_server
@@ -118,12 +118,7 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
             *(partial(over_zeromq, zeromq), partial(over_responses, http), partial(over_ollama, tags)),
         ]
         work = asyncio.gather(*(calls[index % 6](index, pieces) for index, pieces in enumerate(streams)))
-        if victims:
-            async with asyncio.timeout(3 * DEADLINE_S):
-                while sum(map(len, streams)) < 5 * N_STREAMS:
-                    await asyncio.sleep(0.005)
-            for name in victims:
-                await asyncio.to_thread(server.kill, name, signal.SIGKILL)
+        await kill_when(server, victims, lambda: sum(map(len, streams)) >= 5 * N_STREAMS)
         await work
     return ["".join(pieces) for pieces in streams]
 

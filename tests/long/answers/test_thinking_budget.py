@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from tests.support.answers.kills import kill_when
 from tests.support.real_server import RealServer, real_server
-from tests.support.streams import DEADLINE_S
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_STREAMS, MOST_MARK_TOKENS = 8, 8
@@ -49,12 +48,7 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[tup
     streams: list[list[tuple[str, str]]] = [[] for _ in range(N_STREAMS)]
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         work = asyncio.gather(*(ask(client, index, pieces) for index, pieces in enumerate(streams)))
-        if victims:
-            async with asyncio.timeout(3 * DEADLINE_S):
-                while sum(map(len, streams)) < 10 * N_STREAMS:
-                    await asyncio.sleep(0.005)
-            for name in victims:
-                await asyncio.to_thread(server.kill, name, signal.SIGKILL)
+        await kill_when(server, victims, lambda: sum(map(len, streams)) >= 10 * N_STREAMS)
         counts = await work
     joined = [tuple("".join(part) for part in zip(*pieces, strict=True)) for pieces in streams]
     return [(reasoning, content, n) for (reasoning, content), n in zip(joined, counts, strict=True)]

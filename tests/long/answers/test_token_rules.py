@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import openai
 import pytest
 
 from messages.client import AsyncClient
+from tests.support.answers.kills import kill_when
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S
 
@@ -72,12 +72,7 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
     async with AsyncClient(server.zeromq) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
         calls = [over_zeromq(zeromq, i, s) if i % 2 else over_http(http, i, s) for i, s in enumerate(streams)]
         work = asyncio.gather(best_of(http, likeliest), *calls)
-        if victims:
-            async with asyncio.timeout(3 * DEADLINE_S):
-                while min(map(len, streams)) < 5:
-                    await asyncio.sleep(0.005)
-            for name in victims:
-                await asyncio.to_thread(server.kill, name, signal.SIGKILL)
+        await kill_when(server, victims, lambda: min(map(len, streams)) >= 5)
         await work
     return ["".join(pieces) for pieces in (*streams, likeliest)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,8 +15,8 @@ import openai
 import pytest
 
 from messages.client import AsyncClient
+from tests.support.answers.kills import kill_when
 from tests.support.real_server import RealServer, real_server
-from tests.support.streams import DEADLINE_S
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_STREAMS = 15
@@ -144,12 +143,9 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
             partial(over_ollama, tags),
         ]  # fmt: skip
         work = asyncio.gather(*(calls[index % 5](index, pieces) for index, pieces in enumerate(streams)))
-        if victims:
-            async with asyncio.timeout(3 * DEADLINE_S):
-                while not work.done() and min(len(pieces) for at, pieces in enumerate(streams) if at % 5 < 4) < 4:
-                    await asyncio.sleep(0.005)
-            for name in victims:
-                await asyncio.to_thread(server.kill, name, signal.SIGKILL)
+        await kill_when(
+            server, victims, lambda: work.done() or min(len(pieces) for at, pieces in enumerate(streams) if at % 5 < 4) >= 4
+        )
         await work
     return ["".join(pieces) for pieces in streams]
 

@@ -12,18 +12,10 @@ from actors.gateway.http.endpoints.response_body import ResponsesBody
 from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from messages.generation.sampling import Sampling, example_sampling
 from messages.generation.terms import SERVER_TERMS, Terms
+from tests.support.answers.short_bodies import BODIES, USER_TURN
 from tests.support.gateway.gateway_rig import rig
 
 OTHERWISE = {"logprobs", "prompt_logprobs", "max_tokens", "stop", "stop_tokens", "trace_id", "grammar"}  # under other names
-USER: list[Any] = [{"role": "user", "content": "hi"}]
-PROMPTS: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": USER, "max_tokens": 4},
-    "/v1/completions": {"prompt": "a", "max_tokens": 4},
-    "/v1/responses": {"input": "a", "max_output_tokens": 4},
-    "/v1/messages": {"messages": USER, "max_tokens": 4},
-    "/v1/generate": {"prompt": "a", "max_tokens": 4},
-    "/v1/batch": {"prompts": ["a"], "max_tokens": 4},
-}
 TERMS: dict[str, Any] = {
     "min_tokens": 2, "ignore_eos": True, "priority": 3, "deadline_s": 30.0, "speculation": False, "logit_bias": {"7": 1.5},
     "include_stop_str_in_output": True, "truncate_prompt_tokens": 8, "allowed_token_ids": [7, 8], "skip_special_tokens": False,
@@ -43,7 +35,7 @@ async def test_their_values_reach_the_scheduler() -> None:
     names = [name for name in Sampling.__struct_fields__ if name not in ("logprobs", "seed")]
     given = {name: getattr(wanted, name) for name in names} | {"seed": 5, "stop_token_ids": [9]}
     async with rig() as r, r.http() as http:
-        for path, prompt in PROMPTS.items():
+        for path, prompt in BODIES.items():
             answer = await http.post(path, json={**prompt, **given, **TERMS})
             assert answer.status_code == 200, (path, answer.text)
             sent = r.scheduler().submits[-1]
@@ -55,6 +47,6 @@ async def test_their_values_reach_the_scheduler() -> None:
 async def test_what_a_body_does_not_offer_is_still_refused() -> None:
     async with rig() as r, r.http() as http:
         for field, value in (("min_p", 0.1), ("temperature", 1.0), ("seed", 0)):
-            answer = await http.post("/v1/messages/count_tokens", json={"messages": USER, field: value})
+            answer = await http.post("/v1/messages/count_tokens", json={"messages": USER_TURN, field: value})
             assert answer.status_code == 400, (field, answer.text)
             assert f"{field}: unknown field; known fields are" in answer.json()["error"]["message"]

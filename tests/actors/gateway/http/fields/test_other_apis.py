@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.answers.short_bodies import BODIES
 from tests.support.gateway.gateway_rig import rig
 
-USER: list[Any] = [{"role": "user", "content": "hi"}]
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": USER, "max_tokens": 2},
-    "/v1/completions": {"prompt": "a", "max_tokens": 2},
-    "/v1/responses": {"input": "a", "max_output_tokens": 2},
-    "/v1/messages": {"messages": USER, "max_tokens": 2},
-    "/v1/generate": {"prompt": "a", "max_tokens": 2},
-    "/v1/batch": {"prompts": ["a"], "max_tokens": 2},
-}
 ASKS_FOR_NOTHING: dict[str, Any] = {
     "n": 1, "best_of": 1, "logprobs": False, "top_logprobs": 0, "presence_penalty": 0, "frequency_penalty": 0,
     "logit_bias": {},

@@ -1,0 +1,23 @@
+"""Kills in the middle of answers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from tests.support.real_server import RealServer
+from tests.support.streams import DEADLINE_S
+
+
+async def kill_when(server: RealServer, victims: tuple[str, ...], is_time: Callable[[], bool]) -> None:
+    """Waits until is_time() is true, and kills these actors with SIGKILL, one after the other. No victims: returns at once.
+
+    Raises: TimeoutError if it is never true."""
+    if not victims:
+        return
+    async with asyncio.timeout(3 * DEADLINE_S):
+        while not is_time():
+            await asyncio.sleep(0.005)
+    for name in victims:
+        await asyncio.to_thread(server.kill, name, signal.SIGKILL)
