@@ -13,7 +13,11 @@ import torch
 def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """The array [...] as a tensor on the device, same shape and dtype. On a CPU it may share the array's memory."""
     on_host = torch.from_numpy(np.ascontiguousarray(array))
-    return on_host if device.type == "cpu" else on_host.pin_memory().to(device, non_blocking=True)
+    if device.type == "cpu":
+        return on_host
+    pinned = torch.empty_like(on_host, pin_memory=True)
+    np.copyto(pinned.numpy(), array)  # not by torch, which wakes threads for it: 4 ms for 200 KB on a machine of 16 cores
+    return pinned.to(device, non_blocking=True)
 
 
 def upload_together(arrays: tuple[np.ndarray, ...], device: torch.device) -> list[torch.Tensor]:

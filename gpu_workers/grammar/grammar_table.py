@@ -120,25 +120,16 @@ class GrammarTable:
     def _allowed(self, question: MaskQuestion, known: list[list[int]]) -> np.ndarray:
         assert self._vocabulary is not None
         masks = allocate_token_bitmask(len(question.index), self._vocabulary.n_columns)
-        single: list[tuple[LLMatcher, int]] = []  # (matcher, its first mask)
-        drafted: list[tuple[LLMatcher, int, list[int]]] = []  # the same with drafts
+        matchers: list[tuple[LLMatcher, int, list[int]]] = []  # (matcher, its first mask, drafts that it allows)
         first = 0
         for span, tokens in zip(question.spans, known, strict=True):
             answer, n_sampled = self._slots[span.slot], span.middle - span.first
             answer.consume(tokens[answer.n_consumed - span.first : n_sampled])  # the step before has told it the others
-            drafts = tokens[n_sampled:]
-            possible = answer.possible(drafts)
-            if answer.is_free:
-                pass  # new masks allow all tokens
-            elif possible:
-                drafted.append((answer.matcher, first, possible))
-            elif not answer.is_over:
-                single.append((answer.matcher, first))
+            if not answer.is_free and not answer.is_over:  # new masks allow all tokens
+                matchers.append((answer.matcher, first, answer.possible(tokens[n_sampled:])))
             first += span.n_samples
-        if single:
-            self._filler.fill(single, masks)
-        if drafted:
-            self._filler.fill_drafted(drafted, masks)
+        if matchers:
+            self._filler.fill(matchers, masks)
         self._allow_ends(masks, question)
         self._force(masks, question, known)
         return masks
@@ -159,19 +150,23 @@ class GrammarTable:
         assert self._vocabulary is not None
         first, (end, end_bit) = 0, _place(self._vocabulary.end)
         words = masks.view(np.uint32)
+        may_end = (words[:, end] & end_bit) != 0
+        bound = np.zeros(len(words), bool)  # the samples of answers that are not free
+        samples_of: dict[tuple[int, ...], list[int]] = {}  # end tokens -> the samples that they may end
         for span in question.spans:
-            answer, rows = self._slots[span.slot], words[first : first + span.n_samples]
-            first += span.n_samples
-            if answer.is_free:
-                continue
-            if answer.is_over:
-                rows[:] = 0
-                may_end = np.ones(len(rows), bool)
-            else:
-                may_end = (rows[:, end] & end_bit) != 0
-                rows[:, end] &= ~end_bit  # an id that the tokenizer lacks, and a model may have all the same
-            for word, bit in map(_place, answer.end_tokens):
-                rows[may_end, word] |= bit
+            answer, after = self._slots[span.slot], first + span.n_samples
+            if not answer.is_free:
+                bound[first:after] = True
+                if answer.is_over:
+                    words[first:after] = 0
+                    may_end[first:after] = True
+                samples_of.setdefault(tuple(answer.end_tokens), []).extend(range(first, after))
+            first = after
+        words[bound, end] &= ~end_bit  # an id that the tokenizer lacks, and a model may have all the same
+        for end_tokens, samples in samples_of.items():
+            ending = np.array(samples)[may_end[samples]]
+            for word, bit in map(_place, end_tokens):
+                words[ending, word] |= bit
 
 
 def _begin(compiled: CompiledGrammars, text: str) -> AnswerBeginning:

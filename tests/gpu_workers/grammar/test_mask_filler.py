@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,10 @@ N_IDS = 211
 
 
 class Threaded(MaskFiller):
-    """One for which no mask is quick."""
+    """One that always uses threads."""
 
-    def _are_quick(self, n_masks: int) -> bool:
-        return False
+    def _chooses_threads(self, n_masks: int) -> bool:
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +47,41 @@ def test_masks_are_equal_with_and_without_threads(vocabulary: GrammarVocabulary,
         found = {}
         for filler in (quick, threaded):
             masks = allocate_token_bitmask(3, vocabulary.n_columns)
-            filler.fill([(walked, 1)], masks)
+            filler.fill([(walked, 1, [])], masks)
             found[filler] = masks
         assert (found[quick] == found[threaded]).all()
         for _ in range(rng.randint(1, 6)):
             masks = allocate_token_bitmask(1, vocabulary.n_columns)
-            quick.fill([(walked, 0)], masks)
+            quick.fill([(walked, 0, [])], masks)
             if walked.is_error() or not (choices := allowed(masks[0])) or walked.is_stopped():
                 break
             tokens.append(rng.choice(choices))
             walked.consume_token(tokens[-1])
         for filler in (quick, threaded):
             fresh, masks = start.deep_copy(), allocate_token_bitmask(len(tokens) + 2, vocabulary.n_columns)
-            filler.fill_drafted([(fresh, 1, tokens)], masks)
+            filler.fill([(fresh, 1, tokens)], masks)
             found[filler] = masks
-            filler.fill([(fresh, 0)], masks)
+            filler.fill([(fresh, 0, [])], masks)
         assert (found[quick] == found[threaded]).all(), "also the matchers stand where they stood"
 
 
-def test_slow_masks_are_left_to_threads_for_a_while() -> None:
-    filler = MaskFiller()
-    assert filler._are_quick(1000)
-    filler._note(10, 0.1)
-    assert not filler._are_quick(10)
-    n_steps = 0
-    while not filler._are_quick(1):
-        n_steps += 1
-    assert 100 < n_steps < 1000
+def spend(clock: list[float], duration_s: float) -> Callable[[], None]:
+    """Something that takes so long."""
+
+    def spent() -> None:
+        clock[0] += duration_s
+
+    return spent
+
+
+@pytest.mark.parametrize(("alone_s", "together_s", "share"), [(0.02, 0.005, 0.98), (0.005, 0.02, 0.02), (0.0005, 0.0001, 0.0)])
+def test_the_faster_way_is_used(monkeypatch: pytest.MonkeyPatch, alone_s: float, together_s: float, share: float) -> None:
+    clock, filler = [0.0], MaskFiller()
+    monkeypatch.setattr("gpu_workers.grammar.mask_filler.time.perf_counter", lambda: clock[0])
+    used = list[str]()
+    for _ in range(1000):
+        began_s = clock[0]
+        filler._measure(64, spend(clock, alone_s), spend(clock, together_s))
+        used.append("together" if clock[0] - began_s == pytest.approx(together_s) else "alone")
+    assert used.count("together") / 1000 == pytest.approx(share, abs=0.01)
+    assert share in (0.0, 1.0) or {"alone", "together"} == set(used[-60:]), "the other way is tried again"
