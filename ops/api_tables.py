@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from actors.gateway.bodies.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS
+from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from actors.gateway.http.endpoints.tokenize import DetokenizeBody, TokenizeBody
-from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS
-from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 

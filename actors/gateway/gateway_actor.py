@@ -17,9 +17,10 @@ from typing import Any
 
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
-from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import forwarded_app
 from actors.gateway.admission.spec_builder import SpecBuilder
+from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
@@ -33,7 +34,6 @@ from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.http.gateways.owners import Owners
-from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.dispatch.request_manager import RequestManager

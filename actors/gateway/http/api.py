@@ -19,8 +19,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
+from actors.gateway.bodies.request_name import Origin
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
     anthropic,
@@ -37,7 +38,7 @@ from actors.gateway.http.endpoints import (
     tokenize,
 )
 from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
-from actors.gateway.http.request_identity import Identity, Origin, identity_of
+from actors.gateway.http.request_identity import Identity, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
 from messages.ids import mint_request_id
 

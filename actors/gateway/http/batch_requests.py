@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.bodies.openai_requests import chat_request
+from actors.gateway.bodies.request_name import Origin, RequestName
+from actors.gateway.bodies.schema import BatchBody, ChatBody, GenerateBody, RequestFields, read_body
 from actors.gateway.http.endpoint import Call
-from actors.gateway.http.openai_requests import chat_request
-from actors.gateway.http.request_identity import Origin, RequestName
-from actors.gateway.http.schema import BatchBody, ChatBody, GenerateBody, RequestFields, read_body
 from actors.gateway.requests.refusals import Refusal, check_one_given, invalid
 from actors.gateway.requests.request import Request
 

@@ -13,14 +13,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
+from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
+from actors.gateway.bodies.large_bodies import BodyReader
+from actors.gateway.bodies.request_name import Origin
 from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.embeddings import Embeddings
-from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
 from actors.gateway.http.gateways.owners import Owners
-from actors.gateway.http.large_bodies import BodyReader
-from actors.gateway.http.request_identity import Identity, Origin
+from actors.gateway.http.request_identity import Identity
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from actors.gateway.bodies.body_errors import NEAR
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import Code, FineCode
@@ -27,7 +28,6 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-NEAR = 0.75  # how alike a path or a field must be to be proposed
 _MOST_PATH_CHARACTERS = 120
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}

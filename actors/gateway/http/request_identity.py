@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from actors.gateway.admission.new_request import Naming
+from actors.gateway.bodies.request_name import RequestName
 from actors.gateway.requests.refusals import invalid
 
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
@@ -41,29 +42,6 @@ class Identity:
     def field(self) -> str:
         """The header that gives the id, for refusals."""
         return "Idempotency-Key" if self.key else "X-Request-Id"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a call comes from. `trace_id`: 16 bytes from `traceparent`, empty without a valid one. `caller`: the digest of who
-    has sent it, as `admission/caller.py` makes it.
-    """
-
-    trace_id: bytes
-    caller: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RequestName:
-    """The id of a new request, and what follows from who chose it. The fields are those of `NewRequest`."""
-
-    request: str
-    request_field: str
-    naming: Naming
-    is_resumable: bool
-    ends_with_client: bool
-    must_be_known: bool
-    digest: str
 
 
 def name_of(

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import Custodian
-from actors.gateway.http.browsers.rules import browser_rules
+from actors.gateway.http.browser_rules import browser_rules
 from actors.gateway.http.connection import Connection, ConnectionLimits
 from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.settings import GatewaySettings

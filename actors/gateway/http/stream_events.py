@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 
-from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
+from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, StreamWriter
 from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
 from actors.gateway.requests.request_spec import Ended

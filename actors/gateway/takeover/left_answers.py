@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
-from actors.gateway.http.browsers.rules import granting
+from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
 from actors.gateway.http.endpoints.rebuilt import rebuild_response

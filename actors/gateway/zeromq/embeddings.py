@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, embeddings_for
 from actors.gateway.requests.refusals import invalid
 from messages import public

@@ -11,10 +11,10 @@ import msgspec
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import Naming, NewRequest
-from actors.gateway.http.large_bodies import check_values
-from actors.gateway.http.openai_requests import chat_request, completion_request
-from actors.gateway.http.request_identity import Origin, RequestName
-from actors.gateway.http.schema import ChatBody, CompletionBody, read_body
+from actors.gateway.bodies.large_bodies import check_values
+from actors.gateway.bodies.openai_requests import chat_request, completion_request
+from actors.gateway.bodies.request_name import Origin, RequestName
+from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, Generate
 from messages.wire.arrays import EMPTY_I32

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from actors.gateway.http.schema import ChatBody, CompletionBody
+from actors.gateway.bodies.schema import ChatBody, CompletionBody
 from messages.client import AsyncClient, Client
 from messages.client.options import AnswerOptions, Options, deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest

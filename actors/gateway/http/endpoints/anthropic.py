@@ -10,14 +10,14 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import WantedReasoning
+from actors.gateway.bodies.fields.anthropic_tools import anthropic_tools, as_openai
+from actors.gateway.bodies.fields.offered_fields import offered_fields, with_offered_fields
+from actors.gateway.bodies.fields.ranges import ModelName, Turns
+from actors.gateway.bodies.fields.wanted_template import check_continued
+from actors.gateway.bodies.schema import RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
-from actors.gateway.http.fields.anthropic_tools import anthropic_tools, as_openai
-from actors.gateway.http.fields.offered_fields import offered_fields, with_offered_fields
-from actors.gateway.http.fields.ranges import ModelName, Turns
-from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import name_of
-from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.text.template_options import TemplateOptions, thinking
 from actors.gateway.text.tools.offered import OfferedTools

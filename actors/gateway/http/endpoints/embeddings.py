@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from starlette.types import ASGIApp
 
+from actors.gateway.bodies.fields.prompts import prompts_of
+from actors.gateway.bodies.fields.ranges import AnyInt, ModelName
 from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors, embeddings_for
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
-from actors.gateway.http.fields.prompts import prompts_of
-from actors.gateway.http.fields.ranges import AnyInt, ModelName
 from actors.gateway.http.hangup import EXTENSION, Hangup
 from actors.gateway.requests.refusals import invalid
 

@@ -11,15 +11,15 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
+from actors.gateway.bodies.fields.foreign_fields import without_effect
+from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopKOrOff, Turns
+from actors.gateway.bodies.fields.wanted_template import Effort
+from actors.gateway.bodies.fields.wanted_tools import wanted_tools
+from actors.gateway.bodies.schema import RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
-from actors.gateway.http.fields.foreign_fields import without_effect
-from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, Turns
-from actors.gateway.http.fields.wanted_template import Effort
-from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
 from actors.gateway.http.request_identity import name_of
-from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinking

@@ -5,11 +5,12 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.bodies.openai_requests import chat_request, completion_request
+from actors.gateway.bodies.request_name import RequestName
+from actors.gateway.bodies.schema import ChatBody, CompletionBody, RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.endpoints.streams import generated
-from actors.gateway.http.openai_requests import chat_request, completion_request
-from actors.gateway.http.request_identity import RequestName, name_of
-from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields
+from actors.gateway.http.request_identity import name_of
 from actors.gateway.requests.refusals import Refusal, invalid
 
 

@@ -16,10 +16,10 @@ import msgspec
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
+from actors.gateway.bodies.fields.response_items import items_of, turns_of_items
+from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
-from actors.gateway.http.endpoints.response_body import ResponsesBody
 from actors.gateway.http.endpoints.streams import events_after, generated
-from actors.gateway.http.fields.response_items import items_of, turns_of_items
 from actors.gateway.http.formats.responses.events import event_before
 from actors.gateway.http.formats.responses.object import output_of, response_object
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get

@@ -10,9 +10,9 @@ import numpy as np
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.bodies.fields.ranges import Turns
+from actors.gateway.bodies.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
-from actors.gateway.http.fields.ranges import Turns
-from actors.gateway.http.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 from actors.gateway.text.model_files import tokenizer_settings
 from messages.generation.terms import TokenId

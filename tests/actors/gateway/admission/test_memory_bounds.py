@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 
-from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.admission.body_budget import UNCOUNTED_BYTES
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.requests.request import Request
 from tests.support.gateway.gateway_rig import rig

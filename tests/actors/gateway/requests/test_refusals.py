@@ -10,7 +10,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from actors.gateway.http import schema as api_schema
+from actors.gateway.bodies import schema as api_schema
 from actors.gateway.http.errors import error_response
 from actors.gateway.requests.refusals import Refusal, json_text
 from messages.client import AsyncClient

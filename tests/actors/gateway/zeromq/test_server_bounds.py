@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import zmq
 
-from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.admission.body_budget import UNCOUNTED_BYTES
 from actors.gateway.zeromq.clients import RefusalQueue
 from messages import public
 from messages.generation.sampling import Sampling

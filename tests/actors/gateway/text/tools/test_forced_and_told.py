@@ -10,8 +10,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from actors.gateway.admission.chat_turns import turns_of
-from actors.gateway.http.fields.anthropic_tools import as_openai
-from actors.gateway.http.fields.wanted_tools import wanted_tools
+from actors.gateway.bodies.fields.anthropic_tools import as_openai
+from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.text.chat_template import ChatTemplate
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.pieces import Channel

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from actors.gateway.http.fields.ranges import AnyInt, TopKOrOff
+from actors.gateway.bodies.fields.ranges import AnyInt, TopKOrOff
 from messages.generation.sampling import Sampling
 from messages.generation.terms import SERVER_TERMS, Terms
 

@@ -11,8 +11,8 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 
-from actors.gateway.http.fields.unknown_fields import IgnoredFieldsLog, header_of
-from actors.gateway.http.schema import ChatBody, CompletionBody, read_body
+from actors.gateway.bodies.fields.unknown_fields import IgnoredFieldsLog, header_of
+from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import rig

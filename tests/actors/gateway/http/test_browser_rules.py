@@ -7,7 +7,7 @@ import socket
 import msgspec
 import pytest
 
-from actors.gateway.http.browsers.rules import BrowserRules, browser_rules
+from actors.gateway.http.browser_rules import BrowserRules, browser_rules
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings, read_settings
 from messages.errors import ConfigError

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
 from actors.gateway.http.endpoints.tokenize import DetokenizeBody
-from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
 from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, json_text
 
 ELSE = "anything else is not supported by this server"

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from actors.gateway.http.fields.prompts import prompts_of
-from actors.gateway.http.large_bodies import MOST_VALUES, SMALL_BYTES, BodyReader, StructureCount, pieces_of
-from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
+from actors.gateway.bodies.fields.prompts import prompts_of
+from actors.gateway.bodies.large_bodies import MOST_VALUES, SMALL_BYTES, BodyReader, StructureCount, pieces_of
+from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
 from actors.gateway.requests.refusals import Refusal
 from tests.support.waiting import count_turns
 

@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from actors.gateway.http.errors import NEAR
-from actors.gateway.http.fields.foreign_fields import name_here
+from actors.gateway.bodies.fields.foreign_fields import name_here
 from actors.gateway.requests.refusals import Refusal, json_text
 
 # msgspec's messages, without the path at their end
@@ -42,6 +41,7 @@ _TAKEN_BY = {  # where a prompt of this form belongs
 _IN_MESSAGES = ("system", "instructions")
 _MOST_NAME_CHARACTERS = 80
 _NOTHING = object()
+NEAR = 0.75  # how alike a field or a path must be to be proposed
 
 
 def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from actors.gateway.bodies.response_body import ResponsesBody
+from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from actors.gateway.http.endpoints.anthropic import MessagesBody
 from actors.gateway.http.endpoints.ollama import OllamaOptions
-from actors.gateway.http.endpoints.response_body import ResponsesBody
-from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.http.fields.offered_fields import DEFAULTS
+from actors.gateway.bodies.fields.offered_fields import DEFAULTS
 from actors.gateway.requests.refusals import invalid, json_text
 
 # Fields that have no effect on the answer: any value is accepted.

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
-from actors.gateway.http.body_errors import unreadable, wrong_field
-from actors.gateway.http.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
-from actors.gateway.http.fields.offered_fields import SAMPLING, TERMS, with_offered_fields
-from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
-from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
-from actors.gateway.http.fields.wanted_grammar import wanted_grammar
-from actors.gateway.http.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
-from actors.gateway.http.fields.wanted_tools import wanted_tools
-from actors.gateway.http.request_identity import Origin, RequestName
+from actors.gateway.bodies.body_errors import unreadable, wrong_field
+from actors.gateway.bodies.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
+from actors.gateway.bodies.fields.offered_fields import SAMPLING, TERMS, with_offered_fields
+from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
+from actors.gateway.bodies.fields.unknown_fields import header_of, take_unknown
+from actors.gateway.bodies.fields.wanted_grammar import wanted_grammar
+from actors.gateway.bodies.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
+from actors.gateway.bodies.fields.wanted_tools import wanted_tools
+from actors.gateway.bodies.request_name import Origin, RequestName
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import TemplateOptions

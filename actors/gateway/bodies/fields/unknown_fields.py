@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import structlog
 
-from actors.gateway.http.fields.foreign_fields import LOGGED_NAMES, name_here
+from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here
 
 IGNORED_HEADER = "X-Ignored-Fields"
 _MOST_TOLD = 32  # names in one answer

@@ -10,10 +10,10 @@ import numpy as np
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.http.fields.prompts import prompts_of
-from actors.gateway.http.fields.wanted_template import check_continued
-from actors.gateway.http.request_identity import Origin, RequestName
-from actors.gateway.http.schema import ChatBody, CompletionBody
+from actors.gateway.bodies.fields.prompts import prompts_of
+from actors.gateway.bodies.fields.wanted_template import check_continued
+from actors.gateway.bodies.request_name import Origin, RequestName
+from actors.gateway.bodies.schema import ChatBody, CompletionBody
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request_spec import Api, BestOf
 from messages.generation.terms import NO_TOKEN_LIMIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from actors.gateway.http.schema import ChatBody, read_body
+from actors.gateway.bodies.schema import ChatBody, read_body
 from messages.generation.sampling import Sampling
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}

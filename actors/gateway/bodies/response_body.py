@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from actors.gateway.http.fields.offered_fields import offered_fields, with_offered_fields
-from actors.gateway.http.fields.ranges import AnyInt, ModelName, TopLogprobs
-from actors.gateway.http.fields.wanted_template import Effort, wanted_template
-from actors.gateway.http.fields.wanted_tools import wanted_tools
-from actors.gateway.http.schema import RequestFields, StreamOptions
+from actors.gateway.bodies.fields.offered_fields import offered_fields, with_offered_fields
+from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopLogprobs
+from actors.gateway.bodies.fields.wanted_template import Effort, wanted_template
+from actors.gateway.bodies.fields.wanted_tools import wanted_tools
+from actors.gateway.bodies.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools

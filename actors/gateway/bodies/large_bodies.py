@@ -20,9 +20,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from actors.gateway.http.body_errors import unreadable
-from actors.gateway.http.fields.ranges import AnyInt
-from actors.gateway.http.schema import read_body
+from actors.gateway.bodies.body_errors import unreadable
+from actors.gateway.bodies.fields.ranges import AnyInt
+from actors.gateway.bodies.schema import read_body
 from actors.gateway.requests.refusals import Refusal, invalid, json_text, prompt_too_long
 
 SMALL_BYTES = 64 << 10  # a body of this size is decoded at once: 5 ms at most

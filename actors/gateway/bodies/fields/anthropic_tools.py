@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors.gateway.http.fields.wanted_tools import check_names, offered, tool_with
+from actors.gateway.bodies.fields.wanted_tools import check_names, offered, tool_with
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.text.tools.offered import OfferedTools, Tool
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.gateway.bodies.response_body import ResponsesBody
+from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from actors.gateway.http.endpoints.anthropic import MessagesBody
-from actors.gateway.http.endpoints.response_body import ResponsesBody
-from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from messages.generation.sampling import Sampling, example_sampling
 from messages.generation.terms import SERVER_TERMS, Terms
 from tests.support.answers.short_bodies import BODIES, USER_TURN

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.http.fields.wanted_grammar import MOST_GRAMMAR_CHARACTERS, wanted_grammar
+from actors.gateway.bodies.fields.wanted_grammar import MOST_GRAMMAR_CHARACTERS, wanted_grammar
 from actors.gateway.requests.refusals import Refusal
 from messages.generation.grammar import Grammar, GrammarKind
 

@@ -1,0 +1,30 @@
+"""What a door says of a request beside its body: where it comes from, and the id under which it will be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.gateway.admission.new_request import Naming
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a call comes from. `trace_id`: 16 bytes from `traceparent`, empty without a valid one. `caller`: the digest of who
+    has sent it, as `admission/caller.py` makes it.
+    """
+
+    trace_id: bytes
+    caller: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestName:
+    """The id of a new request, and what follows from who chose it. The fields are those of `NewRequest`."""
+
+    request: str
+    request_field: str
+    naming: Naming
+    is_resumable: bool
+    ends_with_client: bool
+    must_be_known: bool
+    digest: str

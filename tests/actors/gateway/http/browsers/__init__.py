@@ -1,1 +1,0 @@
-"""What web pages may do at the HTTP server."""
