@@ -32,12 +32,12 @@ from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
-from actors.gateway.http.gateways.forwarding import listen_for_gateways
-from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity
 from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import read_settings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers

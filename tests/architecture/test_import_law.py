@@ -24,6 +24,7 @@ TORCH_FREE = (
     "gpu_workers.layers.shard",
     "gpu_workers.runner.memory_estimate",
 )
+DOORS = ("actors.gateway.http", "actors.gateway.zeromq")
 OURS = {*PRODUCT, "ops", "tests"}
 NEVER = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
@@ -63,6 +64,11 @@ def folder_of_actor(module: str) -> str:
     return ([*module.split("."), ""])[1]
 
 
+def door_of(module: str) -> str:
+    """The door of the gateway that a module belongs to; "" if it belongs to none."""
+    return next((door for door in DOORS if f"{module}.".startswith(f"{door}.")), "")
+
+
 def test_a_file_imports_only_what_its_package_may_know() -> None:
     assert forbidden_imports(lambda file, name: top_of(name) in OURS and top_of(name) not in MAY_IMPORT[file.top]) == []
 
@@ -74,6 +80,16 @@ def test_an_actor_folder_imports_no_other_actor_folder() -> None:
         return folder_of_actor(name) not in (*SHARED_BY_ACTORS, folder_of_actor(file.module))
 
     assert forbidden_imports(is_forbidden) == []
+
+
+def test_a_door_of_the_gateway_imports_no_other_door() -> None:
+    """What several doors need stands in a package beside them."""
+
+    def is_forbidden(file: SourceFile, name: str) -> bool:
+        return door_of(file.module) not in ("", door_of(name)) and door_of(name) != ""
+
+    assert forbidden_imports(is_forbidden) == []
+    assert {door_of(module) for module in product_modules()} == {"", *DOORS}
 
 
 def test_only_gpu_workers_imports_torch() -> None:

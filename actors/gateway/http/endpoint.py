@@ -19,9 +19,10 @@ from actors.gateway.bodies.request_name import Origin
 from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.forwarded_call import call_of
-from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
-from actors.gateway.http.gateways.owners import Owners
+from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.request_identity import Identity
+from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel

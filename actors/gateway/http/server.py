@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.browser_rules import browser_rules
 from actors.gateway.http.connection import Connection, ConnectionLimits
-from actors.gateway.http.gateways.forwarding import listen_for_gateways
+from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import most_open_files
 

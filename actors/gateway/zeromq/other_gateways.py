@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.gateway.http.gateways.forwarding import who_knows
-from actors.gateway.http.gateways.owners import Owners
+from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from messages.client.link import ClientLink
 

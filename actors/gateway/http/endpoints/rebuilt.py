@@ -14,10 +14,11 @@ from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.formats.registry import format_of
-from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, KNOWN_PATH, START, TARGET, begun_of
+from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, START, TARGET, begun_of
 from actors.gateway.http.request_identity import event_number
 from actors.gateway.http.sse import JointAnswer, WholeAnswer
 from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
+from actors.gateway.other_gateways.questions import KNOWN_PATH
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 

@@ -22,9 +22,10 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, ga
 from actors.gateway.http.endpoints.streams import events_after, generated
 from actors.gateway.http.formats.responses.events import event_before
 from actors.gateway.http.formats.responses.object import output_of, response_object
-from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
-from actors.gateway.http.gateways.forwarding import fetched
+from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH
 from actors.gateway.http.request_identity import event_number, name_of
+from actors.gateway.other_gateways.questions import fetched
+from actors.gateway.other_gateways.unix_http import get
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.requests.request import Request

@@ -1,1 +1,1 @@
-"""Several gateways behind one port: which of them owns a request, and how another one forwards a call to it."""
+"""A call for a request that another gateway owns: how it is forwarded over HTTP, and the answer brought back."""

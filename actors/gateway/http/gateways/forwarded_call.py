@@ -13,9 +13,10 @@ from starlette.types import Scope
 from actors.gateway.admission.caller import CALLER_HEADER
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.stream_events import Begun
+from actors.gateway.other_gateways.unix_http import get
 
 # paths and parameters of calls that only gateways make
-AGAIN_PATH, KNOWN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/known/", "/forwarded/response/"
+AGAIN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/response/"
 TARGET, START = "target", "start"
 _CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
 LEAVE_METHOD = "DELETE"
@@ -57,16 +58,6 @@ def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, cal
 def begun_of(parameters: Mapping[str, str]) -> Begun:
     """What the client has, by the parameters of a call that another gateway has made. Raises: ValueError."""
     return Begun(*(int(parameters.get(name, "0")) for name in (_CHUNKS, _BYTES, _HEAD, _RUN)))
-
-
-def known(request: str) -> bytes:
-    """Asks whether a gateway knows a request with this id."""
-    return get(KNOWN_PATH + quote(request, safe=""))
-
-
-def get(target: str) -> bytes:
-    """A GET without headers of its own."""
-    return f"GET {target} HTTP/1.1\r\nhost: gateway\r\n\r\n".encode()
 
 
 class ForwardedConnection(Connection):

@@ -8,40 +8,26 @@ the next incarnation asks the owner for the same response and skips the bytes th
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.http.chunk_sender import Headers, chunk_sender
+from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_response
-from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall, known
+from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall
 from actors.gateway.http.hangup import watch_hangup
 from actors.gateway.http.stream_events import Begun, run_in
+from actors.gateway.other_gateways.questions import RETRY_S
+from actors.gateway.other_gateways.unix_http import LOST, ResponseHead, read_chunk, read_head
 from actors.gateway.requests.refusals import Refusal, stopped
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
-_OTHERS_S = 20.0  # longest wait for the gateways that may have a request
-_RETRY_S = 0.05
-_OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"date")
 _NOT_KNOWN = (404, 410)
 NOTHING = Begun()
-_LOST = (OSError, asyncio.IncompleteReadError, ValueError)
-
-
-@dataclass(frozen=True)
-class _Head:
-    """Status line and headers of the owner's answer. `length`: bytes of its body; -1: it is chunked."""
-
-    status: int
-    headers: Headers
-    length: int
 
 
 class Forwarded:
@@ -89,14 +75,14 @@ class Forwarded:
         while not self._has_left:
             try:
                 async with self._connected() as reader:
-                    head = await _read_head(reader)
+                    head = await read_head(reader)
                     if await self._pass_on(head, reader, scope, receive, send):
                         return
                     until_s = loop.time() + _OWNER_AWAY_S
-            except _LOST:
+            except LOST:
                 if loop.time() > until_s:
                     break
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
         refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
         await self._give_up(refusal, scope, receive, send)
 
@@ -107,8 +93,10 @@ class Forwarded:
         elif not (self._has_begun or self._has_left):
             await error_response(refusal)(scope, receive, send)
 
-    async def _pass_on(self, head: _Head, reader: asyncio.StreamReader, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `_LOST`."""
+    async def _pass_on(
+        self, head: ResponseHead, reader: asyncio.StreamReader, scope: Scope, receive: Receive, send: Send
+    ) -> bool:
+        """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `LOST`."""
         if head.length >= 0:
             body = await reader.readexactly(head.length)
             if self._cut is not None and (self._begun.is_something or head.status in _NOT_KNOWN):
@@ -123,7 +111,7 @@ class Forwarded:
             self._has_begun = True
             await sender.begin(head.headers)
         n_read = 0
-        while (chunk := await _read_chunk(reader)) is not None:
+        while (chunk := await read_chunk(reader)) is not None:
             n_read += 1
             if n_read > self._n_sent:
                 self._n_sent = n_read
@@ -153,66 +141,3 @@ class Forwarded:
             yield reader
         finally:
             self._writer.close()
-
-
-async def who_knows(sockets: Sequence[str], request: str) -> str:
-    """The first of these gateways that knows a request with this id; "": none of them does. Waits for gateways that start.
-
-    Raises: Refusal if one does not answer.
-    """
-    answers = await asyncio.gather(*(fetched(socket_path, known(request)) for socket_path in sockets))
-    return next((path for path, answer in zip(sockets, answers, strict=True) if answer.status_code == 204), "")
-
-
-async def fetched(socket_path: str, call: bytes) -> Response:
-    """The whole answer to a GET of the gateway that listens at `socket_path`. Waits for one that starts.
-
-    Raises: Refusal if it does not answer.
-    """
-    try:
-        async with asyncio.timeout(_OTHERS_S):
-            while True:
-                try:
-                    return await _fetch(socket_path, call)
-                except _LOST:
-                    await asyncio.sleep(_RETRY_S)
-    except TimeoutError:
-        raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
-
-
-async def _fetch(socket_path: str, call: bytes) -> Response:
-    """Send the bytes of a call to the gateway at this socket; returns its whole response. Raises: one of `_LOST`."""
-    reader, writer = await asyncio.open_unix_connection(socket_path)
-    try:
-        writer.write(call)
-        head = await _read_head(reader)
-        response = Response(await reader.readexactly(max(head.length, 0)), head.status)
-        response.raw_headers = head.headers
-        return response
-    finally:
-        writer.close()
-
-
-def listen_for_gateways(path: Path) -> int:
-    """The descriptor of a new unix socket at `path`, where the other gateways of this server forward calls."""
-    path.unlink(missing_ok=True)  # left by an earlier incarnation, which has ended
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    return listener.detach()
-
-
-async def _read_head(reader: asyncio.StreamReader) -> _Head:
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).rstrip(b"\r\n").split(b"\r\n")
-    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-    length = int(dict(headers).get(b"content-length", -1))
-    status = int(first.split(b" ", 2)[1])
-    kept = [(name, value) for name, value in headers if name not in _OF_THE_CONNECTION or (name == b"date" and length < 0)]
-    return _Head(status, kept, 0 if status == 204 else length)
-
-
-async def _read_chunk(reader: asyncio.StreamReader) -> bytes | None:
-    """The next chunk of a chunked body; None at its end."""
-    size = int(await reader.readuntil(b"\r\n"), 16)
-    chunk = await reader.readexactly(size + 2)
-    return chunk[:-2] if size else None

@@ -23,7 +23,7 @@ from tests.support.gateway.zmq_clients import ZmqConnection, generate
 from tests.support.waiting import DEADLINE_S, until
 
 GREEDY = Sampling(temperature=0.0)
-OTHERS_S = "actors.gateway.http.gateways.forwarding._OTHERS_S"
+OTHERS_S = "actors.gateway.other_gateways.questions._OTHERS_S"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from actors.gateway.http import server
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
-from actors.gateway.http.gateways.owners import Owners
+from actors.gateway.other_gateways.owners import Owners
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.memory_cluster import ScriptedActor
