@@ -22,10 +22,7 @@ from actors.gateway.admission.caller import forwarded_app
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.custody.gateway_custody import GatewayCustody
-from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
-from actors.gateway.dispatch.recovery import take_over_all
-from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
 from actors.gateway.health import Health
@@ -35,6 +32,9 @@ from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity
+from actors.gateway.lifecycle.draining import Draining
+from actors.gateway.lifecycle.recovery import take_over_all
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.unix_http import listen_for_gateways

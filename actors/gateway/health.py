@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.gateway.dispatch.post import Post
-from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.journal.journal import Journal
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.standstill import Standstill
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Holding

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.spec_builder import SpecBuilder
-from actors.gateway.dispatch.request_manager import RequestManager
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec

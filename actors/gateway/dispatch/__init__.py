@@ -1,1 +1,1 @@
-"""Runs accepted requests: submits them to replicas, records and publishes their tokens, and recovers after a death."""
+"""Submits requests to replicas, and again when a replica loses them."""

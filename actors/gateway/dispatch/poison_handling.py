@@ -13,9 +13,9 @@ import structlog
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.post import Post
 from actors.gateway.journal.journal import Journal
-from actors.gateway.requests.harm_budget import HarmBudget
-from actors.gateway.requests.quarantine import Quarantine, is_same_computation
-from actors.gateway.requests.remembered import Remembered
+from actors.gateway.poison.harm_budget import HarmBudget
+from actors.gateway.poison.quarantine import Quarantine, is_same_computation
+from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
+from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.requests.refusals import Refusal, check_model, invalid
 from actors.gateway.settings import GatewaySettings
 

@@ -16,11 +16,11 @@ from actors.gateway.admission.admission import Admission
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.bodies.request_name import Origin
-from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.request_identity import Identity
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.requests.refusals import Refusal

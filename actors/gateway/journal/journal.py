@@ -24,7 +24,7 @@ from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
 from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in, unclaimed_folders
 from actors.gateway.journal.writer import JournalState, JournalWriter
-from actors.gateway.requests.remembered import Remembered
+from actors.gateway.poison.remembered import Remembered
 from messages.errors import ConfigError
 
 _BUFFER_BYTES = 64 << 20

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from actors.gateway.journal.model_identity import ModelIdentity
-from actors.gateway.requests.remembered import Remembered
+from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs

@@ -26,7 +26,7 @@ from actors.gateway.journal.records import (
     decode_states,
     decode_step,
 )
-from actors.gateway.requests.remembered import Remembered
+from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import EndReason

@@ -1,1 +1,1 @@
-"""A request and its sequences: what it asks for, its visible tokens, its readers; refusals and the quarantine."""
+"""A request and its sequences: what it asks for, its visible tokens, its readers, and why one is refused."""

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.gateway_actor import GatewayActor
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.settings import GatewaySettings
 from messages.ids import actor_name, replica_of
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.journal import frames
 from actors.gateway.journal.journal import Journal
+from actors.gateway.lifecycle.step_publisher import StepPublisher
 from actors.gateway.takeover.resumed_connection import Remainder
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.gang_view import GangView

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from actors.gateway.poison.remembered import RememberedPrompt
 from actors.gateway.requests.refusals import Refusal
-from actors.gateway.requests.remembered import RememberedPrompt
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.request_spec import RequestSpec
 from messages.generation.sampling import Sampling

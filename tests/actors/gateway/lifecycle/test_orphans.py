@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.gateway.requests.orphans import LOOK_EVERY_S, Orphans
+from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
 from actors.gateway.requests.reader import Reader
 from tests.support.gateway.request_examples import request_of, spec_of
 

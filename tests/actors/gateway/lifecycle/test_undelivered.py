@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.dispatch.undelivered import UndeliveredAnswers
+from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
 
 PATIENCE_S = 5.0
 

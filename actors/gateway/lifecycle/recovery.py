@@ -6,10 +6,10 @@ from collections.abc import Set
 
 import structlog
 
-from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import Recovered, encode_record, request_record, run_record
 from actors.gateway.journal.restore import restore
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
 

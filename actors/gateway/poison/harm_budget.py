@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from actors.gateway.poison.remembered import RememberedCaller
 from actors.gateway.requests.refusals import Refusal
-from actors.gateway.requests.remembered import RememberedCaller
 
 _FREE = 3
 _FIRST_PAUSE_S = 10.0

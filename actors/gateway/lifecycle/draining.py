@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Mapping
 import structlog
 
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.dispatch.request_manager import RequestManager
-from actors.gateway.dispatch.undelivered import UndeliveredAnswers
+from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
 
 _POLL_S = 0.02
 _MARGIN_S = 0.5  # before the deadline: time to report to the supervisor

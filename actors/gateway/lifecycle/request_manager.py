@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import structlog
 
-from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.dispatch.step_publisher import StepPublisher
-from actors.gateway.dispatch.step_rows import StepRows
-from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
+from actors.gateway.lifecycle.admission_gate import AdmissionGate
+from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
+from actors.gateway.lifecycle.step_publisher import StepPublisher
+from actors.gateway.lifecycle.step_rows import StepRows
+from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.access_log import AccessLog
-from actors.gateway.requests.orphans import LOOK_EVERY_S, Orphans
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed

@@ -11,10 +11,10 @@ import pytest
 from actors.gateway.journal import clock
 from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
-from actors.gateway.requests.harm_budget import HarmBudget
-from actors.gateway.requests.quarantine import Quarantine
+from actors.gateway.poison.harm_budget import HarmBudget
+from actors.gateway.poison.quarantine import Quarantine
+from actors.gateway.poison.remembered import Remembered, RememberedCaller, RememberedPrompt
 from actors.gateway.requests.refusals import Refusal
-from actors.gateway.requests.remembered import Remembered, RememberedCaller, RememberedPrompt
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig

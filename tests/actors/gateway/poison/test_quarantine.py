@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.gateway.requests.quarantine import Quarantine, is_same_computation
+from actors.gateway.poison.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.request_spec import RequestSpec

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
-from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.post import Post
-from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.journal.journal import Journal
+from actors.gateway.lifecycle.admission_gate import AdmissionGate
+from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings

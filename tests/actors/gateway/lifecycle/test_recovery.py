@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishedRecord,
@@ -20,6 +19,7 @@ from actors.gateway.journal.records import (
     encode_states,
 )
 from actors.gateway.journal.restore import restore, restore_finished
+from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.requests.request import KEY_BITS, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
 from actors.gateway.text.tokenizer import HashChainText

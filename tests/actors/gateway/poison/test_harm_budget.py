@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.gateway.requests.harm_budget import HarmBudget
+from actors.gateway.poison.harm_budget import HarmBudget
 from actors.gateway.requests.refusals import Refusal
 from tests.support.gateway.gateway_rig import rig
 

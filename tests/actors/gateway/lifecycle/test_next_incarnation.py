@@ -25,7 +25,9 @@ DONE = {"tokens": [3], "max_tokens": 2, "temperature": 0, "request_id": "done"}
 
 
 @asynccontextmanager
-async def second_life(folder: Path, change: Callable[[Rig], None], **settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler]]:
+async def next_incarnation(
+    folder: Path, change: Callable[[Rig], None], **settings: Any
+) -> AsyncIterator[tuple[Rig, FakeScheduler]]:
     """A gateway with one running request of three tokens and one finished one is killed; `change` happens; the next starts."""
     async with rig(with_scheduler=False, journal_path=str(folder / "journal-0"), **settings) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
@@ -61,7 +63,7 @@ async def test_a_jump_of_the_wall_clock_ends_and_forgets_nothing(
     def jump(_: Rig) -> None:
         monkeypatch.setattr(GatewayActor, "wall_s", lambda self: wall_s(self) + jump_s)
 
-    async with second_life(tmp_path, jump) as (r, scheduler):
+    async with next_incarnation(tmp_path, jump) as (r, scheduler):
         r.manager._sweep()
         running, done = await both_answers(r, scheduler)
         assert running.json()["tokens"] == oracle([1, 2], 8)
@@ -82,7 +84,7 @@ async def test_ages_go_on_from_one_incarnation_to_the_next(
         else:
             monkeypatch.setattr(clock, "since_boot_s", lambda: since_boot_s() + 3601.0)
 
-    async with second_life(tmp_path, pass_an_hour) as (r, scheduler):
+    async with next_incarnation(tmp_path, pass_an_hour) as (r, scheduler):
         if not is_rebooted:
             await until(lambda: not r.manager.n_active)
         r.manager._sweep()
@@ -102,7 +104,7 @@ async def test_no_request_goes_on_with_the_weights_of_another_model(tmp_path: Pa
     def serve_another(_: Rig) -> None:
         monkeypatch.setattr("actors.gateway.gateway_actor.known_identity", lambda folder: other)
 
-    async with second_life(tmp_path, serve_another) as (r, scheduler):
+    async with next_incarnation(tmp_path, serve_another) as (r, scheduler):
         running, done = await both_answers(r, scheduler)
         assert not scheduler.running
         assert (running.status_code, running.json()["error"]["code"]) == (500, "model_changed")
@@ -124,7 +126,7 @@ async def test_only_an_exact_answer_needs_the_same_numerics(tmp_path: Path, befo
         r.settings = msgspec.structs.replace(r.settings, deterministic=False)
         r.settings = msgspec.structs.replace(r.settings, **after)
 
-    async with second_life(tmp_path, change, **before) as (r, scheduler):
+    async with next_incarnation(tmp_path, change, **before) as (r, scheduler):
         running, done = await both_answers(r, scheduler)
         assert done.json()["tokens"] == oracle([3], 2), "a finished answer can be read in any case"
         if goes_on:
@@ -142,7 +144,7 @@ async def test_a_server_with_fewer_gateways_goes_on_with_the_requests_of_all(tmp
         (tmp_path / "journal-0").rename(tmp_path / "journal-1")
         r.settings = msgspec.structs.replace(r.settings, gateways=1)
 
-    async with second_life(tmp_path, leave_one_gateway) as (r, scheduler):
+    async with next_incarnation(tmp_path, leave_one_gateway) as (r, scheduler):
         await until(lambda: not (tmp_path / "journal-1").exists())
         await until(lambda: bool(scheduler.running))
         assert len(scheduler.submits[-1].tokens) == 5, "the prompt and what was recorded"
@@ -161,7 +163,7 @@ async def test_finished_answers_are_decoded_when_they_are_asked_for(tmp_path: Pa
     def count(_: Rig) -> None:
         monkeypatch.setattr(restore, "decode_states", lambda blob: decoded.append(blob) or decode_states(blob))
 
-    async with second_life(tmp_path, count) as (r, scheduler):
+    async with next_incarnation(tmp_path, count) as (r, scheduler):
         assert decoded == []
         assert (await both_answers(r, scheduler))[1].json()["tokens"] == oracle([3], 2)
         assert len(decoded) == 1

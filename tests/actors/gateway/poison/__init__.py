@@ -1,0 +1,1 @@
+"""What is remembered of requests that have harmed gangs."""
