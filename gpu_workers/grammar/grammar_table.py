@@ -23,7 +23,6 @@ import torch
 from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask
 
-from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.engine import PlanRefused
 from gpu_workers.grammar.answer_grammar import AnswerBeginning, AnswerGrammar
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
@@ -32,6 +31,7 @@ from gpu_workers.grammar.mask_filler import MaskFiller
 from gpu_workers.grammar.mask_question import MaskQuestion, ask
 from gpu_workers.grammar.thought import end_finder
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
+from gpu_workers.sampling.masked_logits import MaskedSamples
 from messages.generation.grammar import BoundedThinking
 from messages.steps import Plan
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
-from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.batch.uploads import upload, upload_together
 from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
+from gpu_workers.sampling.masked_logits import MaskedSamples
 
 ComputeLogits = Callable[[StepTensors], torch.Tensor]  # the model's step: tensors -> logits [S, vocabulary], any float dtype
 _STAGING_BUFFERS = 8

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
-from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, OUTPUT_COUNT
 from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
-from gpu_workers.sampling.masked_logits import mask_logits
+from gpu_workers.sampling.masked_logits import MaskedSamples, mask_logits
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, TokenRules
