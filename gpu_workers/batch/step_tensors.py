@@ -19,7 +19,7 @@ NO_TOKENS = np.zeros(0, np.int64)
 class DeviceTiles:
     """The rows of more than one token of a captured step, read from device memory because they change from run to run."""
 
-    tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see attention_tiles; tiles of zeros do nothing
+    tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see `kernels.attention.tiles`; tiles of zeros do nothing
     page_table: torch.Tensor  # [slots, max_pages] int32, device: a tile names its row
 
 

@@ -1,8 +1,8 @@
 """Operations and attention on CUDA devices whose result for a token depends on that token alone, not on the rest of the batch.
 
 Norms, rotation and gate are computed row by row anyway. Products and attention have kernels with a fixed order of additions
-(`kernels.fixed_product`, `kernels.paged_fixed`) where the fast back end chooses an order by the number of rows. Tokens are
-sampled by one set of kernels, in captured steps and outside of them.
+(`kernels.fixed_product`, `kernels.attention.paged_fixed`) where the fast back end chooses an order by the number of rows.
+Tokens are sampled by one set of kernels, in captured steps and outside of them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload_together
-from gpu_workers.cuda.kernels.attention_tiles import TileShape
+from gpu_workers.cuda.kernels.attention.paged_fixed import FIXED_SHAPE, most_segments, paged_fixed
+from gpu_workers.cuda.kernels.attention.tiles import TileShape
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
-from gpu_workers.cuda.kernels.paged_fixed import FIXED_SHAPE, most_segments, paged_fixed
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps, PackedLinear
 from gpu_workers.cuda.triton_attention import TritonAttention

@@ -14,11 +14,11 @@ import torch
 
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
-from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
-from gpu_workers.cuda.kernels.early_decode import early_decode
+from gpu_workers.cuda.kernels.attention.early_decode import early_decode
+from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
+from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
+from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
-from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
-from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.layers.attention import Attention, AttentionStep
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 

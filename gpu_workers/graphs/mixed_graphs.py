@@ -15,7 +15,7 @@ import torch
 
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, list_tiles
+from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, list_tiles
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.graphs.graph_pool import GraphPool, Staging
 from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size

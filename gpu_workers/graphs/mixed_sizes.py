@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.step_arrays import StepArrays
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
+from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS
 
 _ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from gpu_workers.cuda.deterministic import DeterministicTritonAttention
-from gpu_workers.cuda.kernels.attention_tiles import TileShape
-from gpu_workers.cuda.kernels.paged_fixed import FIXED_SHAPE, paged_fixed
+from gpu_workers.cuda.kernels.attention.paged_fixed import FIXED_SHAPE, paged_fixed
+from gpu_workers.cuda.kernels.attention.tiles import TileShape
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvShape
 from ops.gpu.timing import graph_time_ms

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
+from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, paged_decode
+from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
+from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
-from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
-from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvShape

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.step_arrays import StepArrays, build_step
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, list_tiles
+from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, list_tiles
 from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size, mixed_sizes
 from messages.steps import Plan
 from messages.wire.arrays import int32s

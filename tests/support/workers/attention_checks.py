@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
-from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape

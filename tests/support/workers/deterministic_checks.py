@@ -12,9 +12,9 @@ from torch.nn.functional import silu
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
+from gpu_workers.cuda.kernels.attention.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
-from gpu_workers.cuda.kernels.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import NewSequence
 from tests.support.workers.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv

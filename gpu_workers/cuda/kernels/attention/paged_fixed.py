@@ -17,10 +17,10 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, TileShape
+from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
+from gpu_workers.cuda.kernels.attention.paged_prefill import place_pairs, read_tile
+from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
-from gpu_workers.cuda.kernels.paged_decode import LOG2_E
-from gpu_workers.cuda.kernels.paged_prefill import place_pairs, read_tile
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on

@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts, rotated
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts, rotated
 from messages.steps import PAGE_TOKENS
 
 

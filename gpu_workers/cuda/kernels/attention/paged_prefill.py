@@ -11,9 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, TileShape
+from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
+from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
-from gpu_workers.cuda.kernels.paged_decode import LOG2_E
 from messages.steps import PAGE_TOKENS
 
 
@@ -119,7 +119,7 @@ def paged_prefill(
     scale: float,
     shape: TileShape,
 ) -> None:
-    """q, out [T, n_heads, head_dim], heads contiguous; tiles from attention_tiles, on the device; the rest as in paged_decode.
+    """q, out [T, n_heads, head_dim], heads contiguous; tiles from `list_tiles`, on the device; the rest as in paged_decode.
     Writes the tokens that tiles name and no others."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
