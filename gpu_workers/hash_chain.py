@@ -1,11 +1,7 @@
-"""The reference model of tests: the next token is a hash of all tokens so far. It computes next to nothing, but uses slots,
-pages and plans as a real model does.
+"""The reference model of tests: the next token is a hash of all tokens so far. `hash_chain_engine.py` computes it as an engine;
+the functions here tell tests and load tools what to expect.
 
-The state after every position is stored in the page of that position, and is read through the slot's page table when the
-next position is computed. So a wrong page table, a prefix that is wrongly shared, a lost or a repeated token changes every
-token after it. No torch here: tests and load tools compare with `hash_chain_tokens`.
-
-    state(p) = state(p - 1) * _STEP + mix(token(p) + 1)        modulo 2^64; state(-1) = _START
+    state(p) = state(p - 1) * STEP + mix(token(p) + 1)         modulo 2^64; state(-1) = START
     next(p)  = mix(state(p) ^ mix(seed)) % vocabulary          greedy sequences have seed 0
                and from there the next id that is not banned
 
@@ -14,42 +10,26 @@ token after it. No torch here: tests and load tools compare with `hash_chain_tok
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator, Sequence, Set
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
 from itertools import pairwise
 
 import numpy as np
 
-from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
-from gpu_workers.engine import Engine
-from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
-from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.host_region import HostRegion
-from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
-from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result, StepTime
-from messages.wire.arrays import float32s, int32s
-
-_START = 0x5EED_0F_7A4D164AD
-_STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse, and the states of a chunk follow from one cumulative sum
+START = 0x5EED_0F_7A4D164AD
+STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse, and the states of a chunk follow from one cumulative sum
 _MIX_A, _MIX_B, _MIX_C = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
 _MASK = (1 << 64) - 1
-_OLD_PULSE_S, _SLOW_STEP_S = 1.0, 0.1
-_LONGEST_STEP_S = 0.005  # of the largest step, beside the artificial step time
-_UNLIKELY = -100.0  # log probability of every token but the chosen one
 
 
-def _mix(value: int) -> int:
+def mix(value: int) -> int:
+    """A hash of a number below 2^64, below 2^64 itself."""
     value = (value + _MIX_A) & _MASK
     value = ((value ^ (value >> 30)) * _MIX_B) & _MASK
     value = ((value ^ (value >> 27)) * _MIX_C) & _MASK
     return value ^ (value >> 31)
 
 
-def _next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
+def next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
     """The first id from `token` on, the vocabulary taken as a ring, that is not banned; `token` itself if all are."""
     return next((i % vocabulary for i in range(token, token + vocabulary) if i % vocabulary not in banned), token)
 
@@ -59,232 +39,35 @@ def hash_chain_tokens(
 ) -> list[int]:
     """The `n` tokens that the hash chain generates after `prompt`. seed: 0 for greedy requests; banned: ids that do not occur
     among the first `min_tokens`. Written without arrays, so that it shares no code with the engine."""
-    state, generated = _START, []
+    state, generated = START, []
     for token in prompt:
-        state = (state * _STEP + _mix(token + 1)) & _MASK
+        state = (state * STEP + mix(token + 1)) & _MASK
     for _ in range(n):
-        token = _mix(state ^ _mix(seed)) % vocabulary
-        generated.append(_next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
-        state = (state * _STEP + _mix(generated[-1] + 1)) & _MASK
+        token = mix(state ^ mix(seed)) % vocabulary
+        generated.append(next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
+        state = (state * STEP + mix(generated[-1] + 1)) & _MASK
     return generated
 
 
 def prompt_logprobs(prompt: Sequence[int]) -> list[float]:
-    """The log probabilities of a prompt's tokens from the second on, as the engine gives them. Without arrays, too."""
-    state, found = _START, []
+    """The log probabilities of a prompt's tokens from the second on, as the engine gives them. Written without arrays, too."""
+    state, found = START, []
     for token, following in pairwise(prompt):
-        state = (state * _STEP + _mix(token + 1)) & _MASK
-        found.append(-((((_mix(state) & 0xFFFF) ^ following) % 4096) + 1) / 256)
+        state = (state * STEP + mix(token + 1)) & _MASK
+        found.append(-((((mix(state) & 0xFFFF) ^ following) % 4096) + 1) / 256)
     return found
 
 
-def _mix_array(values: np.ndarray) -> np.ndarray:
+def mix_array(values: np.ndarray) -> np.ndarray:
+    """`mix` of each of values, uint64 of any shape."""
     values = values + np.uint64(_MIX_A)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_MIX_B)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_MIX_C)
     return values ^ (values >> np.uint64(31))
 
 
-def _powers(base: int, n: int) -> np.ndarray:
+def powers(base: int, n: int) -> np.ndarray:
     """[n] uint64: base^0, base^1, ... modulo 2^64."""
     powers = np.full(n, base, np.uint64)
     powers[:1] = 1
     return np.multiply.accumulate(powers)
-
-
-@dataclass(frozen=True)
-class _Launched:
-    """The results of one plan. Result i may be read from time ready_s[i] on (time.monotonic)."""
-
-    results: list[Result]
-    ready_s: list[float]
-
-
-class HashChainEngine(Engine[_Launched]):
-    """The hash chain as an engine. With an artificial step time it behaves like a device that works in the background."""
-
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._settings = settings
-        self.max_in_flight = 2 if settings.hash_chain_step_s else 1
-        self._busy_until_s = 0.0
-        self._growth = _powers(_STEP, settings.step_tokens + 1)
-        self._shrinkage = _powers(pow(_STEP, -1, 1 << 64), settings.step_tokens + 1)
-        n_places = settings.hash_chain_pages * PAGE_TOKENS
-        self._is_written = np.zeros(n_places, bool)
-        self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
-        self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
-        self.reset(0)
-
-    def capacity(self) -> EngineCapacity:
-        """See Engine. The limits are those of the settings, because the chain needs next to no memory."""
-        s = self._settings
-        longest_s = s.hash_chain_step_s + _LONGEST_STEP_S
-        return EngineCapacity(
-            n_pages=s.hash_chain_pages,
-            n_slots=s.slots,
-            max_length=s.length_limit(),
-            max_step_tokens=s.step_tokens,
-            max_lease_steps=s.lease_steps,
-            lease_s=s.lease_seconds,
-            vocabulary=s.hash_chain_vocabulary,
-            device="hash-chain",
-            step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
-        )
-
-    def reset(self, epoch: int) -> None:
-        """See Engine."""
-        capacity = self.capacity()
-        self._slots = SlotTable(capacity)
-        self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
-        self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
-
-    def launch(self, plan: Plan) -> _Launched:
-        """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""
-        self._slots.apply(plan)
-        self._write_tokens(plan)
-        results, ready_s = [], []
-        step_s = max(self._settings.hash_chain_step_s, _SLOW_STEP_S if self._has_old_pulse() else 0.0)
-        for index in range(plan.n_steps):
-            self._busy_until_s = max(self._busy_until_s, time.monotonic()) + step_s
-            results.append(self._run_step(plan, index))
-            ready_s.append(self._busy_until_s)
-        return _Launched(results, ready_s)
-
-    def collect(self, launched: _Launched) -> Iterator[Result]:
-        """See Engine. Each result comes when its artificial step time is over."""
-        for result, ready_s in zip(launched.results, launched.ready_s, strict=True):
-            wait_s = ready_s - time.monotonic() if self._settings.hash_chain_step_s else 0.0
-            if wait_s > 0:
-                time.sleep(wait_s)
-            yield result
-
-    def close(self) -> None:
-        """See Engine. There is nothing to release."""
-
-    def _has_old_pulse(self) -> bool:
-        """True if the test that touches the pulse is stopped, or is kept from running: its streams must not end meanwhile."""
-        if not self._settings.hash_chain_pulse:
-            return False
-        with suppress(FileNotFoundError):
-            return time.time() - os.stat(self._settings.hash_chain_pulse).st_mtime > _OLD_PULSE_S
-        return False
-
-    def _write_tokens(self, plan: Plan) -> None:
-        """Copies the tokens of new sequences, their seeds and the drafts into the tables."""
-        offset = 0
-        for new in plan.new:
-            self._tokens[new.slot, : new.n_tokens] = plan.new_tokens[offset : offset + new.n_tokens]
-            offset += new.n_tokens
-            seed = new.sampling.seed if new.sampling.temperature > 0 else 0
-            self._seed_mix[new.slot] = _mix(seed)
-        if len(plan.draft_ids):
-            self._tokens[draft_places(plan)] = plan.draft_ids
-
-    def _run_step(self, plan: Plan, index: int) -> Result:
-        began_s = time.monotonic()
-        step = build_step(plan, self._slots.page_table, index)
-        before = np.maximum(step.starts - 1, 0)
-        page_ids = self._slots.page_table[step.slots, before // PAGE_TOKENS].astype(np.int64)
-        previous = page_ids * PAGE_TOKENS + before % PAGE_TOKENS
-        for rows in self._rounds(step, previous):
-            self._advance(step, rows, previous)
-        states = self._pages[step.slot_mapping[step.sample_index]]
-        vocabulary = np.uint64(self._settings.hash_chain_vocabulary)
-        samples = (_mix_array(states ^ self._seed_mix[step.sample_slots]) % vocabulary).astype(np.int32)
-        self._replace_banned(samples, step)
-        self._tokens[step.sample_slots, step.sample_positions] = samples
-        counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
-        ids = samples[emitted_indices(step.result_widths, counts)]
-        asked = self._slots.sampling.logprobs_of(step.result_slots)
-        return Result(
-            epoch=plan.epoch,
-            step=plan.step + index,
-            slots=step.result_slots,
-            counts=int32s(counts),
-            ids=ids,
-            compute_s=time.monotonic() - began_s + self._settings.hash_chain_step_s,
-            logprobs=self._certain_logprobs(ids, np.repeat(asked, counts)),
-            prompts=self._prompt_logprobs(step),
-        )
-
-    def _prompt_logprobs(self, step: StepArrays) -> list[PromptLogprobs]:
-        """What the step gives of prompts: made-up numbers, each a function of its token and the chain's state before it."""
-        rows = self._slots.prompts.rows_of(step)
-        if rows is None:
-            return []
-        parts, start = [], 0
-        mixed = _mix_array(self._pages[step.slot_mapping[rows.index]])
-        ids = self._tokens[rows.token_slots, rows.next_positions].astype(np.int64)
-        for slot, first, count, width in zip(rows.slots, rows.firsts, rows.counts, rows.widths, strict=True):
-            some, rank = slice(start, start + count), np.arange(width)[None, :]
-            low = (mixed[some] & np.uint64(0xFFFF)).astype(np.int64)
-            top_ids = (low[:, None] + rank) % self._settings.hash_chain_vocabulary
-            logprobs = TokenLogprobs(
-                chosen=float32s(-(((low ^ ids[some]) % 4096) + 1) / 256),
-                width=width,
-                top_ids=int32s(top_ids.ravel()),
-                top=float32s(np.broadcast_to(-rank / 4, top_ids.shape).ravel()),
-            )
-            parts.append(PromptLogprobs(owner=slot, first=first, logprobs=logprobs, ranks=int32s(low % 100 + 1)))
-            start += count
-        return parts
-
-    def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
-        """Replaces banned samples [S] by the next id that is allowed, in place. A bias changes nothing: there are no logits."""
-        table, vocabulary = self._slots.sampling, self._settings.hash_chain_vocabulary
-        edited = np.flatnonzero(table.is_edited(step.sample_slots, step.sample_positions))
-        if len(edited):
-            rows = table.gather(step.sample_slots[edited], step.sample_positions[edited])
-            for row, sample in enumerate(edited.tolist()):
-                banned = rows.banned_of(row)
-                forbidden = set() if banned is None else set(banned.tolist())
-                rules = rows.rules_of(row)
-                if rules is not None:
-                    known = self._tokens[rows.slots[row], rows.n_prompt[row] : rows.positions[row]]
-                    forbidden |= rules.forbidden_after(known, vocabulary)
-                if forbidden:
-                    samples[sample] = _next_allowed(int(samples[sample]), vocabulary, forbidden)
-
-    def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields groups of rows, so that no row reads a state that a row of the same or a later group writes.
-
-        previous: [R] int64, the place of the state that each row reads.
-        """
-        todo = np.arange(len(step.slots))
-        is_todo = np.ones(len(todo), bool)
-        while len(todo):
-            self._is_written[step.slot_mapping[np.repeat(is_todo, step.counts)]] = True
-            waits = self._is_written[previous[todo]] & (step.starts[todo] > 0)
-            self._is_written[step.slot_mapping] = False
-            if waits.all():
-                waits[:] = False  # the rows wait for each other in a circle, so no order is right
-            yield todo[~waits]
-            todo = todo[waits]
-            is_todo[:] = False
-            is_todo[todo] = True
-
-    def _advance(self, step: StepArrays, rows: np.ndarray, previous: np.ndarray) -> None:
-        """Stores the state after every token of these rows."""
-        states = np.where(step.starts[rows] > 0, self._pages[previous[rows]], np.uint64(_START))
-        mixed = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
-        is_decode = rows < step.n_decode
-        places = step.offsets[rows[is_decode]]
-        self._pages[step.slot_mapping[places]] = states[is_decode] * np.uint64(_STEP) + mixed[places]
-        for row, state in zip(rows[~is_decode], states[~is_decode], strict=True):
-            n = int(step.counts[row])
-            places = slice(int(step.offsets[row]), int(step.offsets[row]) + n)
-            sums = np.cumsum(mixed[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
-            self._pages[step.slot_mapping[places]] = (sums + state) * self._growth[1 : n + 1]
-
-    def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> TokenLogprobs | None:
-        """Log probability 0 for each of ids [N], with the ids after it as the other top tokens; None if no row asks for any.
-
-        asked: [N] int, -1 for none, n for the chosen token and the top n."""
-        if (asked < 0).all():
-            return None
-        rank = np.arange(int(asked.max()))[None, :]
-        is_asked = rank < asked[:, None]
-        top_ids = np.where(is_asked, (ids[:, None] + rank) % self._settings.hash_chain_vocabulary, -1)
-        top = np.where(is_asked, np.where(rank == 0, 0.0, _UNLIKELY), np.nan)
-        chosen = float32s(np.where(asked >= 0, 0.0, np.nan))
-        return TokenLogprobs(chosen=chosen, width=rank.shape[1], top_ids=int32s(top_ids.ravel()), top=float32s(top.ravel()))

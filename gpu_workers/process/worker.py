@@ -61,7 +61,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
     Raises: ConfigError with an explanation; any other exception of loading a model.
     """
     if settings.is_hash_chain:
-        from gpu_workers.hash_chain import HashChainEngine
+        from gpu_workers.hash_chain_engine import HashChainEngine
 
         return HashChainEngine(settings)
     report("import torch", 0.0)

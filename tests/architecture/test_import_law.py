@@ -18,6 +18,7 @@ SHARED_BY_ACTORS = ("", "actor", "pages")
 TORCH_FREE = (
     "gpu_workers.model_store",
     "gpu_workers.hash_chain",
+    "gpu_workers.hash_chain_engine",
     "gpu_workers.embedding.settings",
     "gpu_workers.embedding.model_files",
     "gpu_workers.settings",

@@ -25,7 +25,7 @@ N_KILLS = 6
 SLOW_STEP = """
 import os, time
 from pathlib import Path
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 
 _here = Path(__file__).parent
 _launch = HashChainEngine.launch

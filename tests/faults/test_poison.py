@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 POISON = 31_337
 PLANTED = f"""
 import ctypes
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 
 _launch = HashChainEngine.launch
 

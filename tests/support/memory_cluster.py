@@ -14,7 +14,7 @@ import msgspec
 
 from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages import steps
 from messages.generation.replica_state import ReplicaCondition, ReplicaState

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
 from messages.lifecycle import lifecycle

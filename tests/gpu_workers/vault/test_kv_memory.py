@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.gang_agreement import epoch_id
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.process.rank_memory import layout_of

@@ -16,7 +16,7 @@ import os
 import time
 from pathlib import Path
 
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.worker import Worker
 
 _switches = Path({folder!r})

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.worker import BuildEngine, build_engine, run_worker
 from gpu_workers.settings import WorkerSettings
 from messages.lifecycle import lifecycle

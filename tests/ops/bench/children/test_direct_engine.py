@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages.generation.sampling import Sampling
 from ops.bench.children.direct_child import jobs_of

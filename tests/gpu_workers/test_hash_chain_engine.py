@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.engine import PlanRefused
-from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, TokenRules
