@@ -15,6 +15,9 @@ _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
 _LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes time from the cores that compute
+# CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
+_LEAST_HANG_S = {"cpu": 0.5, "cuda": 1.0}
+_LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that compiles a kernel
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
@@ -83,6 +86,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def lease_seconds(self) -> float:
         """How long the steps of one plan should take, at most."""
         return self.lease_s or _LEASE_S[self.device]
+
+    @property
+    def least_hang_s(self) -> float:
+        """No step counts as hung before it has run for this long, whatever was expected of it."""
+        return _LEAST_GANG_HANG_S if self.is_cuda_gang else _LEAST_HANG_S[self.device]
 
     @property
     def dtype_name(self) -> str:

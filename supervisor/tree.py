@@ -264,7 +264,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s, s.suspended_s
     )
     name = actor_name("worker", replica, rank, seat)
-    engine = () if settings.is_hash_chain else (f"gpu_workers.process.warm_imports:import_engine={settings.device}",)
+    engine = () if settings.is_hash_chain else (f"gpu_workers.process.engine_loading:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))
 
 

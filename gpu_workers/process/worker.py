@@ -19,22 +19,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from gpu_workers.engine import Engine, ReportLoading
+from gpu_workers.engine import Engine
+from gpu_workers.process.engine_loading import BuildEngine, build_engine
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
-from gpu_workers.process.load_errors import explain
 from gpu_workers.process.loading_times import LoadingTimes
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
-from gpu_workers.settings import DeviceKind, WorkerSettings, read_settings
-from gpu_workers.vault.rank_vault import RankVault
+from gpu_workers.settings import read_settings
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
@@ -50,35 +48,6 @@ from messages.wire.message import Message
 _STOP_S = 0.2  # how long the step thread may take to end; then the process exits anyway
 _MAX_EARLY = 20  # Idle messages that a scheduler may get before it has sent a Reset
 _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than plans can be in flight
-
-BuildEngine = Callable[[WorkerSettings, Path, ReportLoading, RankVault | None], Engine]
-
-
-def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
-    """The engine that the settings ask for. Called on the step thread, because importing torch takes seconds.
-
-    kept: what of the rank lies in the vault; None: without a vault.
-    Raises: ConfigError with an explanation; any other exception of loading a model.
-    """
-    if settings.is_hash_chain:
-        from gpu_workers.hash_chain_engine import HashChainEngine
-
-        return HashChainEngine(settings)
-    report("import torch", 0.0)
-    from gpu_workers.runner.model_loading import load_model_runner
-
-    report("import torch", 1.0)
-    try:
-        return load_model_runner(settings, gang_dir, report, kept)
-    except Exception as error:
-        if (explanation := explain(error, settings)) is None:
-            raise
-        raise explanation from error
-
-
-# CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
-_LEAST_HANG_S: dict[DeviceKind, float] = {"cpu": 0.5, "cuda": 1.0}
-_LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that compiles a kernel
 
 
 class Worker(LifecycleEvents, StepEvents):
@@ -112,7 +81,7 @@ class Worker(LifecycleEvents, StepEvents):
             self._may_run,
             self._prepare_memory,
             self._distrust_memory,
-            _LEAST_GANG_HANG_S if self.settings.is_cuda_gang else _LEAST_HANG_S[self.settings.device],
+            self.settings.least_hang_s,
         )
 
     async def run(self) -> int:

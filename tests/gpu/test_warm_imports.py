@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 def test_a_spare_of_a_gpu_has_triton_and_no_context() -> None:
     script = (
-        "import sys, torch; from gpu_workers.process.warm_imports import import_engine; import_engine('cuda');"
+        "import sys, torch; from gpu_workers.process.engine_loading import import_engine; import_engine('cuda');"
         "print('triton' in sys.modules, torch.cuda.is_initialized())"
     )
     assert run_script(script) == "True False"

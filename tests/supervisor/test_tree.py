@@ -115,7 +115,11 @@ def test_each_rank_sees_one_gpu() -> None:
 def test_the_spare_of_a_rank_has_the_engine_of_its_device(placement: Placement, device: str) -> None:
     groups = tree_of(ServerConfig(), placement)
     rank = next(child for group in groups for child in group.children if child.name == "worker/0.0")
-    assert rank.warm_ups == ("uvloop", "gpu_workers.process.worker", f"gpu_workers.process.warm_imports:import_engine={device}")
+    assert rank.warm_ups == (
+        "uvloop",
+        "gpu_workers.process.worker",
+        f"gpu_workers.process.engine_loading:import_engine={device}",
+    )
 
 
 def test_cpu_ranks_share_the_cores() -> None:

@@ -181,7 +181,7 @@ def load_engine(settings: bytes, environment: dict[str, str]) -> Engine:
     """The engine of a worker with these settings, in this process. Call it before anything has imported torch."""
     from pathlib import Path
 
-    from gpu_workers.process.worker import build_engine
+    from gpu_workers.process.engine_loading import build_engine
     from gpu_workers.settings import read_settings
 
     os.environ.update(environment)

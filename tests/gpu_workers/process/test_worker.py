@@ -14,7 +14,7 @@ import pytest
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.hash_chain_engine import HashChainEngine
-from gpu_workers.process.worker import BuildEngine
+from gpu_workers.process.engine_loading import BuildEngine
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
 from messages.lifecycle import lifecycle

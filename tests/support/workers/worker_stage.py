@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from gpu_workers.hash_chain_engine import HashChainEngine
-from gpu_workers.process.worker import BuildEngine, build_engine, run_worker
+from gpu_workers.process.engine_loading import BuildEngine, build_engine
+from gpu_workers.process.worker import run_worker
 from gpu_workers.settings import WorkerSettings
 from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec

@@ -7,7 +7,7 @@ from tests.support.fresh_interpreter import run_script
 
 def test_nothing_of_the_engine_is_left_to_import() -> None:
     script = (
-        "import sys; from gpu_workers.process.warm_imports import import_engine;"
+        "import sys; from gpu_workers.process.engine_loading import import_engine;"
         "import_engine('cpu'); known = set(sys.modules);"
         "from gpu_workers.runner.model_loading import load_model_runner;"
         "print('torch' in known, 'safetensors' in known, set(sys.modules) - known, 'triton' in known)"

@@ -1,0 +1,47 @@
+"""Builds the engine of a rank, or imports ahead of time what that needs. Importing torch and the whole engine takes most of the
+time of a start, so nothing of it is imported with this file."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from gpu_workers.engine import Engine, ReportLoading
+from gpu_workers.process.load_errors import explain
+from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.rank_vault import RankVault
+
+_RUNNER = "gpu_workers.runner"
+BuildEngine = Callable[[WorkerSettings, Path, ReportLoading, RankVault | None], Engine]
+
+
+def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
+    """The engine that the settings ask for. Called on the step thread, because importing torch takes seconds.
+
+    kept: what of the rank lies in the vault; None: without a vault.
+    Raises: ConfigError with an explanation; any other exception of loading a model.
+    """
+    if settings.is_hash_chain:
+        from gpu_workers.hash_chain_engine import HashChainEngine
+
+        return HashChainEngine(settings)
+    report("import torch", 0.0)
+    from gpu_workers.runner.model_loading import load_model_runner
+
+    report("import torch", 1.0)
+    try:
+        return load_model_runner(settings, gang_dir, report, kept)
+    except Exception as error:
+        if (explanation := explain(error, settings)) is None:
+            raise
+        raise explanation from error
+
+
+def import_engine(device: str) -> None:
+    """Import what `build_engine` uses for a real model on "cpu" or "cuda".
+
+    A spare rank that waits for its spawn spec calls this. It must not touch the device: a spare holds no model, no device
+    memory and no device context. A test checks this."""
+    importlib.import_module(f"{_RUNNER}.model_loading")
+    importlib.import_module(f"{_RUNNER}.backend").import_backend(device)
