@@ -116,7 +116,7 @@ class AdoptionCheck:
         for sequence in gang._queues.running:
             kept = sequence.planned
             self.n_kept += kept % PAGE_TOKENS
-            if states[sequence.pages].ravel()[:kept].tolist() != _chain(hash_chain._START, sequence.tokens(0, kept).tolist()):
+            if states[sequence.pages].ravel()[:kept].tolist() != _chain(hash_chain.START, sequence.tokens(0, kept).tolist()):
                 self.problems.append(f"attempt {sequence.attempt} has kept other content in {rank}: {kept} of {sequence.known}")
 
 
@@ -130,7 +130,7 @@ def _states_of(page: _Content, by_hash: dict[int, _Content]) -> list[int]:
         if chain[-1][1] not in by_hash:
             return []
         chain.append(by_hash[chain[-1][1]])
-    state, states = hash_chain._START, []
+    state, states = hash_chain.START, []
     for _, _, tokens in reversed(chain):
         states = _chain(state, np.frombuffer(tokens, "<i4").tolist())
         state = states[-1]
@@ -141,6 +141,6 @@ def _chain(state: int, tokens: list[int]) -> list[int]:
     """The states after each of these tokens."""
     states = []
     for token in tokens:
-        state = (state * hash_chain._STEP + hash_chain._mix(token + 1)) & hash_chain._MASK
+        state = (state * hash_chain.STEP + hash_chain.mix(token + 1)) % 2**64
         states.append(state)
     return states
