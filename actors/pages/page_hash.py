@@ -29,8 +29,9 @@ def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
     Returns: [n] integers. Takes O(n log n): each pass doubles how far up a page looks (pointer jumping).
     """
     n = len(hashes)
-    order = np.argsort(hashes)
-    found = order[np.minimum(np.searchsorted(hashes, parents, sorter=order), n - 1)] if n else order
+    order, asked = np.argsort(hashes), np.argsort(parents)
+    found = np.empty_like(order)  # looked up in ascending order, which is several times as fast as in any other one
+    found[asked] = order[np.minimum(np.searchsorted(hashes[order], parents[asked]), n - 1)] if n else order
     # entries n and n + 1 stand for what is above a first page, and for what is not there
     above = np.append(np.where(hashes[found] == parents, found, n + 1), [n, n + 1])
     above[:n][parents == ROOT] = n

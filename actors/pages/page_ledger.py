@@ -21,16 +21,14 @@ evict a page only after the pages that continue it.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import compress
 
 import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.page_hash import depths
-from actors.pages.seal_table import SealedPage, SealTable
+from actors.pages.seal_table import SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
@@ -58,7 +56,8 @@ class PageLedger:
         self._free: deque[int] = deque(range(n_pages))
         self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
-        self._content: dict[int, _Content] = {}  # by page
+        self._hash_of: dict[int, int] = {}  # by page
+        self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
         self._duplicates = DuplicatePages()
         self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
@@ -81,7 +80,7 @@ class PageLedger:
     def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
         """The page with this content, if an earlier plan than the one being made completes it; else None."""
         page = self._page_of.get(content_hash)
-        if page is None or content_hash in self._planned or self._content[page] != (content_hash, parent, tokens):
+        if page is None or content_hash in self._planned or self._content_of(page) != (content_hash, parent, tokens):
             return None
         return page
 
@@ -124,26 +123,27 @@ class PageLedger:
         if known is None:
             self._know(page, content, plan)
             self._sealed[content_hash] = None
-        elif known != page and self._content[known] == content:
+        elif known != page and self._content_of(known) == content:
             self._duplicates.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
-    def adopt(self, pages: Iterable[SealedPage]) -> int:
-        """Adopt pages with known content, which must be free now; returns how many. A page whose prefix is missing could never
-        be found, so it stays free."""
-        by_hash = {sealed.content_hash: sealed for sealed in pages}
-        if not by_hash:
+    def adopt(self) -> int:
+        """Adopt the pages whose content the seal table has; all pages must be free now. Returns how many. A page whose prefix
+        is missing could never be found, so it stays free. `inventory` tells of these pages, `take_changes` does not."""
+        if self._seals is None:
             return 0
-        numbers, hashes, parents, _ = zip(*by_hash.values(), strict=True)
-        depth = depths(np.array(hashes, np.uint64), np.array(parents, np.uint64))
-        for content_hash in compress(hashes, (depth == 0).tolist()):
-            del by_hash[content_hash]
-        self._page_of = {one.content_hash: one.page for one in sorted(by_hash.values())}
-        self._content = {one.page: one[1:] for one in by_hash.values()}
-        self._sealed = dict.fromkeys(self._page_of)
-        self._free = deque(page for page in self._free if page not in self._content)
-        order = np.lexsort((numbers, -depth))[: len(by_hash)]  # a page comes before those that it continues
-        self._cached.add(np.array(numbers)[order].tolist())
-        return len(by_hash)
+        pages, hashes, parents = self._seals.read()
+        order = np.argsort(hashes)
+        order = order[np.diff(hashes[order], prepend=np.uint64(0)) != 0]  # one page of each content
+        pages, hashes = pages[order], hashes[order]
+        depth = depths(hashes, parents[order])
+        order = np.lexsort((pages, -depth))[: np.count_nonzero(depth)]  # a page comes before those that it continues
+        is_free = np.ones(self.n_pages, bool)
+        is_free[pages[order]] = False
+        numbers, contents = pages[order].tolist(), hashes[order].tolist()
+        self._page_of, self._hash_of = dict(zip(contents, numbers, strict=True)), dict(zip(numbers, contents, strict=True))
+        self._free = deque(np.flatnonzero(is_free).tolist())
+        self._cached.add(numbers)
+        return len(numbers)
 
     def commit_plan(self) -> None:
         """The plan that was being made is sent: the next plan may share the pages that it seals."""
@@ -157,7 +157,7 @@ class PageLedger:
         if self._seals is not None:
             for content_hash in applied:
                 page = self._page_of[content_hash]
-                self._seals.record(page, *self._content[page])
+                self._seals.record(page, *self._content_of(page))
 
     def drop_unapplied(self) -> set[int]:
         """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
@@ -181,7 +181,7 @@ class PageLedger:
             self._holders[page] -= 1
             assert self._holders[page] >= 0, f"page {page} released more often than held"
             if self._holders[page] == 0:
-                if page in self._content:
+                if page in self._hash_of:
                     cached.append(page)
                     continue
                 self._free.append(page)
@@ -222,7 +222,7 @@ class PageLedger:
 
     def _know(self, page: int, content: _Content, plan: int) -> None:
         """This page has this content once this plan has run."""
-        self._page_of[content[0]], self._content[page] = page, content
+        self._page_of[content[0]], self._hash_of[page], self._content[page] = page, content[0], content
         n_later = self._plan - plan  # plans that were made after it, or are being made
         if not n_later:
             self._planned.add(content[0])
@@ -241,10 +241,18 @@ class PageLedger:
         self._cached.remove([known])
         return known
 
+    def _content_of(self, page: int) -> _Content:
+        """The content of a known page."""
+        content = self._content.get(page)
+        if content is None:
+            assert self._seals is not None, f"page {page}: its content is known, and was never told"
+            content = self._content[page] = self._seals.content(page)
+        return content
+
     def _drop_content(self, page: int) -> None:
-        content = self._content.pop(page)
-        content_hash = content[0]
-        del self._page_of[content_hash]
+        content = self._content_of(page)
+        content_hash = self._hash_of.pop(page)
+        del self._content[page], self._page_of[content_hash]
         if self._seals is not None:
             self._seals.erase(page)
         self._planned.discard(content_hash)

@@ -111,7 +111,7 @@ class GangView:
         if self.ledger is None or not is_kept:
             self._seals = self._open_seals(answer.memory_generation, capacity.n_pages)
             self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction), self._seals)
-            self.ledger.adopt(self._seals.read() if self._seals is not None else ())
+            self.ledger.adopt()
             self._memory_generation = answer.memory_generation
         self.n_adopted += self.ledger.n_known
         self._is_memory_suspect = False

@@ -10,7 +10,7 @@ import pytest
 from actors.pages.eviction import LruEviction
 from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
-from actors.pages.seal_table import SealedPage
+from actors.pages.seal_table import format_table, table_bytes
 from actors.scheduler.sequences.policy import EvictionName, make_eviction
 from tests.support.depth import DEPTH
 
@@ -148,5 +148,7 @@ def test_a_twin_takes_the_place_of_its_page_and_keeps_what_comes_after_it() -> N
     assert (ledger.find(*first), ledger.find(*after)) == (1, 2)
     assert seals.records == {1: first, 2: after}
     assert ledger.take_changes() == ([first[0], after[0]], [])
-    adopting = PageLedger(4, LruEviction())
-    assert adopting.adopt(SealedPage(page, *record) for page, record in seals.records.items()) == 2
+    table = format_table(bytearray(table_bytes(4)), 7, 4)
+    for page, record in seals.records.items():
+        table.record(page, *record)
+    assert PageLedger(4, LruEviction(), table).adopt() == 2

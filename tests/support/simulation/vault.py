@@ -96,7 +96,8 @@ class AdoptionCheck:
 
     def _check(self, gang: GangView, generation: int) -> None:
         assert gang.ledger is not None
-        by_hash = {content[0]: content for content in gang.ledger._content.values()}
+        contents = {page: gang.ledger._content_of(page) for page in gang.ledger._hash_of}
+        by_hash = {content[0]: content for content in contents.values()}
         workers = self._workers()
         gangs = {
             worker.child.spawn_spec.gang_dir for worker in workers if worker._memory_generation == generation
@@ -105,7 +106,7 @@ class AdoptionCheck:
             if worker.child.spawn_spec.gang_dir in gangs:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
                 self._check_kept(gang, states, worker.child.spawn_spec.name)
-                for page, content in gang.ledger._content.items():
+                for page, content in contents.items():
                     expected = _states_of(content, by_hash)
                     self.n_adopted += 1
                     if states[page].tolist() != expected:
