@@ -105,3 +105,8 @@ def add_prompts(outgoing: Mapping[str, Outgoing], prompts: Iterable[tuple[Sequen
     """Add log probabilities of prompts to the next message to the gateway of each sequence."""
     for sequence, part in prompts:
         outgoing[sequence.gateway].add_prompt(part)
+
+
+def without_credit(outgoing: Mapping[str, Outgoing], most_unacknowledged: int) -> set[str]:
+    """The gateways that have not acknowledged so many messages that their sequences must wait."""
+    return {gateway for gateway, one in outgoing.items() if one.unacknowledged >= most_unacknowledged}

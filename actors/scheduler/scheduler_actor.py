@@ -24,7 +24,7 @@ from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
-from actors.scheduler.outgoing import Outgoing, add_prompts
+from actors.scheduler.outgoing import Outgoing, add_prompts, without_credit
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.policy import make_order
@@ -55,7 +55,7 @@ class SchedulerActor(Actor):
         self._seats = GangSeats(replica, self.settings.tp)
         self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
         self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
-        self._gang = GangView(self._queues, self.settings, self._seals.open)
+        self._gang = GangView(self._queues, self.settings, self._seals)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports = ConditionReports(self, self._gang)
@@ -181,6 +181,7 @@ class SchedulerActor(Actor):
     def _begin_epoch(self) -> None:
         if not self._gang.is_alive and self._seats.living(self.child.peers) == self._seats.ranks:
             self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
+            self._gang.prepare_memory()
 
     def _lose_rank(self, name: str, incarnation: int, cause: Cause) -> None:
         if not self._seats.lose(name, incarnation):
@@ -222,8 +223,7 @@ class SchedulerActor(Actor):
             self.child.drained()
 
     def _plan_ahead(self) -> None:
-        limit = self.settings.unacked_messages
-        paused = {name for name, outgoing in self._outgoing.items() if outgoing.unacknowledged >= limit}
+        paused = without_credit(self._outgoing, self.settings.unacked_messages)
         while (planned := self._gang.plan(lambda s: s.gateway not in paused, self._usable_drafts())) is not None:
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)

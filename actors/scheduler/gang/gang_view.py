@@ -8,8 +8,8 @@ killed it. Pure: the actor passes on what it has received, and sends what these 
 After a death or a refusal that a device may have caused, the first plans are those of the canary (`canary.py`).
 
 Three numbers differ. An *incarnation* is one run of one process. An *epoch* is the time from one Reset to the loss of the
-gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept. It
-may outlive processes, and then the page ledger, which describes these contents, is kept too.
+gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept
+(`gang_memory.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
-from actors.pages.seal_table import SealTable
 from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import Canary
+from actors.scheduler.gang.gang_memory import GangMemory, NoSeals, Seals
 from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
@@ -30,7 +30,7 @@ from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.planning.step_tracker import Advance, StepTracker
-from actors.scheduler.sequences.policy import LastInOrder, make_eviction
+from actors.scheduler.sequences.policy import LastInOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -39,22 +39,17 @@ from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]
-OpenSeals = Callable[[int, int], SealTable | None]  # (memory generation, number of pages) -> its table, None without a vault
 
 
 class GangView:
     """The state of the gang and its epochs. While the gang is not alive, nothing is computed."""
 
-    def __init__(
-        self, queues: SequenceQueues, settings: SchedulerSettings, open_seals: OpenSeals = lambda generation, n_pages: None
-    ) -> None:
-        self._queues, self._settings, self._open_seals = queues, settings, open_seals
+    def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: Seals | None = None) -> None:
+        self._queues, self._settings = queues, settings
+        self._memory = GangMemory(settings.eviction, seals or NoSeals())
+        self.prepare_memory = self._memory.prepare
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
-        self.ledger: PageLedger | None = None  # of the last memory generation
-        self._memory_generation = 0  # the one that the ledger describes
-        self._seals: SealTable | None = None  # the ledger's content for the next scheduler
-        self._is_memory_suspect = False  # the next gang must take new memory
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
@@ -69,6 +64,11 @@ class GangView:
         self._died_of_canary = False  # it was being computed when the first rank died
         self._is_sick = False  # the last canary was not computed
         self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
+
+    @property
+    def ledger(self) -> PageLedger | None:
+        """The pages of the last memory generation; None if their contents are lost."""
+        return self._memory.ledger
 
     @property
     def is_alive(self) -> bool:
@@ -94,35 +94,28 @@ class GangView:
 
     def begin_epoch(self) -> Reset:
         """Begin an epoch, once all ranks are ready. Returns the Reset to send to them."""
-        known_generation = self._memory_generation if self.ledger is not None else 0
         return Reset(
             epoch=self.tracker.begin_epoch(),
-            memory_generation=known_generation,
-            is_memory_suspect=self._is_memory_suspect,
+            memory_generation=self._memory.known_generation,
+            is_memory_suspect=self._memory.is_suspect,
         )
 
     def begin(self, answer: Capacity) -> EngineCapacity:
         """The ranks have reset. Keeps the ledger if it describes their memory, else adopts the pages that an earlier scheduler
         has recorded for this memory. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
-        is_same_memory = self._memory_generation == answer.memory_generation
-        is_kept = self.ledger is not None and is_same_memory and self.ledger.n_pages == capacity.n_pages
+        is_kept = self._memory.keeps(answer.memory_generation, capacity.n_pages)
         self._keep_slots(capacity.n_slots if is_kept and not self._needs_canary else 0)
-        if self.ledger is None or not is_kept:
-            self._seals = self._open_seals(answer.memory_generation, capacity.n_pages)
-            self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction), self._seals)
-            self.ledger.adopt()
-            self._memory_generation = answer.memory_generation
-        self.n_adopted += self.ledger.n_known
-        self._is_memory_suspect = False
+        ledger = self._memory.begin(answer.memory_generation, capacity.n_pages)
+        self.n_adopted += ledger.n_known
         pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
         self._times.warmed_up(capacity.step_times)
         victims = LastInOrder()
-        self._planner = BatchPlanner(self._queues, self.ledger, capacity, victims, pace, self._settings, self._times)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         if self._needs_canary:
-            self._canary = Canary(self.ledger, capacity, self._settings, self._times)
+            self._canary = Canary(ledger, capacity, self._settings, self._times)
         self.n_changes += 1
         return capacity
 
@@ -149,7 +142,7 @@ class GangView:
     def note_proof(self, cause: Cause) -> None:
         """Note the proven cause of a rank's death, in place of earlier reports. Memory that it may have damaged is dropped."""
         if not leaves_memory_intact(cause):
-            self._is_memory_suspect = True
+            self._memory.is_suspect = True
             self._drop_memory()
 
     def refuse(self, failed: StepFailed) -> list[ForcedEnding]:
@@ -189,9 +182,7 @@ class GangView:
     def _drop_memory(self) -> None:
         """The memory has lost its content: all sequences wait and are computed again."""
         self._keep_slots(0)
-        self.ledger = None
-        if self._seals is not None:
-            self._seals.clear()
+        self._memory.drop()
 
     def _end_epoch(self) -> None:
         """The steps in flight are lost. The ledger and the running sequences keep what the applied steps have computed, until

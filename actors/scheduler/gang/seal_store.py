@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from actors.pages.seal_table import SealTable, create_table, map_table
+from actors.scheduler.gang.gang_memory import Seals
 from messages.descriptors.client import DescriptorClient
 from messages.errors import DescriptorError
 from messages.ids import actor_name
@@ -17,7 +18,7 @@ _KEY = "seal table"
 _TIMEOUT_S = 1.0  # the vault answers in microseconds; without it nothing is adopted, and the scheduler goes on
 
 
-class SealStore:
+class SealStore(Seals):
     """The table of the scheduler of `replica`. `vault`: the name of its vault. `is_on` False: it has no vault and no table."""
 
     def __init__(self, run_dir: Path, replica: int, is_on: bool) -> None:
@@ -26,17 +27,34 @@ class SealStore:
         self._descriptor: int | None = None
         self._log = structlog.get_logger().bind(actor=self._owner)
 
+    def left(self) -> SealTable | None:
+        """The table that an earlier scheduler has left in the vault; None if there is none, or it is damaged."""
+        if not self._is_on:
+            return None
+        try:
+            with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
+                kept = next(iter(client.find(self._owner, _KEY)), None)
+        except DescriptorError as error:
+            self._log.warning("the vault did not give the seal table", reason=str(error))
+            return None
+        if kept is None:
+            return None
+        self._drop()
+        self._descriptor = kept.descriptor
+        try:
+            return map_table(kept.descriptor)
+        except (ValueError, OSError) as error:
+            self._log.warning("the seal table is damaged", reason=str(error))
+            return None
+
     def open(self, generation: int, n_pages: int) -> SealTable | None:
         """The table of this memory generation: the one that an earlier scheduler has left in the vault, or an empty one. None
         without a vault, or when the machine has no memory for it."""
         if not self._is_on:
             return None
-        try:
-            found = self._find(generation, n_pages)
-            if found is not None:
-                return found
-        except DescriptorError as error:
-            self._log.warning("the vault did not give the seal table", reason=str(error))
+        found = self.left()
+        if found is not None and (found.generation, found.n_pages) == (generation, n_pages):
+            return found
         self._drop()
         try:
             self._descriptor, table = create_table(generation, n_pages)
@@ -55,19 +73,6 @@ class SealStore:
                 client.put(self._owner, _KEY, self._descriptor)
         except DescriptorError as error:
             self._log.warning("the seal table is not in the vault", reason=str(error))
-
-    def _find(self, generation: int, n_pages: int) -> SealTable | None:
-        with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
-            for kept in client.find(self._owner, _KEY):
-                self._drop()
-                self._descriptor = kept.descriptor
-                try:
-                    table = map_table(kept.descriptor)
-                except (ValueError, OSError) as error:
-                    self._log.warning("the seal table is damaged", reason=str(error))
-                    return None
-                return table if (table.generation, table.n_pages) == (generation, n_pages) else None
-        return None
 
     def _drop(self) -> None:
         if self._descriptor is not None:

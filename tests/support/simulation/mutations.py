@@ -45,7 +45,7 @@ def _publish_first(publisher: StepPublisher, rows: Any, ack: Any) -> None:
 def _keep_memory(gang: GangView, cause: Cause, is_last: bool, honest: Any = GangView.rank_died) -> Any:
     with patch.object(GangView, "_drop_memory", lambda gang: None):
         found = honest(gang, cause, is_last)
-    gang._is_memory_suspect = False
+    gang._memory.is_suspect = False
     return found
 
 

@@ -30,6 +30,9 @@ class MemoryStore:
     def __init__(self) -> None:
         self.table: SealTable | None = None
 
+    def left(self) -> SealTable | None:
+        return self.table
+
     def open(self, generation: int, n_pages: int) -> SealTable:
         if self.table is None or (self.table.generation, self.table.n_pages) != (generation, n_pages):
             self.table = format_table(bytearray(table_bytes(n_pages)), generation, n_pages)
@@ -39,6 +42,7 @@ class MemoryStore:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore()
+    monkeypatch.setattr(SealStore, "left", lambda self: store.left())
     monkeypatch.setattr(SealStore, "open", lambda self, generation, n_pages: store.open(generation, n_pages))
     return store
 

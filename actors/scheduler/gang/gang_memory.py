@@ -1,0 +1,83 @@
+"""The KV memory of a gang as its scheduler sees it: the page ledger, and its record for the next scheduler (`SealTable`).
+
+A *memory generation* is the time in which the contents of the memory are kept. It may outlive processes, and then the ledger is
+kept too. The ledger of a new scheduler adopts what the last one has recorded. It does so while the ranks reset, before they say
+which memory they have, because streams wait meanwhile; if they have another one, the work was in vain.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from actors.pages.page_ledger import PageLedger
+from actors.pages.seal_table import SealTable
+from actors.scheduler.sequences.policy import EvictionName, make_eviction
+
+
+class Seals(Protocol):
+    """Where the seal table of a replica outlives its scheduler."""
+
+    def left(self) -> SealTable | None:
+        """The table that an earlier scheduler has left; None if there is none."""
+        return None
+
+    def open(self, generation: int, n_pages: int) -> SealTable | None:
+        """The table of this memory generation: the one that was left, or an empty one; None without a vault."""
+        return None
+
+
+class NoSeals(Seals):
+    """Without a vault nothing outlives the scheduler."""
+
+
+class GangMemory:
+    """The memory of one gang after the other. `eviction`: the name of the ledger's policy."""
+
+    def __init__(self, eviction: EvictionName, seals: Seals) -> None:
+        self._eviction, self._seals = eviction, seals
+        self.ledger: PageLedger | None = None  # of the last memory generation
+        self._generation = 0  # the one that the ledger describes
+        self._table: SealTable | None = None  # the ledger's content for the next scheduler
+        self._left: tuple[SealTable, PageLedger] | None = None  # of the last scheduler, adopted in advance
+        self.is_suspect = False  # the next gang must take new memory
+
+    @property
+    def known_generation(self) -> int:
+        """The memory generation that the ledger describes; 0 if there is no ledger."""
+        return self._generation if self.ledger is not None else 0
+
+    def prepare(self) -> None:
+        """Adopt in advance what the last scheduler has left."""
+        if self.ledger is None and self._left is None and (table := self._seals.left()) is not None:
+            self._left = table, self._ledger_of(table.n_pages, table)
+
+    def keeps(self, generation: int, n_pages: int) -> bool:
+        """True if the ledger describes this memory."""
+        return self.ledger is not None and (self._generation, self.ledger.n_pages) == (generation, n_pages)
+
+    def begin(self, generation: int, n_pages: int) -> PageLedger:
+        """The ledger of the memory of a gang that begins: the present one, one that has adopted pages, or an empty one."""
+        if self.ledger is None or not self.keeps(generation, n_pages):
+            left, self._left = self._left, None
+            if left is not None and (left[0].generation, left[0].n_pages) == (generation, n_pages):
+                self._table, self.ledger = left
+            else:
+                self._table = self._seals.open(generation, n_pages)
+                self.ledger = self._ledger_of(n_pages, self._table)
+            self._generation = generation
+        self.is_suspect = False
+        return self.ledger
+
+    def drop(self) -> None:
+        """The memory has lost its content."""
+        self.ledger = None
+        tables = [self._table, self._left[0] if self._left is not None else None]
+        self._left = None
+        for table in tables:
+            if table is not None:
+                table.clear()
+
+    def _ledger_of(self, n_pages: int, table: SealTable | None) -> PageLedger:
+        ledger = PageLedger(n_pages, make_eviction(self._eviction), table)
+        ledger.adopt()
+        return ledger
