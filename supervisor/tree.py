@@ -175,7 +175,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second, and digests of weights tens of ms
     warm_up = (
-        f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",
+        f"actors.gateway.text.models.served_text:load_text_model={facts.model_setting}",
         f"actors.gateway.journal.model_identity:known_identity={facts.model_setting}",
     )
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)

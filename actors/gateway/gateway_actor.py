@@ -41,7 +41,7 @@ from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import read_settings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
-from actors.gateway.text.served_text import served_text
+from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, embedding

@@ -11,8 +11,8 @@ import numpy as np
 
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.chat_template import TemplateError
+from actors.gateway.text.models.text_model import NoTokenizer, TextModel, TextTooLong
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
-from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
 _TEXT_CHARACTERS = 16  # added to the length of each text or message, for the call and for what a template adds

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.model_files import read_json
+from actors.gateway.text.models.model_files import read_json
 from messages.errors import ConfigError
 from messages.generation.sampling import Sampling
 

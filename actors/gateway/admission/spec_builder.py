@@ -21,10 +21,10 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import texts_of
 from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.reasoning_formats import begins_open
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.template_options import TemplateOptions
-from actors.gateway.text.tokenizer import TextModel
 from messages.generation.grammar import Grammar
 from messages.generation.sampling import Sampling
 from messages.generation.terms import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms

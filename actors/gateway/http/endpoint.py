@@ -25,7 +25,7 @@ from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 from messages.wire.message import NO_TRACE
 
 _IGNORED = ("api-version",)  # clients for Azure send it with every request

@@ -22,7 +22,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, Gap, Request
 from actors.gateway.requests.request_spec import model_changed
-from actors.gateway.text.tokenizer import TextModel, detokenizers
+from actors.gateway.text.models.text_model import TextModel, detokenizers
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
 

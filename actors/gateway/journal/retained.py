@@ -24,7 +24,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.restore import restore_finished
 from actors.gateway.requests.request import Request
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _MAX_KEYED, _MAX_KEYED_BYTES = 8192, 256 << 20
 _MAX_KEYLESS, _MAX_KEYLESS_BYTES = 4096, 64 << 20

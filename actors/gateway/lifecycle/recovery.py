@@ -11,7 +11,7 @@ from actors.gateway.journal.records import Recovered, encode_record, request_rec
 from actors.gateway.journal.restore import restore
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.request import Request
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 
 def take_over_all(

@@ -27,7 +27,7 @@ from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.tokenizer import TextModel, detokenizers
+from actors.gateway.text.models.text_model import TextModel, detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
 from messages.outcomes import Code, EndReason, NoCode
 

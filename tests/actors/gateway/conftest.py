@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.gateway.text.tokenizer import FolderText, load_text_model
+from actors.gateway.text.models.folder_text import FolderText
+from actors.gateway.text.models.served_text import load_text_model
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.thinking.thinking_server import thinking_server
 

@@ -12,8 +12,8 @@ from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec, ResponseTerms
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import Detokenizer
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from actors.gateway.text.reasoning_text import ReasoningMarks
-from actors.gateway.text.tokenizer import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 

@@ -19,7 +19,7 @@ from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.waiting import DEADLINE_S
 
 

@@ -14,7 +14,7 @@ from actors.gateway.bodies.fields.ranges import Turns
 from actors.gateway.bodies.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
-from actors.gateway.text.model_files import tokenizer_settings
+from actors.gateway.text.models.model_files import tokenizer_settings
 from messages.generation.terms import TokenId
 
 

@@ -15,8 +15,8 @@ from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import pieces_of
 from actors.gateway.requests.tool_calls import ToolCall, call_id, calls_in, parts_of
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.pieces import Channel, TextPiece
-from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'

@@ -9,8 +9,8 @@ from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText
 from actors.gateway.requests.tool_calls import ToolCall
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.pieces import Channel, TextPiece
-from actors.gateway.text.tokenizer import TextModel
 
 _DELTAS = {
     Channel.REASONING: ("thinking_delta", "thinking"),

@@ -15,8 +15,8 @@ from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.split_text import SplitText, pieces_of
 from actors.gateway.requests.tool_calls import calls_in
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.pieces import Channel, TextPiece
-from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 _NS = 1e9

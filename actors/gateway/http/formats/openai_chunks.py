@@ -16,7 +16,7 @@ from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.requests.work_done import n_cached_of, work_of
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"

@@ -10,8 +10,8 @@ from actors.gateway.http.formats.openai_message import FINISH, delta_of, finish_
 from actors.gateway.http.formats.prompt_logprobs import token_ids
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.pieces import TextPiece
-from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 

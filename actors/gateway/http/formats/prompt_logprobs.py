@@ -11,7 +11,7 @@ import msgspec
 
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.text.detokenizer import texts_of
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this

@@ -16,7 +16,7 @@ from actors.gateway.http.formats.responses.split import response_events
 from actors.gateway.http.formats.running_usage import stream_writer
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.openai_split import chunk_writer
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _NO_USAGE = b'],"usage":null}\n'  # how each event ends; in no text, whose quotes and newlines are escaped
 _USAGE = b'],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}\n'

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
-from actors.gateway.text.tokenizer import HashChainText
 
 
 class NotingText(HashChainText):

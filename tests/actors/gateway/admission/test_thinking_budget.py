@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from messages.generation.grammar import BoundedThinking
 from messages.generation.sequences import Submit
 from tests.support.gateway.gateway_rig import Rig

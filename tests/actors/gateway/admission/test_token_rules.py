@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.token_rules import bad_tokens_of
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 
 
 async def test_a_bad_word_is_banned_at_the_beginning_and_after_a_space() -> None:

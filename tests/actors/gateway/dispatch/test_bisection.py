@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
-from actors.gateway.text.tokenizer import NumberText
+from actors.gateway.text.detokenizer import NumberText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from tests.support.depth import examples

@@ -12,7 +12,7 @@ from actors.gateway.journal.records import SequenceState, encode_record, encode_
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import unclaimed_folders
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.gateway.journal_file import IDENTITY, finish_blob, frames_in, opened, request_blob, unwanted, written
 from tests.support.gateway.journal_writer import row_at, spec_of, token_of
 

@@ -25,7 +25,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.gateway.journal_file import (
     IDENTITY,
     files_in,

@@ -29,7 +29,7 @@ from actors.gateway.journal.records import (
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import read_segment, segments_in
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.errors import ConfigError
 from messages.generation.logprobs import TokenLogprobs
 from tests.support.gateway.journal_file import (

@@ -18,7 +18,7 @@ from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_step
 from actors.gateway.journal.restore import restore
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.gateway.faulty_disk import replace_disk
 from tests.support.gateway.journal_file import files_in, read_again, request_blob, unwanted
 from tests.support.gateway.journal_writer import row_at, spec_of, token_of

@@ -12,7 +12,7 @@ from actors.gateway.journal.records import Recovered, StepRow
 from actors.gateway.journal.restore import joined, restore
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, Request
 from actors.gateway.requests.request_spec import RequestSpec
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms

@@ -22,7 +22,7 @@ from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.requests.request import KEY_BITS, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import IDENTITY

@@ -11,7 +11,7 @@ from actors.gateway.http.formats.openai_chunks import whole_body
 from actors.gateway.requests.best_of import mean_logprob, shown_answers
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import BestOf, Ended
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.wire.arrays import float32s
 from tests.support.gateway.request_examples import request_of, spec_of

@@ -15,7 +15,7 @@ from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Gap, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.detokenizer import ByteText
-from actors.gateway.text.tokenizer import HashChainText
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.outcomes import EndReason
 from tests.support.gateway.request_examples import request_of, spec_of

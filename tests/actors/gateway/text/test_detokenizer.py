@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table
-from actors.gateway.text.tokenizer import load_text_model
+from actors.gateway.text.models.served_text import load_text_model
 
 EMOJI = "👩‍👩‍👧 naïve Ελλάδα 日本語 🇩🇪 e\u0301 \U0001f9ec"
 TEXTS = st.one_of(st.text(max_size=40), st.just(EMOJI), st.text(alphabet="é日👩‍a ", max_size=40))

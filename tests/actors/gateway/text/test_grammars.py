@@ -8,8 +8,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.reasoning_text import ReasoningMarks
-from actors.gateway.text.tokenizer import FolderText
 from messages.generation.grammar import Grammar, GrammarKind
 
 

@@ -15,8 +15,9 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.chat_template import ChatTemplate
+from actors.gateway.text.models.folder_text import FolderText
+from actors.gateway.text.models.served_text import load_text_model
 from actors.gateway.text.special_text import SpecialText, _any_of
-from actors.gateway.text.tokenizer import FolderText, load_text_model
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from supervisor.children.entrypoint import do_warm_up
@@ -102,9 +103,9 @@ def test_a_tokenizer_that_looks_at_positions_is_asked_once_for_the_whole_text() 
 
 
 def test_what_a_spare_process_has_loaded_is_kept(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    do_warm_up(f"actors.gateway.text.tokenizer:load_text_model={smollm2_text_folder}")
+    do_warm_up(f"actors.gateway.text.models.served_text:load_text_model={smollm2_text_folder}")
     loaded = load_text_model(str(smollm2_text_folder))
-    do_warm_up(f"actors.gateway.text.tokenizer:load_text_model={smollm2_text_folder}")
+    do_warm_up(f"actors.gateway.text.models.served_text:load_text_model={smollm2_text_folder}")
     assert load_text_model(str(smollm2_text_folder)) is loaded
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from actors.gateway.requests.reader import Delta
 from actors.gateway.text.channels import Splitting
+from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.reasoning_text import ReasoningMarks
-from actors.gateway.text.tokenizer import FolderText
 from actors.gateway.text.tools.dialects import Dialect, ToolRules
 from actors.gateway.zeromq.chunks import AnswerWriter
 from messages import public

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from messages.generation.sequences import Submit
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import until

@@ -24,7 +24,7 @@ from actors.gateway.http.formats.responses.object import (
 from actors.gateway.http.formats.responses.output import logprobs_of
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 _N_BEFORE = 4  # events before the first token

@@ -12,7 +12,7 @@ from actors.gateway.http.formats.responses.output import logprobs_of, split_outp
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import n_reasoning_tokens
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

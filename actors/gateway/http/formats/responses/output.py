@@ -10,8 +10,8 @@ from actors.gateway.http.formats.openai_chunks import logprobs_json
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.split_text import SplitText
 from actors.gateway.requests.tool_calls import ToolCall, call_id
+from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.pieces import Channel, TextPiece
-from actors.gateway.text.tokenizer import TextModel
 
 
 class ItemKind(StrEnum):

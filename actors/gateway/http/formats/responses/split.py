@@ -15,7 +15,7 @@ from actors.gateway.http.formats.responses.object import begun_object, response_
 from actors.gateway.http.formats.responses.output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.models.text_model import TextModel
 
 _N_OPENINGS = 2
 _STEMS = {

@@ -15,7 +15,7 @@ import ollama
 import openai
 import pytest
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill, thinking_server
 from tests.support.waiting import DEADLINE_S

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from tests.support.answers.calling_server import CALL, calling_server
 from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill
 from tests.support.waiting import DEADLINE_S

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.text.tokenizer import FolderText
+from actors.gateway.text.models.folder_text import FolderText
 from tests.support.gateway.gateway_rig import rig
 
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -14,8 +14,8 @@ from actors.gateway.bodies.fields.anthropic_tools import as_openai
 from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.text.chat_template import ChatTemplate
 from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.pieces import Channel
-from actors.gateway.text.tokenizer import FolderText
 from actors.gateway.text.tools.dialects import Dialect
 from actors.gateway.text.tools.forced import grammar_of
 from actors.gateway.text.tools.telling import told, with_short_ids

@@ -13,7 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from actors.gateway.settings import HASH_CHAIN
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.detokenizer import NoText
-from actors.gateway.text.tokenizer import HashChainText, IdsOnly, NoTokenizer, TextModel, load_text_model
+from actors.gateway.text.models.hash_chain_text import HashChainText
+from actors.gateway.text.models.ids_only import IdsOnly
+from actors.gateway.text.models.served_text import load_text_model
+from actors.gateway.text.models.text_model import NoTokenizer, TextModel
 from messages.errors import ConfigError
 
 USER = [{"role": "user", "content": "a b"}]
