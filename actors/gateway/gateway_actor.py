@@ -18,18 +18,15 @@ from typing import Any
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
-from actors.gateway.admission.caller import forwarded_app
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
+from actors.gateway.doors import Doors
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
 from actors.gateway.health import Health
-from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
-from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
-from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity
 from actors.gateway.lifecycle.draining import Draining
@@ -37,13 +34,9 @@ from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.other_gateways.owners import Owners
-from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import read_settings
-from actors.gateway.takeover.leaving import leave_connections
-from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
-from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, embedding
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
@@ -65,12 +58,11 @@ class GatewayActor(Actor, Post, Status):
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
-        self.http_server: HttpServer | None = None
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
-        self._left = LeftAnswers(self.custody, lambda error: self.fail("connections of the dead gateway", error))
-        self.forward_server: HttpServer | None = None  # for calls that other gateways forward
-        self.zmq_server: ZmqServer | None = None
+        self.doors = Doors(
+            self.settings, self.custody, self._on_cut, lambda error: self.fail("connections of the dead gateway", error)
+        )
         self.draining: Draining | None = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
@@ -98,14 +90,14 @@ class GatewayActor(Actor, Post, Status):
         )  # fmt: skip
         found = await loop.run_in_executor(None, known_identity, settings.model_folder)
         identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
-        recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self._left.claim())
+        recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.doors.claim())
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
         manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
-        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self._left.requests)
+        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.doors.claimed_requests)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
@@ -113,49 +105,22 @@ class GatewayActor(Actor, Post, Status):
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
-        if settings.zeromq_endpoint:
-            self.zmq_server = ZmqServer(settings, incarnation, admission, manager, owners, self.summary, embeddings)
-            self.zmq_server.open()
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, embeddings)
-        self.http_app = build_app(services)
-        address = await self._serve_http(services)
-        self._left.go_on(services, self.http_server)
+        address = await self.doors.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
-
-    async def _serve_http(self, services: Services) -> str:
-        """Serve HTTP; returns the address, "" without one."""
-        await self._serve_other_gateways(services)
-        if (listen_fd := self.spawn_spec.descriptors.get(LISTEN_SOCKET)) is None:
-            return ""
-        self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
-        return await self.http_server.start()
-
-    async def _serve_other_gateways(self, services: Services) -> None:
-        """Take the calls that other gateways forward, if there are any."""
-        if path := services.owners.own_socket:
-            app, listen_fd = forwarded_app(build_app(services, for_gateways=True)), listen_for_gateways(Path(path))
-            self.forward_server = HttpServer(app, listen_fd, self.settings, self._on_cut, protocol=ForwardedConnection)
-            await self.forward_server.start()
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
-        await self._left.wait()
-        for server in (self.http_server, self.forward_server):
-            if server is not None:
-                await server.stop()
-        if self.custody is not None:
-            self.custody.close()
-        if self.zmq_server is not None:
-            await self.zmq_server.close()
+        await self.doors.close()
         if self._manager is not None:
             self.manager.stop()
             await self.journal.close()
 
     async def hand_over(self) -> None:
-        if not await leave_connections(self.http_server, self.custody):
+        if not await self.doors.leave():
             await self.stop()
 
     def drain(self, deadline_s: float) -> None:
@@ -167,7 +132,7 @@ class GatewayActor(Actor, Post, Status):
             self.draining.stop()
         self.draining = Draining(
             self.manager,
-            lambda: self._left.unread_by_connection(self.http_server),
+            self.doors.unread_by_connection,
             self,
             handover_s=self.settings.handover_s,
             deadline_s=deadline_s,
@@ -253,7 +218,7 @@ class GatewayActor(Actor, Post, Status):
             return {}
         metrics.active.set(manager.n_active)
         metrics.waiting.set(manager.dispatcher.n_waiting)
-        metrics.connections.set(0 if self.http_server is None else self.http_server.n_connections)
+        metrics.connections.set(self.doors.n_http_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
         return {

@@ -19,8 +19,8 @@ from tests.support.waiting import DEADLINE_S
 
 
 def connections_of(r: Rig) -> list[Connection]:
-    assert r.gateway.http_server is not None
-    return r.gateway.http_server.connections
+    assert r.gateway.doors.http is not None
+    return r.gateway.doors.http.connections
 
 
 def look_later(r: Rig, later_s: float) -> None:

@@ -94,8 +94,8 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
             if cut:
                 scheduler.step(cut)
                 await stream.until_id(cut)
-            assert r.gateway.forward_server is not None
-            server = r.gateway.forward_server
+            assert r.gateway.doors.for_gateways is not None
+            server = r.gateway.doors.for_gateways
             await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])  # a dead process accepts nothing
             for connection in server.connections:
                 connection.transport.abort()
@@ -129,8 +129,8 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
         await until_submitted(r, 1)
         scheduler.step(2)
         await stream.until_id(2)
-        assert r.gateway.forward_server is not None
-        for connection in r.gateway.forward_server.connections:
+        assert r.gateway.doors.for_gateways is not None
+        for connection in r.gateway.doors.for_gateways.connections:
             connection.transport.abort()  # as the kernel does for a dead process
         again = AsgiStream(second, "/none")  # what a client of the successor's sees
         call = ForwardedCall(key, "/v1/completions", 0)
@@ -153,11 +153,11 @@ async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() ->
         await until_submitted(r, 1)
         scheduler.step(2)
         await stream.until_id(2)
-        assert r.gateway.forward_server is not None
+        assert r.gateway.doors.for_gateways is not None
         [request] = r.manager.unfinished
         await r.cluster.kill("gateway/1")
         stream._task.cancel()
-        for connection in r.gateway.forward_server.connections:
+        for connection in r.gateway.doors.for_gateways.connections:
             connection.transport.abort()  # as the kernel does for a dead process
         await r.cluster.wait_until(lambda: not request.watchers)
         for _ in range(3):
@@ -199,8 +199,8 @@ async def test_requests_of_before_another_number_of_gateways_are_joined_at_all_o
 async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.gateway.http.gateways.forwarding._OWNER_AWAY_S", 0.0)
     async with two_gateways() as (r, second, _):
-        assert r.gateway.forward_server is not None
-        await r.gateway.forward_server.stop()
+        assert r.gateway.doors.for_gateways is not None
+        await r.gateway.doors.for_gateways.stop()
         alone = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0)})
         await alone.end()
         assert alone.status == 503

@@ -1,0 +1,104 @@
+"""The doors of a gateway: the servers at which clients, and the other gateways of this server, reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.caller import forwarded_app
+from actors.gateway.custody.gateway_custody import GatewayCustody
+from actors.gateway.http.api import build_app
+from actors.gateway.http.endpoint import Services
+from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
+from actors.gateway.http.server import HttpServer
+from actors.gateway.other_gateways.unix_http import listen_for_gateways
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.takeover.leaving import leave_connections
+from actors.gateway.takeover.left_answers import LeftAnswers
+from actors.gateway.zeromq.server import ZmqServer
+
+
+class Doors:
+    """The servers of one gateway, and the connections that its last incarnation has left. A server is None until `open`, and
+    stays None if the settings do not ask for it.
+    """
+
+    app: ASGIApp  # what HTTP clients reach; set by `open`
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        custody: GatewayCustody | None,
+        on_cut: Callable[[str], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`custody`: keeps the connections for the next incarnation; None: nobody does. `on_cut`: a connection was closed, for
+        this reason. `on_failure`: the connections of the last incarnation cannot be served.
+        """
+        self._settings, self._custody, self._on_cut = settings, custody, on_cut
+        self._left = LeftAnswers(custody, on_failure)
+        self.http: HttpServer | None = None
+        self.for_gateways: HttpServer | None = None  # for calls that other gateways forward
+        self.zeromq: ZmqServer | None = None
+
+    @property
+    def n_http_connections(self) -> int:
+        """Open connections of HTTP clients."""
+        return 0 if self.http is None else self.http.n_connections
+
+    async def claim(self) -> None:
+        """Take the connections of the last incarnation from the custodian."""
+        await self._left.claim()
+
+    @property
+    def claimed_requests(self) -> set[str]:
+        """The ids of the requests whose answers were on these connections."""
+        return self._left.requests
+
+    async def open(self, services: Services, incarnation: int, listen_fd: int | None) -> str:
+        """Listen for everyone, and go on with the connections of the last incarnation.
+
+        `listen_fd`: the socket for HTTP clients, None: there is none. Returns its address as text, "" without one.
+        """
+        if self._settings.zeromq_endpoint:
+            admission, manager, summary = services.admission, services.manager, services.status.summary
+            self.zeromq = ZmqServer(
+                self._settings, incarnation, admission, manager, services.owners, summary, services.embeddings
+            )
+            self.zeromq.open()
+        self.app = build_app(services)
+        await self._open_for_gateways(services)
+        address = ""
+        if listen_fd is not None:
+            self.http = HttpServer(self.app, listen_fd, self._settings, self._on_cut, self._custody)
+            address = await self.http.start()
+        self._left.go_on(services, self.http)
+        return address
+
+    async def _open_for_gateways(self, services: Services) -> None:
+        """Take the calls that other gateways forward, if there are any."""
+        if path := services.owners.own_socket:
+            app, listen_fd = forwarded_app(build_app(services, for_gateways=True)), listen_for_gateways(Path(path))
+            self.for_gateways = HttpServer(app, listen_fd, self._settings, self._on_cut, protocol=ForwardedConnection)
+            await self.for_gateways.start()
+
+    def unread_by_connection(self) -> Mapping[Hashable, int]:
+        """Bytes that HTTP clients have not read yet, by connection: those that a drain waits for."""
+        return self._left.unread_by_connection(self.http)
+
+    async def leave(self) -> bool:
+        """Leave the HTTP connections to the next incarnation; returns False, having done nothing, if nobody keeps them."""
+        return await leave_connections(self.http, self._custody)
+
+    async def close(self) -> None:
+        """Close all servers and their connections."""
+        await self._left.wait()
+        for server in (self.http, self.for_gateways):
+            if server is not None:
+                await server.stop()
+        if self._custody is not None:
+            self._custody.close()
+        if self.zeromq is not None:
+            await self.zeromq.close()
