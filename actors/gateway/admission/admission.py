@@ -119,7 +119,7 @@ class Admission:
     def unknown(self, request_id: str, field: str) -> Refusal:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""
         detail = f"{field}: expected the id of a request that is running or finished not long ago, got {request_id!r}"
-        if request_id in self._manager.retained.forgotten:
+        if request_id in self._manager.finished.retained.forgotten:
             return Refusal("gone", detail, field=field)
         return Refusal("not_found", detail, field=field)
 

@@ -72,8 +72,7 @@ class _Answer:
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:
                 # a drain still waits for what the connection has not sent, see `Connection.n_unread`
-                self._manager.undelivered.remove(self.request.spec.request)
-                self._manager.retained.read(self.request.spec.request, asyncio.get_running_loop().time())
+                self._manager.finished.delivered(self.request, asyncio.get_running_loop().time())
         except (OSError, TimeoutError):
             self.reader.has_left = True
         except asyncio.CancelledError:  # by uvicorn: the gateway ends
@@ -177,8 +176,7 @@ class JointAnswer(WholeAnswer):
         try:
             await super().__call__(scope, receive, send)
             for other in () if self.reader.has_left else self._others:
-                self._manager.undelivered.remove(other.request.spec.request)
-                self._manager.retained.read(other.request.spec.request, asyncio.get_running_loop().time())
+                self._manager.finished.delivered(other.request, asyncio.get_running_loop().time())
         finally:
             for other in self._others:
                 other.close()

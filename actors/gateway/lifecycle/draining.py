@@ -69,4 +69,4 @@ class Draining:
             return 0
         now_s = self._post.now_s()
         self._connections.update(self._unread_by_connection(), now_s)
-        return self._connections.n_pending(now_s) + self._manager.undelivered.n_pending(now_s)
+        return self._connections.n_pending(now_s) + self._manager.finished.undelivered.n_pending(now_s)

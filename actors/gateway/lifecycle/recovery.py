@@ -30,7 +30,7 @@ def take_over_all(
     """
     log, numerics, resumed, n_other_numerics = structlog.get_logger(), manager.identity.numerics, 0, 0
     for answer in journal.finished:
-        manager.keep_answer(answer)
+        manager.finished.keep_record(answer, now_s)
         if answer.number in journal.adopted:
             journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
@@ -44,7 +44,7 @@ def take_over_all(
         if entry.number in journal.adopted:
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
-            manager.keep_finished(request, now_s)
+            manager.finished.keep(request, now_s)
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
             _begin_run(request, journal, now_s)

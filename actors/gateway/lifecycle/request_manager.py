@@ -13,25 +13,23 @@ from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import ModelIdentity
-from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
+from actors.gateway.journal.records import encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
+from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
 from actors.gateway.lifecycle.step_publisher import StepPublisher
 from actors.gateway.lifecycle.step_rows import StepRows
-from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
+from actors.gateway.lifecycle.unfinished import UnfinishedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.access_log import AccessLog
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
-from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
+from actors.gateway.requests.request_spec import Ended, RequestSpec, ended_by, model_changed
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.models.text_model import TextModel, detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
-from messages.outcomes import Code, EndReason, NoCode
-
-_CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}
 
 
 class RequestManager:
@@ -54,15 +52,14 @@ class RequestManager:
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
         self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
-        self._request_by_id: dict[str, Request] = {}
-        self._deadline_by_number: dict[int, Timer] = {}
-        self.retained = RetainedRequests(journal, identity, settings.retention_s)
+        self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
+        retained = RetainedRequests(journal, identity, settings.retention_s)
+        self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
@@ -71,11 +68,6 @@ class RequestManager:
         """Sequences without a visible ending."""
         return self.gate.n_active
 
-    @property
-    def unfinished(self) -> list[Request]:
-        """The requests with at least one sequence without a visible ending."""
-        return list(self._request_by_id.values())
-
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
         self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
@@ -83,16 +75,16 @@ class RequestManager:
     def stop(self) -> None:
         """Cancel all timers, and write what is left to log."""
         self._access_log.write()
-        for timer in (self._sweep_timer, *self._deadline_by_number.values()):
-            if timer is not None:
-                timer.cancel()
+        self.unfinished.stop()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
 
     # -- clients --------------------------------------------------------------------------------------------------
 
     def accept(self, spec: RequestSpec) -> Request:
         """Record a request that has passed admission, and submit it. Nothing is visible before the journal has its record."""
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
-        self.retained.delete(spec.request)  # one that ended without an answer
+        self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
@@ -102,17 +94,17 @@ class RequestManager:
 
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
-        request = self._request_by_id.get(request_id)
-        return request if request is not None else self.retained.restore(request_id, self._model, self._post.now_s())
+        request = self.unfinished.find(request_id)
+        return request if request is not None else self.finished.retained.restore(request_id, self._model, self._post.now_s())
 
     def knows(self, request_id: str) -> bool:
         """True if a request with this id is running or retained."""
-        return request_id in self._request_by_id or self.retained.find(request_id) is not None
+        return self.unfinished.find(request_id) is not None or self.finished.retained.find(request_id) is not None
 
     def cancel(self, request: Request, why: CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
         reason = "failed" if why == "deadline" else "cancelled"
-        detail = f"not finished within {self._limit_s(request):g} s" if why == "deadline" else why
+        detail = f"not finished within {self.unfinished.limit_s(request):g} s" if why == "deadline" else why
         ended = Ended(reason=reason, code="deadline" if why == "deadline" else "", detail=detail)
         rows = StepRows()
         for sequence in request.sequences:
@@ -126,7 +118,7 @@ class RequestManager:
         if request.watchers:
             return
         if request.is_over:
-            self.retained.answered(request)
+            self.finished.retained.answered(request)
         elif request.spec.is_resumable and (may_return or not request.spec.ends_with_client):
             self._orphans.add(request, self._post.now_s(), with_gateway=may_return)
         else:
@@ -182,7 +174,7 @@ class RequestManager:
     def gateway_up(self) -> None:
         """Another gateway is ready."""
         if len(self._post.living("gateway")) + 1 >= len(self._settings.http_sockets):
-            self._orphans.gateways_serve(self.unfinished, self._post.now_s())
+            self._orphans.gateways_serve(self.unfinished.all, self._post.now_s())
 
     def _on_ending(self, ending: Ending, rows: StepRows) -> GrowingSequence | None:
         """End the sequence of an attempt; returns it, or None if that attempt was closed before."""
@@ -191,9 +183,7 @@ class RequestManager:
             return None
         self.dispatcher.remove(sequence, None)
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
-        code: Code | NoCode = ending.code or _CODE_BY_REASON.get(ending.reason, "")
-        ended = Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail, work=ending.work)
-        if sequence.end(ended):
+        if sequence.end(ended_by(ending, n_cached)):
             rows.ended(sequence)
         return sequence
 
@@ -213,7 +203,7 @@ class RequestManager:
 
     def _record_again(self, numbers: list[int]) -> None:
         """Write these requests to the journal's newest file, so that older files can be deleted."""
-        self.retained.record_again(numbers, self.unfinished, self._publisher.coming_turns, self._post.now_s())
+        self.finished.retained.record_again(numbers, self.unfinished.all, self._publisher.coming_turns, self._post.now_s())
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
@@ -224,7 +214,7 @@ class RequestManager:
             self.dispatcher.remove(sequence, "withdrawn")
             sequence.withdraw(ended)
             self._publisher.close(sequence)
-        self._unregister(request)
+        self.unfinished.remove(request)
         self._journal.delete(request.number)  # a disk that hangs may still record it
         request.wake()
 
@@ -232,19 +222,8 @@ class RequestManager:
 
     def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
-        self._request_by_id[request.spec.request] = request
         self.gate.n_active += request.n_open
-        left_s = self._limit_s(request) - (self._post.now_s() - request.began_s)
-        self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
-
-    def _limit_s(self, request: Request) -> float:
-        """Seconds from its arrival in which a request must end: its own deadline, at most the server's."""
-        return min(filter(None, (request.spec.terms.deadline_s, self._settings.request_timeout_s)))
-
-    def _unregister(self, request: Request) -> None:
-        self._deadline_by_number.pop(request.number).cancel()
-        if self._request_by_id.get(request.spec.request) is request:  # another one may have its id now
-            del self._request_by_id[request.spec.request]
+        self.unfinished.add(request)
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`. End it, and
@@ -262,38 +241,18 @@ class RequestManager:
         self.dispatcher.submit_request(request)
         return True
 
-    def keep_finished(self, request: Request, now_s: float) -> None:
-        """Record the final state of a request that is over, and retain it."""
-        self.retained.keep(request, now_s)
-        self.add_undelivered(request, now_s)
-
-    def keep_answer(self, answer: FinishedRecord) -> None:
-        """Retain a finished request of an earlier incarnation, encoded as it is."""
-        record, ended_s = answer.record, self._post.now_s() - answer.ended_age_s
-        self.retained.add(answer.number, record, ended_s)
-        if record.finish is not None and not record.finish.is_cancelled:
-            self.undelivered.add(record.request, record.finish.n_tokens + 1, ended_s)
-
     def _finish(self, request: Request, now_s: float) -> None:
         request.ended_s = now_s
-        self._unregister(request)
+        self.unfinished.remove(request)
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
         self._access_log.ended(request, ending)
-        self.keep_finished(request, now_s)
-
-    def add_undelivered(self, request: Request, since_s: float) -> None:
-        """Note that an ended request waits for its client, if one can ask for it again, is expected, and did not cancel it."""
-        is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
-        if request.spec.is_resumable and not (is_cancelled or request.spec.is_background):
-            self.undelivered.add(request.spec.request, request.n_generated + 1, since_s)
+        self.finished.keep(request, now_s)
 
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""
         now_s = self._post.now_s()
-        for request in self._orphans.expired(self.unfinished, now_s):
+        for request in self._orphans.expired(self.unfinished.all, now_s):
             self.cancel(request)
-        self.undelivered.drop_expired(now_s)
-        if self._journal.is_healthy:
-            self.retained.expire(now_s)
+        self.finished.expire(now_s, takes_writes=self._journal.is_healthy)
         self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)

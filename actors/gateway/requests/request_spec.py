@@ -9,7 +9,7 @@ import numpy as np
 
 from actors.gateway.text.channels import Splitting
 from messages.generation.sampling import Sampling
-from messages.generation.sequences import Work
+from messages.generation.sequences import Ending, Work
 from messages.generation.terms import Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
@@ -17,6 +17,7 @@ Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
+_CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}  # if the scheduler gives none
 
 
 class ResponseTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +122,12 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_failure(self) -> bool:
         """True if the server failed to finish the sequence."""
         return self.reason in FAILURES
+
+
+def ended_by(ending: Ending, n_cached: int) -> Ended:
+    """The ending that a scheduler has sent. `n_cached`: prompt tokens that needed no prefill. A failure always has a code."""
+    code: Code | NoCode = ending.code or _CODE_BY_REASON.get(ending.reason, "")
+    return Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail, work=ending.work)
 
 
 def model_changed(*, has_same_model: bool = False) -> Ended:

@@ -226,14 +226,14 @@ class ZmqServer:
         stream.left = lambda: self._manager.reader_left(request)
         self._clients.add(identity, request.spec.request, stream)
         if request.is_over:
-            self._manager.add_undelivered(request, self._loop.time())
+            self._manager.finished.expect_client(request, self._loop.time())
         stream.pump()
 
     def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
         if stream is not None:
             stream.received(message.up_to)
-        self._manager.undelivered.confirm(message.request, message.up_to, self._loop.time())
+        self._manager.finished.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
     def _cancel(self, identity: bytes, client: ZmqClient | None, message: public.CancelRequest) -> None:
         if message.has_left:

@@ -16,7 +16,7 @@ from actors.gateway.http.formats.format import PING as PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.http.stream_events import StreamEvents
-from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
+from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
 from actors.gateway.text.models.hash_chain_text import HashChainText
@@ -33,8 +33,8 @@ class FakeManager:
     """The part of the request manager that answers use."""
 
     def __init__(self) -> None:
-        self.undelivered = UndeliveredAnswers(NEVER_S)
-        self.retained = SimpleNamespace(read=lambda request_id, now_s: None)
+        retained: Any = SimpleNamespace(read=lambda request_id, now_s: None)
+        self.finished = FinishedRequests(retained, NEVER_S)
         self.left: list[Request] = []
 
     def ping(self, request: Request) -> None:
@@ -108,7 +108,7 @@ class Exchange:
 
     @property
     def is_delivered(self) -> bool:
-        return self.manager.undelivered.n_pending(0.0) == 0
+        return self.manager.finished.undelivered.n_pending(0.0) == 0
 
 
 def request_of(
@@ -149,7 +149,7 @@ async def exchange(
 ) -> AsyncIterator[Exchange]:
     """An answer that runs; afterwards it has ended, its reader is closed and the request manager knows that it left."""
     manager = FakeManager()
-    manager.undelivered.add(request.spec.request, 100, 0.0)
+    manager.finished.undelivered.add(request.spec.request, 100, 0.0)
     if stream:
         writer = ChunkWriter(request, "model", MODEL)
         answer: ASGIApp = EventStream(manager, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]

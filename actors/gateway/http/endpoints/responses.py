@@ -185,7 +185,7 @@ async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
 
 async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
     request = await _ended(services, parameters["id"])
-    services.manager.retained.delete(request.spec.request)
+    services.manager.finished.retained.delete(request.spec.request)
     return json_response({"id": request.spec.request, "object": "response", "deleted": True})
 
 

@@ -103,7 +103,7 @@ async def test_a_lost_cancel_is_sent_again() -> None:
         dropped = drop(scheduler_of(r), Cancel)
         answer = ask(http, 6, 100)
         await r.cluster.wait_until(lambda: len(scheduler_of(r)._queues) == 1)
-        [request] = r.manager.unfinished
+        [request] = r.manager.unfinished.all
         r.manager.cancel(request)
         await r.cluster.wait_until(lambda: bool(dropped))
         assert len(scheduler_of(r)._queues) == 1

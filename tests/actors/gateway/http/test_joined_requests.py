@@ -194,7 +194,7 @@ async def test_ids_that_no_request_has() -> None:
         lost = completion(r, {"Idempotency-Key": "other", "Last-Event-ID": "3"})
         await lost.end()
         assert lost.status == 404, "a part of the answer was read: a new answer might not fit to it"
-        r.manager.retained.expire(1e12)
+        r.manager.finished.retained.expire(1e12)
         forgotten = AsgiStream(r, "/v1/streams/mine", method="GET")
         await forgotten.end()
         assert (forgotten.status, forgotten.error["code"]) == (410, "gone")

@@ -27,7 +27,7 @@ def bytes_of(request: Request, r: Rig, *, is_kept_alive: bool, skip_bytes: int =
 
 async def until_running(r: Rig, scheduler: FakeScheduler, n: int) -> Request:
     await r.cluster.wait_until(lambda: len(scheduler.running) == n)
-    return r.manager.unfinished[0]
+    return r.manager.unfinished.all[0]
 
 
 @pytest.mark.parametrize(("path", "question", "n"), [("chat/completions", CHAT, 2), ("completions", COMPLETION, 1)])

@@ -96,7 +96,7 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
         disk.refuse()
         answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
         await until(lambda: len(scheduler.submits) == wish.get("n", 1))
-        requests = r.manager.unfinished
+        requests = r.manager.unfinished.all
         scheduler.step(2)
         await until(lambda: all(s.ended is not None for request in requests for s in request.sequences))
         disk.gate.set()
@@ -162,7 +162,7 @@ async def test_events_that_only_a_dead_gateway_had_are_waited_for_or_refused_and
         await until(lambda: len(scheduler.running) == n)
         scheduler.step(1)
         await first.until_id(n)
-        request = r.manager.unfinished[0]
+        request = r.manager.unfinished.all[0]
         disk.refuse()
         scheduler.step(2)
         await first.until_id(3 * n)

@@ -42,7 +42,7 @@ async def test_what_is_not_recorded_does_not_overtake_what_is() -> None:
         await until(lambda: len(scheduler.running) == 2)
         scheduler.step(1)
         await until(lambda: scheduler.acked == 1)
-        request = next(q for q in r.manager.unfinished if not q.spec.is_resumable)
+        request = next(q for q in r.manager.unfinished.all if not q.spec.is_resumable)
         disk.gate.clear()
         for _ in range(3):  # both go on and the resumable one ends; then the plain one goes on alone
             scheduler.step(1)
@@ -61,7 +61,7 @@ async def test_every_sixteenth_message_is_acknowledged() -> None:
         await until(lambda: bool(scheduler.running))
         for _ in range(15):
             scheduler.step(1)
-        request = next(iter(r.manager.unfinished))
+        request = next(iter(r.manager.unfinished.all))
         await until(lambda: request.n_generated == 15)
         assert scheduler.acked == 0
         scheduler.step(1)

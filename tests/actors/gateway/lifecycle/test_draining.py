@@ -168,7 +168,7 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         await everything_computed(r, scheduler)
         await whole
         manager = r.gateway.manager
-        await until(lambda: not manager.undelivered.n_pending(r.gateway.now_s()))
+        await until(lambda: not manager.finished.undelivered.n_pending(r.gateway.now_s()))
         pieces = client.stream(tokens=[6], max_tokens=100, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))
         await until(lambda: scheduler.running)

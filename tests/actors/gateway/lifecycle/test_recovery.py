@@ -46,11 +46,17 @@ class FakeManager:
         self.taken_over.append(request.number)
         return request.spec.is_resumable or is_connected
 
-    def keep_finished(self, request: Request, now_s: float) -> None:
+    @property
+    def finished(self) -> FakeManager:
+        """Those that have ended are told to the same fake."""
+        return self
+
+    def keep(self, request: Request, now_s: float) -> None:
         assert now_s == 50.0
         self.settled.append(request.number)
 
-    def keep_answer(self, answer: FinishedRecord) -> None:
+    def keep_record(self, answer: FinishedRecord, now_s: float) -> None:
+        assert now_s == 50.0
         self.kept.append((answer.number, answer.ended_age_s))
 
 

@@ -77,7 +77,7 @@ async def test_a_client_of_version_2_is_served(tmp_path: Path) -> None:
             assert (await client.ask("3_tokens"))[0] == whole
             assert (await client.ask("4_resumed"))[0] == whole[3:]
             await client.send("5_received")
-            await r.cluster.wait_until(lambda: r.manager.undelivered.n_pending(0.0) == 2)
+            await r.cluster.wait_until(lambda: r.manager.finished.undelivered.n_pending(0.0) == 2)
         finally:
             client.close()
         submits = r.scheduler().submits

@@ -49,7 +49,7 @@ async def answer_after_a_kill(r: Rig, path: str, body: dict[str, Any], n_before:
         asked = asyncio.create_task(client.post(path, json=body, headers=key))
         await until(lambda: bool(scheduler.running))
         scheduler.step(n_before)
-        await until(lambda: r.manager.unfinished[0].n_generated == n_before)
+        await until(lambda: r.manager.unfinished.all[0].n_generated == n_before)
         await r.kill_gateway()
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)

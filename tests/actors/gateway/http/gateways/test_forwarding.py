@@ -154,7 +154,7 @@ async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() ->
         scheduler.step(2)
         await stream.until_id(2)
         assert r.gateway.doors.for_gateways is not None
-        [request] = r.manager.unfinished
+        [request] = r.manager.unfinished.all
         await r.cluster.kill("gateway/1")
         stream._task.cancel()
         for connection in r.gateway.doors.for_gateways.connections:

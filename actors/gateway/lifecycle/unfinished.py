@@ -1,0 +1,48 @@
+"""The requests of a gateway that have not ended, by their ids, and the deadline of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.gateway.dispatch.post import Post, Timer
+from actors.gateway.requests.request import Request
+
+
+class UnfinishedRequests:
+    """Requests with at least one sequence without a visible ending."""
+
+    def __init__(self, post: Post, request_timeout_s: float, on_deadline: Callable[[Request], None]) -> None:
+        """`request_timeout_s`: the longest of any request. `on_deadline` is called with one that has not ended in its time."""
+        self._post, self._request_timeout_s, self._on_deadline = post, request_timeout_s, on_deadline
+        self._request_by_id: dict[str, Request] = {}
+        self._deadline_by_number: dict[int, Timer] = {}
+
+    @property
+    def all(self) -> list[Request]:
+        """All of them, in the order in which they were added."""
+        return list(self._request_by_id.values())
+
+    def find(self, request_id: str) -> Request | None:
+        """The request with this id; None if it has ended or never was."""
+        return self._request_by_id.get(request_id)
+
+    def add(self, request: Request) -> None:
+        """Add a request, and start its deadline, which counts from its arrival."""
+        self._request_by_id[request.spec.request] = request
+        left_s = self.limit_s(request) - (self._post.now_s() - request.began_s)
+        self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self._on_deadline(request))
+
+    def remove(self, request: Request) -> None:
+        """Remove a request, and cancel its deadline."""
+        self._deadline_by_number.pop(request.number).cancel()
+        if self._request_by_id.get(request.spec.request) is request:  # another one may have its id now
+            del self._request_by_id[request.spec.request]
+
+    def limit_s(self, request: Request) -> float:
+        """Seconds from its arrival in which a request must end: its own deadline, at most the server's."""
+        return min(filter(None, (request.spec.terms.deadline_s, self._request_timeout_s)))
+
+    def stop(self) -> None:
+        """Cancel all deadlines."""
+        for timer in self._deadline_by_number.values():
+            timer.cancel()
