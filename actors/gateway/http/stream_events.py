@@ -29,8 +29,9 @@ from functools import lru_cache
 
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, StreamWriter
-from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended
+from actors.gateway.requests.turns import END_TURN, PING_TURN, RUN_TURN
 
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 RUN_EVENTS = 1_000_000_000

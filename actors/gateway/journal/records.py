@@ -10,8 +10,9 @@ import numpy as np
 
 from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.poison.remembered import Remembered
-from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
+from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
+from actors.gateway.requests.turns import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 
@@ -192,10 +193,10 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
         ids = known[first].to_bytes(4, "little", signed=True)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
-    prompt = None if first or not stop else sequence.prompt_logprobs
+    prompt = None if first or not stop else sequence.logprobs.prompt
     if not sequence.wants_logprobs:
         return StepRow(sequence.key, first, ids, n_cached=n_cached, prompt=prompt)
-    return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached, prompt)
+    return StepRow(sequence.key, first, ids, sequence.logprobs.of(first, stop), n_cached, prompt)
 
 
 def ping_row(request: Request) -> StepRow:

@@ -27,8 +27,8 @@ from actors.gateway.journal.records import (
     decode_step,
 )
 from actors.gateway.poison.remembered import Remembered
-from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from actors.gateway.requests.request_spec import Ended
+from actors.gateway.requests.turns import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")

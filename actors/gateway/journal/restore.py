@@ -20,8 +20,9 @@ from actors.gateway.journal.records import (
     decode_suspect,
     replay_row,
 )
-from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, Gap, Request
+from actors.gateway.requests.request import Gap, Request
 from actors.gateway.requests.request_spec import model_changed
+from actors.gateway.requests.turns import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from actors.gateway.text.models.text_model import TextModel, detokenizers
 
 _INDEX_MASK = (1 << KEY_BITS) - 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.gateway.journal.records import encode_step, ping_row, row_of
-from actors.gateway.requests.request import END_TURN, PING_TURN, GrowingSequence, Request
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.turns import END_TURN, PING_TURN
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sequences import Tokens
 

@@ -24,6 +24,6 @@ def shown_answers(request: Request) -> list[GrowingSequence]:
 
 def mean_logprob(sequence: GrowingSequence) -> float:
     """The mean log probability of the tokens of a sequence; minus infinity without tokens."""
-    chosen = sequence.logprobs_of(0, len(sequence.ids)).chosen
+    chosen = sequence.logprobs.of(0, len(sequence.ids)).chosen
     mean = float(np.mean(chosen, dtype=np.float64)) if len(chosen) else -math.inf
     return mean if not math.isnan(mean) else -math.inf

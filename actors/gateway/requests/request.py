@@ -7,9 +7,7 @@
 Invariants: tokens are numbered from 0 and accepted without a gap or a repetition. `ended` is set once; only a withdrawal may
 replace it, because no client has seen anything of a withdrawn request. Everything visible is recorded (`journal/writer.py` says
 what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
-`turns` is the order in which all of it became visible, and replaying gives the same order. A process that dies while the disk
-refuses writes may have shown more. So where the order could be another one, with several sequences, each process that goes on
-with a request begins a new run of it, and turns of different runs are never taken for each other.
+`turns` is the order in which all of it became visible (`turns.py`).
 """
 
 from __future__ import annotations
@@ -21,17 +19,14 @@ import msgspec
 import numpy as np
 
 from actors.gateway.requests.request_spec import Ended, RequestSpec
+from actors.gateway.requests.sequence_logprobs import SequenceLogprobs
+from actors.gateway.requests.sequence_text import SequenceText
+from actors.gateway.requests.turns import END_TURN, KEY_BITS, PING_TURN, RUN_TURN
 from actors.gateway.text.detokenizer import Detokenizer
-from actors.gateway.text.stop_strings import StopStringFilter
-from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, join_logprobs, join_prompt
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 from messages.outcomes import EndReason
 
-KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
-END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
-PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
-RUN_TURN = END_TURN - 2  # where a later process begins a new run of the request; no sequence has this index either
-SUSPICION_ROW = END_TURN - 3  # in the journal: a sequence is under suspicion; no sequence has this index either
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -43,12 +38,7 @@ class GrowingSequence:
     """One sequence of a request: its tokens, their text, and its present submission to a scheduler."""
 
     __slots__ = (
-        "_detokenizer",
-        "_hidden",
-        "_logprobs",
-        "_min_tokens",
-        "_prompt_logprobs",
-        "_stop_filter",
+        "_text",
         "_turns",
         "attempt",
         "ended",
@@ -58,6 +48,7 @@ class GrowingSequence:
         "is_resumable",
         "is_taken",
         "last_visible_s",
+        "logprobs",
         "n_cached",
         "n_losses",
         "n_submissions",
@@ -77,7 +68,9 @@ class GrowingSequence:
         self.wants_logprobs = request.spec.sampling.logprobs >= 0
         self.is_resumable = request.spec.is_resumable
         self.ids: list[int] = []
-        self.texts: list[str] = []  # texts[i]: the text that became certain with token i
+        self._text = SequenceText(detokenizer, request.spec.terms, request.stop_set)
+        self.texts = self._text.texts
+        self.logprobs = SequenceLogprobs()
         self.tail = ""  # the text that became certain with the ending
         self.n_cached = 0  # prompt tokens that needed no prefill when token 0 was computed
         self.n_visible = 0
@@ -91,13 +84,6 @@ class GrowingSequence:
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
-        self._detokenizer = detokenizer
-        terms = request.spec.terms
-        self._stop_filter = StopStringFilter(terms.stop, keeps_match=terms.include_stop_str_in_output)
-        self._hidden: frozenset[int] = frozenset() if terms.include_stop_str_in_output else request.stop_set
-        self._min_tokens = terms.min_tokens
-        self._logprobs: list[TokenLogprobs] = []
-        self._prompt_logprobs: list[PromptLogprobs] = []
 
     @property
     def key(self) -> int:
@@ -120,50 +106,31 @@ class GrowingSequence:
             self.n_cached = n_cached
             self._check_prompt()
         new_ids = new_ids[skip:] if skip else new_ids
-        if start < self._min_tokens:
-            new_ids = self._append_unfiltered(new_ids)
-        ids, texts, push, filter_text = self.ids, self.texts, self._detokenizer.push, self._stop_filter.push
-        if len(new_ids) > 1 and not self._stop_filter.is_looking:
-            ids.extend(new_ids)
-            texts.extend(["" if token in self._hidden else push(token) for token in new_ids])
-            new_ids = ()
-        for token in new_ids:
-            ids.append(token)
-            texts.append("" if token in self._hidden else filter_text(push(token)))
-            if self._stop_filter.is_matched:
-                self.ended = Ended(reason="stop", n_cached=self.n_cached)
-                break
-        taken = len(ids) - start
+        text = self._text
+        taken = text.push(new_ids)
+        self.ids.extend(new_ids[:taken])
+        if text.is_stopped:
+            self.ended = Ended(reason="stop", n_cached=self.n_cached)
         if taken:
             self.n_losses = 0
             if logprobs is not None:
-                self._logprobs.append(logprobs.part(skip, skip + taken))
+                self.logprobs.add(logprobs.part(skip, skip + taken))
         return taken
-
-    def _append_unfiltered(self, new_ids: Sequence[int]) -> Sequence[int]:
-        """Append the tokens below `min_tokens`, without a search for stop strings; returns the remaining ones."""
-        n = self._min_tokens - len(self.ids)
-        self.ids.extend(new_ids[:n])
-        self.texts.extend([self._detokenizer.push(token) for token in new_ids[:n]])
-        return new_ids[n:]
 
     def end(self, ended: Ended) -> bool:
         """Set the ending. Returns False, and changes nothing, if the sequence has one already."""
         if self.ended is not None:
             return False
-        self.tail = self._detokenizer.flush()
-        if len(self.ids) > self._min_tokens:
-            self.tail = self._stop_filter.push(self.tail)
-        if self._stop_filter.is_matched and ended.reason in _COMPLETE:  # a failure stays one, whatever the rest of the text is
+        self.tail = self._text.finish()
+        if self._text.is_stopped and ended.reason in _COMPLETE:  # a failure stays one, whatever the rest of the text is
             ended = Ended(reason="stop", n_cached=ended.n_cached, work=ended.work)
-        self.tail += self._stop_filter.flush()
         self.ended = ended
         return True
 
     @property
     def matched_stop(self) -> str:
         """The stop string that has ended it; "" if none has."""
-        return self._stop_filter.matched
+        return self._text.matched_stop
 
     def note_times(self, first_token_s: float, lasted_s: float) -> None:
         """Add to its ending how long it took."""
@@ -192,33 +159,15 @@ class GrowingSequence:
         if not self.request.first_token_s:
             self.request.first_token_s = now_s
 
-    def logprobs_of(self, start: int, stop: int) -> TokenLogprobs:
-        """Log-probabilities of tokens start .. stop - 1; of zero tokens if the client did not ask for any."""
-        if len(self._logprobs) > 1:
-            self._logprobs = [join_logprobs(self._logprobs)]
-        return self._logprobs[0].part(start, stop) if self._logprobs else TokenLogprobs()
-
     def add_prompt_logprobs(self, part: PromptLogprobs) -> None:
-        """Add log probabilities of the next tokens of its prompt. Those of another attempt begin again; a sequence that has
-        tokens has all of them."""
-        if self.ids:
-            return
-        if not part.first:
-            self._prompt_logprobs = []
-        self._prompt_logprobs.append(part)
-
-    @property
-    def prompt_logprobs(self) -> PromptLogprobs | None:
-        """Those of its whole prompt from the second token on; None if the client did not ask for any, if none have come yet, or
-        if the prompt is one token."""
-        if len(self._prompt_logprobs) > 1:
-            self._prompt_logprobs = [join_prompt(self._prompt_logprobs)]
-        return self._prompt_logprobs[0] if self._prompt_logprobs else None
+        """Add log probabilities of the next tokens of its prompt. A sequence that has tokens has all of them."""
+        if not self.ids:
+            self.logprobs.add_prompt(part)
 
     def _check_prompt(self) -> None:
         """Check what the chunks said of the prompt. Raises: Gap if log probabilities of its tokens are missing."""
         if self.request.spec.terms.prompt_logprobs >= 0:
-            wanted, got = self.request.n_prompt_of(self.index) - 1, sum(part.n_tokens for part in self._prompt_logprobs)
+            wanted, got = self.request.n_prompt_of(self.index) - 1, self.logprobs.n_of_prompt
             if got != wanted:
                 raise Gap(f"prompts: expected log probabilities of {wanted} tokens, got {got}")
 

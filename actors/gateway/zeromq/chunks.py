@@ -52,7 +52,7 @@ class AnswerWriter:
         text = "" if self._splits else delta.text
         prompt_logprobs = None
         if not delta.first:
-            prompt_logprobs = sequence.prompt_logprobs
+            prompt_logprobs = sequence.logprobs.prompt
             if spec.echo:
                 text = spec.echo[sequence.index // spec.n] + text
         return Chunk(
@@ -60,7 +60,7 @@ class AnswerWriter:
             first=delta.first,
             ids=int32s(delta.ids),
             text=text,
-            logprobs=sequence.logprobs_of(delta.first, delta.stop) if spec.sampling.logprobs >= 0 else None,
+            logprobs=sequence.logprobs.of(delta.first, delta.stop) if spec.sampling.logprobs >= 0 else None,
             prompt_logprobs=prompt_logprobs,
             index=sequence.index,
             parts=self._parts(sequence, delta.first, delta.stop) if self._splits else [],

@@ -232,7 +232,7 @@ def logprobs_json(
 
     offset: length of the text of the tokens before `first`, in characters.
     """
-    some, wanted = sequence.logprobs_of(first, stop), sequence.request.spec.sampling.logprobs
+    some, wanted = sequence.logprobs.of(first, stop), sequence.request.spec.sampling.logprobs
     if not sequence.request.spec.has_answer:
         some, stop = some.part(0, 0), first
     ids = sequence.ids[first : first + len(some.chosen)]

@@ -28,7 +28,7 @@ class EchoedLogprobs:
     def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
         spec = sequence.request.spec
         self._model, self._wanted = model, spec.sampling.logprobs
-        self._known, prompt = sequence.prompt_logprobs, spec.prompt_of(sequence.index)
+        self._known, prompt = sequence.logprobs.prompt, spec.prompt_of(sequence.index)
         self._ids = prompt.tolist()
         lengths = map(len, texts_of(model.detokenizer(prompt[:0]), self._ids))
         self._offsets = list(accumulate(lengths, initial=0))
@@ -64,7 +64,7 @@ class EchoedLogprobs:
 def _prompt_logprobs(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
     """vLLM's `prompt_logprobs`: null for the first token, then an object for each place: by token id, of the prompt's token and
     of the most probable ones. `span`: places in one piece; an empty piece comes after each."""
-    known, spec = sequence.prompt_logprobs, sequence.request.spec
+    known, spec = sequence.logprobs.prompt, sequence.request.spec
     yield b"[null"
     for first in range(0, known.n_tokens if known is not None else 0, span):
         assert known is not None

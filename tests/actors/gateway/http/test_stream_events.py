@@ -17,8 +17,9 @@ from actors.gateway.journal import records
 from actors.gateway.journal.records import Recovered, SequenceState, StepRow, decode_states, decode_step, encode_states
 from actors.gateway.journal.restore import restore
 from actors.gateway.lifecycle.step_rows import StepRows
-from actors.gateway.requests.request import PING_TURN, Request
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
+from actors.gateway.requests.turns import PING_TURN
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms

@@ -10,8 +10,9 @@ import pytest
 from actors.gateway.journal import restore as restore_file
 from actors.gateway.journal.records import Recovered, StepRow
 from actors.gateway.journal.restore import joined, restore
-from actors.gateway.requests.request import KEY_BITS, PING_TURN, Request
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
+from actors.gateway.requests.turns import KEY_BITS, PING_TURN
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling

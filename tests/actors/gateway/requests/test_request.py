@@ -149,7 +149,7 @@ def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, e
             assert (new.ids, new.texts, new.tail, new.ended) == (old.ids, old.texts, old.tail, old.ended)
             assert new.n_cached == old.n_cached == (5 if old.ids else 0)
             assert new.n_visible == len(old.ids)
-            a, b = old.logprobs_of(0, len(old.ids)), new.logprobs_of(0, len(old.ids))
+            a, b = old.logprobs.of(0, len(old.ids)), new.logprobs.of(0, len(old.ids))
             assert a.chosen.tolist() == b.chosen.tolist()
             assert a.top.tolist() == b.top.tolist()
         assert again.is_over == all(s.ended is not None for s in request.sequences)
