@@ -9,8 +9,9 @@ import msgspec
 
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
+from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS, echo_length, logprobs_json, whole_logprobs
 from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
-from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite, prompt_fields, token_ids
+from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, prompt_fields, token_ids
 from actors.gateway.requests.best_of import shown_answers
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
@@ -20,7 +21,6 @@ from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"
-_SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 20 log-probabilities each they take 3 ms
 
 
 def usage_of(request: Request) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ChunkWriter(StreamWriter):
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
         before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
         # of each sequence: tokens, and the length of their text and of the text before it
-        self._offsets = [(0, _echo_length(sequence)) for sequence in request.sequences]
+        self._offsets = [(0, echo_length(sequence)) for sequence in request.sequences]
         self._before_text = [self._head + before % sequence.index for sequence in request.sequences]
         if self._is_chat:
             self._plain_token = b"}" + self._plain_token
@@ -166,7 +166,7 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
         yield from _choice(sequence, index, model, is_chat=is_chat)
     yield b"]"
     if is_chat:
-        yield from prompt_fields(request.sequences[0], model, _SPAN_TOKENS)
+        yield from prompt_fields(request.sequences[0], model, SPAN_TOKENS)
     yield b',"usage":' + _encode(usage_of(request)) + b"}"
 
 
@@ -185,78 +185,12 @@ def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat:
         choice["text"] = (spec.echo[sequence.index // spec.n] if spec.echo else "") + text
     yield _encode(choice)[:-1] + b',"logprobs":'
     if spec.shows_logprobs:
-        yield from _whole_logprobs(sequence, model, is_chat=is_chat)
+        yield from whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
     yield b',"finish_reason":' + FINISH[finish if spec.has_answer else "length"]
     if spec.with_token_ids:
         yield token_ids(sequence, slice(0, None), with_prompt=False)
     if not is_chat:
-        yield from prompt_fields(sequence, model, _SPAN_TOKENS)
+        yield from prompt_fields(sequence, model, SPAN_TOKENS)
     yield b"}"
-
-
-def _echo_length(sequence: GrowingSequence) -> int:
-    spec = sequence.request.spec
-    return len(spec.echo[sequence.index // spec.n]) if spec.echo and spec.sampling.logprobs >= 0 else 0
-
-
-def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
-    """The object of `logprobs_json` for all tokens. An empty piece follows each span of tokens; the lists
-    come last, because each of them holds a value for every token."""
-    lists: dict[str, list[bytes]] = {}
-    offset = _echo_length(sequence)
-    if sequence.request.spec.echo:
-        echoed = EchoedLogprobs(sequence, model)
-        for first in range(0, echoed.n_tokens, _SPAN_TOKENS):
-            for name, values in echoed.part(first, first + _SPAN_TOKENS).items():
-                lists.setdefault(name, []).append(_encode(values)[1:-1])
-            yield b""
-    n_tokens = len(sequence.ids) if sequence.request.spec.has_answer else 0
-    for first in range(0, n_tokens or int(not lists), _SPAN_TOKENS):
-        stop = first + _SPAN_TOKENS
-        some = logprobs_json(sequence, first, stop, model, is_chat=is_chat, offset=offset)
-        offset += sum(map(len, sequence.texts[first:stop]))
-        for name, values in some.items():
-            if values is not None:
-                lists.setdefault(name, []).append(_encode(values)[1:-1])
-        yield b""
-    yield b"{" + b",".join(b'"%b":[%b]' % (name.encode(), b",".join(spans)) for name, spans in lists.items())
-    yield b',"refusal":null}' if is_chat else b"}"
-
-
-def logprobs_json(
-    sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool, offset: int
-) -> dict[str, Any]:
-    """The `logprobs` object of tokens first .. stop - 1, in the format of the chat API or of the completions API.
-
-    offset: length of the text of the tokens before `first`, in characters.
-    """
-    some, wanted = sequence.logprobs.of(first, stop), sequence.request.spec.sampling.logprobs
-    if not sequence.request.spec.has_answer:
-        some, stop = some.part(0, 0), first
-    ids = sequence.ids[first : first + len(some.chosen)]
-    if is_chat:
-        content = []
-        for row, token in enumerate(ids):
-            tops = [_chat_entry(model, i, p) for i, p in some.top_of(row, wanted)]
-            content.append({**_chat_entry(model, token, float(some.chosen[row])), "top_logprobs": tops})
-        return {"content": content, "refusal": None}
-    tokens = [model.text_of(token)[0] for token in ids]
-    offsets = []
-    for text in sequence.texts[first:stop]:
-        offsets.append(offset)
-        offset += len(text)
-    return {
-        "tokens": tokens,
-        "token_logprobs": [finite(float(p)) for p in some.chosen],
-        "top_logprobs": [
-            {model.text_of(i)[0]: finite(p) for i, p in some.top_of(row, wanted)} or None for row in range(len(ids))
-        ],
-        "text_offset": offsets,
-    }
-
-
-def _chat_entry(model: TextModel, token: int, logprob: float) -> dict[str, Any]:
-    text, raw = model.text_of(token)
-    return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}

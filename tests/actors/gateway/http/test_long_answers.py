@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from actors.gateway.http.formats.openai_chunks import ChunkWriter, logprobs_json, whole_body
+from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.http.formats.openai_logprobs import logprobs_json
 from actors.gateway.http.formats.plain_bodies import batch_body
 from actors.gateway.http.sse import join_pieces
 from actors.gateway.http.stream_events import StreamEvents

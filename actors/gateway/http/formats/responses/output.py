@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from actors.gateway.http.formats.openai_chunks import logprobs_json
+from actors.gateway.http.formats.openai_logprobs import logprobs_json
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.split_text import SplitText
 from actors.gateway.requests.tool_calls import ToolCall, call_id
