@@ -12,17 +12,16 @@ import numpy as np
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.sampling_defaults import sampling_defaults
+from actors.gateway.admission.splitting import splitting_of
 from actors.gateway.admission.thinking_budget import with_budget
 from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import texts_of
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.models.text_model import TextModel
-from actors.gateway.text.reasoning_formats import begins_open
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.template_options import TemplateOptions
 from messages.generation.grammar import Grammar
@@ -31,7 +30,6 @@ from messages.generation.terms import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKE
 from messages.wire.message import MAX_SHORT_CHARACTERS
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
-_MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 
 
@@ -50,7 +48,7 @@ class SpecBuilder:
         Raises: Refusal naming the field.
         """
         prompts = await self._tokens(new)
-        splitting = self._splitting(new, prompts)
+        splitting = splitting_of(new, prompts[0], self.encoder.model)
         reasoning = splitting.reasoning if splitting is not None else None
         grammar = await self._grammar(new, reasoning)
         terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
@@ -158,24 +156,6 @@ class SpecBuilder:
         """What the request says about the template, beside what the operator says."""
         own = self._settings.chat_template_kwargs
         return replace(new.template, variables={**own, **new.template.variables}) if own else new.template
-
-    def _splitting(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Splitting | None:
-        """How the text of the answers is split; None: it is not."""
-        reasoning = self._reasoning(new, prompts)
-        tools = new.tools.rules(self.encoder.model.dialect) if new.tools is not None else None
-        return Splitting(reasoning=reasoning, tools=tools) if reasoning is not None or tools is not None else None
-
-    def _reasoning(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> ReasoningMarks | None:
-        """The marks of the reasoning in the answers; None: it is not looked for."""
-        marks, wanted = self.encoder.model.reasoning, new.reasoning
-        if marks is None or not wanted.is_split:
-            return None
-        if new.turns is not None and new.template.continues_last:
-            end_of_prompt = str(new.turns[-1]["content"])
-        else:
-            end_of_prompt = self.encoder.model.decode(prompts[0][-_MOST_MARK_TOKENS:].tolist())
-        is_open = begins_open(marks, end_of_prompt)
-        return msgspec.structs.replace(marks, is_open=is_open, is_shown=wanted.is_shown)
 
     async def _checked(self, ids: Sequence[Sequence[int] | np.ndarray], field: str) -> list[np.ndarray]:
         prompts: list[np.ndarray] = []

@@ -15,19 +15,17 @@ from functools import partial
 from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
-from actors.gateway.dispatch.post import Post, Timer
+from actors.gateway.dispatch.post import Post, Timer, send_now
+from actors.gateway.dispatch.prefix_queries import PrefixQueries
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
-from actors.pages.page_hash import page_hashes
 from messages import cache
-from messages.errors import MailboxFull, UnknownPeer
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Cancel, CancelReason, Refused, Submit, Taken
 from messages.lifecycle import lifecycle
 from messages.wire.arrays import int32s
-from messages.wire.message import Message
 
 _SEQUENCES_A_TURN = 256  # submitted in one turn of the event loop, which takes a few milliseconds
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
@@ -52,9 +50,9 @@ class Dispatcher:
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self.holdings = Holdings(self.book, post, self._move)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
-        # by number of a query to the cache directory: the sequences of one prompt, which wait for the answer
-        self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}
-        self._next_query = 1
+        self._queries = PrefixQueries(
+            post, settings.prefix_wait_s, lambda found, pages: self._route(found, pages, self._candidates())
+        )
         self._retry_timer: Timer | None = None
         self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
         self.resubmissions = 0
@@ -62,7 +60,7 @@ class Dispatcher:
     @property
     def n_waiting(self) -> int:
         """Number of sequences without an open attempt."""
-        return len(self._waiting) + sum(len(sequences) for sequences, _ in self._asked.values()) + len(self._not_placed())
+        return len(self._waiting) + len(self._queries.sequences()) + len(self._not_placed())
 
     def submit_request(self, request: Request) -> None:
         """Submit every sequence of a request that has not ended; sequences of one prompt go to the same replica. A large
@@ -85,7 +83,9 @@ class Dispatcher:
         """Close the attempt of a sequence. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it."""
         self._waiting.pop(sequence.key, None)
         if why is not None and sequence.attempt:
-            self._send(sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence)
+            send_now(
+                self._post, sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence.request.spec.terms.trace_id
+            )
         self.book.close(sequence)
 
     def submit_again(self, sequence: GrowingSequence, *, why: CancelReason = "replaced") -> None:
@@ -126,11 +126,7 @@ class Dispatcher:
 
     def on_prefix_found(self, message: cache.PrefixFound) -> None:
         """The cache directory's answer: submit the sequences that wait for it."""
-        asked = self._asked.pop(message.query, None)
-        if asked is not None:
-            asked[1].cancel()
-            pages = {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)}
-            self._route(asked[0], pages, self._candidates())
+        self._queries.answered(message)
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready: submit every waiting sequence."""
@@ -162,8 +158,7 @@ class Dispatcher:
 
     def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: CancelReason) -> None:
         """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
-        asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
-        for sequence in [*self.book.sequences(), *self._waiting.values(), *asked, *self._not_placed()]:
+        for sequence in [*self.book.sequences(), *self._waiting.values(), *self._queries.sequences(), *self._not_placed()]:
             if is_meant(sequence):
                 self.remove(sequence, why)
                 self._give_up(sequence, ended)
@@ -180,29 +175,13 @@ class Dispatcher:
         if not sequences:
             return
         candidates = self._candidates()
-        if len(candidates) > 1 and self._post.living("cache_directory") and self._ask_directory(list(sequences)):
+        if len(candidates) > 1 and self._queries.ask(sequences):
             return
         self._route(sequences, {}, candidates)
 
     def _candidates(self) -> list[str]:
         """The schedulers that attempts may go to now."""
         return self.failover.replicas.candidates(self._post.living("scheduler"))
-
-    def _ask_directory(self, sequences: list[GrowingSequence]) -> bool:
-        hashes = page_hashes(sequences[0].all_tokens())
-        if not len(hashes):
-            return False
-        query, self._next_query = self._next_query, self._next_query + 1
-        if not self._send(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes), sequences[0]):
-            return False
-        timer = self._post.later(self._settings.prefix_wait_s, lambda: self._route_unanswered(query))
-        self._asked[query] = (sequences, timer)
-        return True
-
-    def _route_unanswered(self, query: int) -> None:
-        asked = self._asked.pop(query, None)
-        if asked is not None:
-            self._route(asked[0], {}, self._candidates())
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]
@@ -227,7 +206,7 @@ class Dispatcher:
             terms=spec.terms,
             suspicion=sequence.suspicion_now(),
         )
-        if not self._send(name, message, sequence):
+        if not send_now(self._post, name, message, spec.terms.trace_id):
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
             self._retry_later(sequence)
@@ -256,14 +235,6 @@ class Dispatcher:
     def _place_again(self, sequence: GrowingSequence) -> None:
         self.resubmissions += 1
         self._place([sequence])
-
-    def _send(self, name: str, message: Message, sequence: GrowingSequence) -> bool:
-        """Send a message that concerns one sequence; False when it cannot be sent now."""
-        try:
-            self._post.send(name, message, sequence.request.spec.terms.trace_id)
-        except (UnknownPeer, MailboxFull):
-            return False
-        return True
 
     def _retry_later(self, sequence: GrowingSequence) -> None:
         if self._retry_timer is None:

@@ -14,14 +14,12 @@ Links lose nothing between living processes; this notices what a defect or a ful
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 
-from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
-from messages.errors import MailboxFull, UnknownPeer
 from messages.generation.sequences import Cancel, Holding
 
 _LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused, so one that lacks an attempt proves nothing
@@ -54,8 +52,7 @@ class Holdings:
                 self._log.warning("messages lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
                 self._move(sequence)
         for attempt in told:
-            with suppress(UnknownPeer, MailboxFull):
-                self._post.send(scheduler, Cancel(attempt=attempt, why="replaced"))
+            send_now(self._post, scheduler, Cancel(attempt=attempt, why="replaced"))
 
     def _newest_late(self, scheduler: str) -> int:
         """The newest attempt of a time at least `_LATE_S` ago; 0 if it is not known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from messages.errors import MailboxFull, UnknownPeer
 from messages.wire.message import NO_TRACE, Message
 
 
@@ -38,3 +39,12 @@ class Post(Protocol):
     def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` after `delay_s`."""
         ...
+
+
+def send_now(post: Post, name: str, message: Message, trace: bytes = NO_TRACE) -> bool:
+    """As `Post.send`; returns False when the message cannot be sent now."""
+    try:
+        post.send(name, message, trace)
+    except (UnknownPeer, MailboxFull):
+        return False
+    return True

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.requests.refusals import Refusal
 from messages.embedding import Embed, Embedded
-from messages.errors import MailboxFull, UnknownPeer
 from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.wire.arrays import int32s
 
@@ -107,9 +106,8 @@ class EmbeddingDispatcher:
             texts = [group.call.texts[index] for index in group.indexes]
             counts = int32s([len(text) for text in texts])
             self._number += 1
-            try:
-                self._post.send(names[0], Embed(group=self._number, counts=counts, ids=int32s(np.concatenate(texts))))
-            except (MailboxFull, UnknownPeer):
+            message = Embed(group=self._number, counts=counts, ids=int32s(np.concatenate(texts)))
+            if not send_now(self._post, names[0], message):
                 self._put_back(group)
                 return
             self._sent[self._number] = group

@@ -11,14 +11,13 @@ from collections.abc import Callable
 
 import structlog
 
-from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.journal.journal import Journal
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
-from messages.errors import MailboxFull, UnknownPeer
 from messages.generation import sequences
 
 Ack = tuple[str, int, int]  # the scheduler's name, its incarnation, the number of its Tokens message
@@ -131,7 +130,5 @@ class StepPublisher:
     def _send_ack(self, sender: str, incarnation: int, number: int) -> None:
         if self._post.incarnation_of(sender) != incarnation:
             return
-        try:
-            self._post.send(sender, sequences.Ack(up_to=number))
-        except (UnknownPeer, MailboxFull):
+        if not send_now(self._post, sender, sequences.Ack(up_to=number)):
             structlog.get_logger().warning("acknowledgement not sent", to=sender, number=number)
