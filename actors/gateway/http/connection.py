@@ -26,10 +26,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
-from actors.gateway.http import chunk_sender, hangup
+from actors.gateway.http.answers import chunk_sender, hangup
+from actors.gateway.http.answers.hangup import Hangup
 from actors.gateway.http.browser_rules import BrowserRules, granting, is_preflight, preflight
 from actors.gateway.http.errors import error_body, error_response
-from actors.gateway.http.hangup import Hangup
 from actors.gateway.requests.refusals import Refusal
 
 MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
+from actors.gateway.http.answers.stream_events import N_DATE_BYTES, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
@@ -24,7 +25,6 @@ from actors.gateway.http.endpoints.rebuilt import rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
-from actors.gateway.http.stream_events import N_DATE_BYTES, Begun
 from actors.gateway.takeover.resumed_connection import CLOSE, ResumedConnection
 
 _A_TURN = 8  # connections that go on in one turn of the event loop; one takes about 0.2 ms, and 1 µs for each token

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.registry import format_of
-from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec, ResponseTerms
 from actors.gateway.text.channels import Splitting

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from starlette.types import ASGIApp, Message
 
+from actors.gateway.http.answers.sse import EventStream, WholeAnswer
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.format import PING as PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
-from actors.gateway.http.sse import EventStream, WholeAnswer
-from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec

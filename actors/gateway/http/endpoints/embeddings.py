@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 from actors.gateway.bodies.fields.prompts import prompts_of
 from actors.gateway.bodies.fields.ranges import AnyInt, ModelName
 from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors, embeddings_for
+from actors.gateway.http.answers.hangup import EXTENSION, Hangup
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
-from actors.gateway.http.hangup import EXTENSION, Hangup
 from actors.gateway.requests.refusals import invalid
 
 _LATEST = ":latest"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from actors.gateway.bodies.schema import BatchBody, GenerateBody
+from actors.gateway.http.answers.sse import JointAnswer, WholeAnswer
 from actors.gateway.http.batch_requests import batch_requests, placed_refusal, prompt_request
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.request_identity import checked_request_id, name_of
-from actors.gateway.http.sse import JointAnswer, WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid
 
 BATCH_PATH = "/v1/batch"

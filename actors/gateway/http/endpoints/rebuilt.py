@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from actors.gateway.http.answers.sse import JointAnswer, WholeAnswer
+from actors.gateway.http.answers.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import responses
@@ -16,8 +18,6 @@ from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, 
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, START, TARGET, begun_of
 from actors.gateway.http.request_identity import event_number
-from actors.gateway.http.sse import JointAnswer, WholeAnswer
-from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.other_gateways.questions import KNOWN_PATH
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request

@@ -6,11 +6,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.http.answers.sse import EventStream, WholeAnswer
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.request_identity import event_number
-from actors.gateway.http.sse import EventStream, WholeAnswer
-from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
 

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from starlette.types import Scope
 
 from actors.gateway.admission.caller import CALLER_HEADER
+from actors.gateway.http.answers.stream_events import Begun
 from actors.gateway.http.connection import Connection
-from actors.gateway.http.stream_events import Begun
 from actors.gateway.other_gateways.unix_http import get
 
 # paths and parameters of calls that only gateways make

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.http.chunk_sender import chunk_sender
+from actors.gateway.http.answers.chunk_sender import chunk_sender
+from actors.gateway.http.answers.hangup import watch_hangup
+from actors.gateway.http.answers.stream_events import Begun, run_in
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall
-from actors.gateway.http.hangup import watch_hangup
-from actors.gateway.http.stream_events import Begun, run_in
 from actors.gateway.other_gateways.questions import RETRY_S
 from actors.gateway.other_gateways.unix_http import LOST, ResponseHead, read_chunk, read_head
 from actors.gateway.requests.refusals import Refusal, stopped

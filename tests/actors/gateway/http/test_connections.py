@@ -9,8 +9,8 @@ import socket
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from actors.gateway.http.answers.hangup import Hangup
 from actors.gateway.http.connection import Connection
-from actors.gateway.http.hangup import Hangup
 from actors.gateway.http.server import HttpServer
 from actors.gateway.settings import GatewaySettings
 from tests.support.gateway.gateway_rig import Rig, rig

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from actors.gateway.http.answers.sse import join_pieces
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.http.formats.openai_logprobs import logprobs_json
 from actors.gateway.http.formats.plain_bodies import batch_body
-from actors.gateway.http.sse import join_pieces
-from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, RequestSpec
 from messages.generation.logprobs import TokenLogprobs

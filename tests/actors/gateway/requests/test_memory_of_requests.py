@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.gateway.http.chunk_sender import OwnConnection
+from actors.gateway.http.answers.chunk_sender import OwnConnection
 from actors.gateway.http.connection import Connection
 from actors.gateway.requests.reader import Reader
 from tests.support.gateway.gateway_rig import Rig, rig

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from actors.gateway.http.answers.stream_events import Begun
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoints.rebuilt import rebuild_response
-from actors.gateway.http.stream_events import Begun
 from actors.gateway.text.models.folder_text import FolderText
 from tests.support.answers.calling_server import calling_server
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids

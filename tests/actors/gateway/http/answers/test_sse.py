@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from actors.gateway.http import sse
+from actors.gateway.http.answers import sse
 from actors.gateway.requests.request_spec import Ended
 from tests.support.gateway.asgi_exchange import (
     LENGTH,

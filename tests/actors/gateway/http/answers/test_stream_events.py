@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.gateway.http.answers.stream_events import StreamBytes, StreamEvents, as_chunk, stream_head
 from actors.gateway.http.formats.format import PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
-from actors.gateway.http.stream_events import StreamBytes, StreamEvents, as_chunk, stream_head
 from actors.gateway.journal import records
 from actors.gateway.journal.records import Recovered, SequenceState, StepRow, decode_states, decode_step, encode_states
 from actors.gateway.journal.restore import restore

@@ -1,0 +1,1 @@
+"""How an answer reaches its client over HTTP."""
