@@ -15,40 +15,27 @@ import secrets
 import termios
 import weakref
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
-from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
 from actors.gateway.http.answers import chunk_sender, hangup
 from actors.gateway.http.answers.hangup import Hangup
-from actors.gateway.http.browser_rules import BrowserRules, granting, is_preflight, preflight
-from actors.gateway.http.errors import error_body, error_response
+from actors.gateway.http.browser_rules import granting, is_preflight, preflight
+from actors.gateway.http.connection_limits import (
+    MAX_HEAD_BYTES,
+    ConnectionLimits,
+    last_answer,
+    refused_head,
+    too_large_head,
+    too_many_connections,
+)
+from actors.gateway.http.errors import error_response
 from actors.gateway.requests.refusals import Refusal
 
-MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
-
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
-
-
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """Deadlines of a connection. Times start with the connection, with the first byte of a later request, or, if a request
-    arrives while an earlier one is answered, with the end of that answer.
-    """
-
-    max_connections: int
-    head_s: float  # to the end of the headers
-    body_s: float  # to the end of the body
-    unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
-    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
-    browsers: BrowserRules
 
 
 class Connection(HttpToolsProtocol):
@@ -75,7 +62,7 @@ class Connection(HttpToolsProtocol):
         n_before = len(self.connections) - 1
         if n_before >= self._limits.max_connections:
             self._limits.on_cut("many")
-            self.app: Any = _too_many_connections(self._limits.max_connections)
+            self.app: Any = too_many_connections(self._limits.max_connections)
         if n_before >= self._limits.max_connections + _SPARE_CONNECTIONS:
             transport.abort()
 
@@ -91,7 +78,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > MAX_HEAD_BYTES and self._is_reading and not self.transport.is_closing():
-            self._cut("head", _too_large_head("more"))
+            self._cut("head", too_large_head("more"))
 
     def on_message_begin(self) -> None:
         self._is_reading, self._is_head_read = True, False
@@ -105,7 +92,7 @@ class Connection(HttpToolsProtocol):
             n_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if n_bytes > MAX_HEAD_BYTES:
                 self._limits.on_cut("head")
-                self.app = _refused_head(n_bytes)
+                self.app = refused_head(n_bytes)
         self._head_bytes = 0
         usual, origin = self.app, self._granted_origin()
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
@@ -224,7 +211,7 @@ class Connection(HttpToolsProtocol):
         """Disconnect the client, and tell it why unless an answer is on its way."""
         self._limits.on_cut(why)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_last_answer(refusal))
+            self.transport.write(last_answer(refusal))
         self.transport.close()
 
     def _is_unread_too_long(self, now_s: float) -> bool:
@@ -264,24 +251,3 @@ def _in_kernel(transport: asyncio.Transport) -> int:
     except (OSError, ValueError, AttributeError):
         return 0
     return count[0]
-
-
-def _too_many_connections(limit: int) -> ASGIApp:
-    """The application that answers every request of a connection above the limit."""
-    detail = f"connections: {limit} are open, which is the limit"
-    return error_response(Refusal("too_many_connections", detail, retry_after_s=1.0), {"Connection": "close"})
-
-
-def _too_large_head(got: str) -> Refusal:
-    return Refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}")
-
-
-def _refused_head(n_bytes: int) -> ASGIApp:
-    """The application that answers a request with too large headers, and every later one of its connection."""
-    return error_response(_too_large_head(str(n_bytes)), {"Connection": "close"})
-
-
-def _last_answer(refusal: Refusal) -> bytes:
-    body = msgspec.json.encode(error_body(refusal.status, refusal.detail, name=refusal.fine_code))
-    head = f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

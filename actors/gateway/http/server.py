@@ -16,7 +16,8 @@ from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.browser_rules import browser_rules
-from actors.gateway.http.connection import Connection, ConnectionLimits
+from actors.gateway.http.connection import Connection
+from actors.gateway.http.connection_limits import ConnectionLimits
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import most_open_files

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
-from actors.gateway.http.answers.stream_events import N_DATE_BYTES, Begun
+from actors.gateway.http.answers.stream_bytes import N_DATE_BYTES, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services

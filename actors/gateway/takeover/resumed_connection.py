@@ -13,7 +13,8 @@ import structlog
 from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
-from actors.gateway.http.connection import Connection, ConnectionLimits
+from actors.gateway.http.connection import Connection
+from actors.gateway.http.connection_limits import ConnectionLimits
 
 _REQUEST = b"POST / HTTP/1.1\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
 CLOSE = b"connection: close\r\n"

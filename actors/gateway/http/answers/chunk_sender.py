@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from starlette.types import Scope, Send
 
-from actors.gateway.http.answers.stream_events import as_chunk
+from actors.gateway.http.answers.stream_bytes import as_chunk
 
 EXTENSION = "tardigrade.chunks"  # key of a connection's `OwnConnection` in the ASGI scope's extensions
 Headers = list[tuple[bytes, bytes]]

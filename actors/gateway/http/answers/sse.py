@@ -17,7 +17,8 @@ from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.answers.chunk_sender import chunk_sender
 from actors.gateway.http.answers.hangup import may_return, watch_hangup
-from actors.gateway.http.answers.stream_events import StreamEvents, failure_of, stream_headers
+from actors.gateway.http.answers.stream_bytes import stream_headers
+from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.lifecycle.request_manager import RequestManager

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from actors.gateway.http.answers.sse import JointAnswer, WholeAnswer
-from actors.gateway.http.answers.stream_events import Begun, StreamEvents, failure_of
+from actors.gateway.http.answers.stream_bytes import Begun
+from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import responses

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from starlette.types import Scope
 
 from actors.gateway.admission.caller import CALLER_HEADER
-from actors.gateway.http.answers.stream_events import Begun
+from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.connection import Connection
 from actors.gateway.other_gateways.unix_http import get
 

@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.answers.chunk_sender import chunk_sender
 from actors.gateway.http.answers.hangup import watch_hangup
-from actors.gateway.http.answers.stream_events import Begun, run_in
+from actors.gateway.http.answers.stream_bytes import Begun
+from actors.gateway.http.answers.stream_events import run_in
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall
 from actors.gateway.other_gateways.questions import RETRY_S

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from actors.gateway.http.connection import MAX_HEAD_BYTES
+from actors.gateway.http.connection_limits import MAX_HEAD_BYTES
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected
 from tests.support.waiting import DEADLINE_S

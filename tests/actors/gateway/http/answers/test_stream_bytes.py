@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from actors.gateway.http.answers.stream_events import LAST_CHUNK, Begun, StreamBytes, StreamEvents, stream_head
+from actors.gateway.http.answers.stream_bytes import LAST_CHUNK, Begun, StreamBytes, stream_head
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.requests.request import Request
 from tests.support.gateway.fake_scheduler import FakeScheduler

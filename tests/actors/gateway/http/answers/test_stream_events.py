@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.http.answers.stream_events import StreamBytes, StreamEvents, as_chunk, stream_head
+from actors.gateway.http.answers.stream_bytes import StreamBytes, as_chunk, stream_head
+from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.format import PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.journal import records

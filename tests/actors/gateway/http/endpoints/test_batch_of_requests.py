@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.gateway.http.answers.stream_events import Begun
+from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoints.rebuilt import rebuild_response
 from actors.gateway.text.models.folder_text import FolderText

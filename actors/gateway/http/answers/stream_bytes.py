@@ -1,0 +1,125 @@
+"""The bytes of a streamed HTTP/1.1 response: its head, its events as chunks, and what a client has of them after a death.
+
+Head and events are pure functions of the request (`stream_events.py`), so a later process writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+
+from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
+from actors.gateway.http.answers.stream_events import StreamEvents
+from actors.gateway.http.formats.format import EVENT_STREAM
+from actors.gateway.requests.request import Request
+from actors.gateway.requests.turns import RUN_TURN
+
+LAST_CHUNK = b"0\r\n\r\n"
+N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
+
+
+@lru_cache(maxsize=64)
+def _date(unix_s: int) -> bytes:
+    return formatdate(unix_s, usegmt=True).encode()
+
+
+def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, bytes]]:
+    """The response headers of a stream. Its date is that of the request, so that a later process writes the same bytes."""
+    headers = [
+        (b"date", _date(int(request.spec.created_s))),
+        (b"content-type", content_type),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+        (b"x-request-id", request.spec.request.encode("latin-1")),
+    ]
+    if request.spec.ignored_fields:
+        headers.append((IGNORED_HEADER.lower().encode(), request.spec.ignored_fields.encode()))
+    return headers
+
+
+def stream_head(request: Request, content_type: bytes = EVENT_STREAM, *, is_kept_alive: bool) -> bytes:
+    """The bytes of an HTTP/1.1 response before its first chunk. `is_kept_alive`: the connection is open for more requests."""
+    lines = [b"HTTP/1.1 200 OK", *(name + b": " + value for name, value in stream_headers(request, content_type))]
+    if not is_kept_alive:
+        lines.append(b"connection: close")
+    return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""])
+
+
+def as_chunk(event: bytes) -> bytes:
+    """One event as one chunk of a chunked HTTP/1.1 body."""
+    return b"%x\r\n%b\r\n" % (len(event), event)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a client has of a response whose gateway has died. `n_chunks` or `n_bytes` is known, the other one is 0.
+
+    `n_bytes`: with the head. `n_more_head_bytes`: by how much its head is longer than `stream_head` of a kept connection.
+    `run`: of the request, when the newest part of the response was written.
+    """
+
+    n_chunks: int = 0
+    n_bytes: int = 0
+    n_more_head_bytes: int = 0
+    run: int = 0
+
+    @property
+    def is_something(self) -> bool:
+        """True if the client has a part of the response."""
+        return self.n_chunks > 0 or self.n_bytes > 0
+
+    def exceeds_journal(self, request: Request, events: StreamEvents) -> bool:
+        """True if the client has more than what the journal had at the end of that run. `events`: new ones from where the
+        response began.
+
+        Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
+        several sequences may give them in another order.
+        """
+        stop = _end_of_run(request, self.run)
+        if stop is None:
+            return False
+        chunks = [as_chunk(event) for event in events.take(stop)]
+        n_head_bytes = len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
+        return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
+
+
+def _end_of_run(request: Request, run: int) -> int | None:
+    """How many turns the journal had at the end of a run of the request; None if that run has not ended, or everything was in
+    the journal.
+    """
+    if len(request.sequences) == 1:
+        is_whole = request.is_over and request.n_restored_turns == len(request.turns)
+        return None if is_whole else request.n_restored_turns
+    marks = [turn for turn, kind in enumerate(request.turns) if kind == RUN_TURN]
+    return next((mark for mark, begun in zip(marks, request.runs, strict=True) if begun > run), None)
+
+
+class StreamBytes:
+    """All bytes of a streamed HTTP/1.1 response after its first `skip_bytes`, which another process has written already."""
+
+    def __init__(self, events: StreamEvents, head: bytes, skip_bytes: int = 0) -> None:
+        """`events` from where that response began; `head` as `stream_head` returns it."""
+        self._events, self._unread, self._skip_bytes = events, head, skip_bytes
+
+    @property
+    def is_done(self) -> bool:
+        """True if `take` has returned the end of the response."""
+        return self._events.is_done
+
+    @property
+    def n_missing(self) -> int:
+        """Bytes that were written, but that the visible part of the request does not have yet; 0 unless records were lost."""
+        return self._skip_bytes
+
+    def take(self) -> bytes:
+        """The bytes that became visible since the last call; b"" if there are none."""
+        if self._events.is_done:
+            return b""
+        more = self._unread + b"".join(map(as_chunk, self._events.take()))
+        self._unread = b""
+        if self._events.is_done:
+            more += LAST_CHUNK
+        n_skipped = min(self._skip_bytes, len(more))
+        self._skip_bytes -= n_skipped
+        return more[n_skipped:]

@@ -1,0 +1,53 @@
+"""The limits of one HTTP connection, and the answers to a client that passes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+from starlette.types import ASGIApp
+
+from actors.gateway.http.browser_rules import BrowserRules
+from actors.gateway.http.errors import error_body, error_response
+from actors.gateway.requests.refusals import Refusal
+
+MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Deadlines of a connection. Times start with the connection, with the first byte of a later request, or, if a request
+    arrives while an earlier one is answered, with the end of that answer.
+    """
+
+    max_connections: int
+    head_s: float  # to the end of the headers
+    body_s: float  # to the end of the body
+    unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
+    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
+    browsers: BrowserRules
+
+
+def too_many_connections(limit: int) -> ASGIApp:
+    """The application that answers every request of a connection above the limit."""
+    detail = f"connections: {limit} are open, which is the limit"
+    return error_response(Refusal("too_many_connections", detail, retry_after_s=1.0), {"Connection": "close"})
+
+
+def too_large_head(got: str) -> Refusal:
+    """The refusal of headers above MAX_HEAD_BYTES. `got`: what came, for the message."""
+    return Refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}")
+
+
+def refused_head(n_bytes: int) -> ASGIApp:
+    """The application that answers a request with too large headers, and every later one of its connection."""
+    return error_response(too_large_head(str(n_bytes)), {"Connection": "close"})
+
+
+def last_answer(refusal: Refusal) -> bytes:
+    """A whole HTTP/1.1 response, written to a connection that is closed after it."""
+    body = msgspec.json.encode(error_body(refusal.status, refusal.detail, name=refusal.fine_code))
+    head = f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
