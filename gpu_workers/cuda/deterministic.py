@@ -34,18 +34,19 @@ class DeterministicCudaOps(CudaOps):
     """`CudaOps` with products of one order of additions. The gate belongs to the product at every number of rows."""
 
     def __init__(self) -> None:
-        self._weights: set[tuple[int, int, torch.dtype]] = set()  # rows, columns and dtype of all weights
+        super().__init__()
+        self._fixed: set[tuple[int, int, torch.dtype]] = set()  # rows, columns and dtype of all weights
 
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
-        self._weights.add((*packed.shape, packed.dtype))  # pyright: ignore[reportArgumentType]
+        self._fixed.add((*packed.shape, packed.dtype))  # pyright: ignore[reportArgumentType]
         return PackedLinear(packed, None, None, None)
 
     def token_counts(self, most_tokens: int) -> list[int]:
         """See Ops."""
         least: dict[tuple[ProductShape, ...], int] = {}
         for n in range(2, most_tokens + 1):
-            least.setdefault(tuple(product_shape(n, *weight) for weight in sorted(self._weights, key=str)), n)
+            least.setdefault(tuple(product_shape(n, *weight) for weight in sorted(self._fixed, key=str)), n)
         return list(least.values())
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:

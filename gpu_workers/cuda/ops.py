@@ -1,5 +1,5 @@
-"""The operations of a decoder layer on CUDA devices: one Triton kernel each, and matrix products by cuBLAS or, for one row, by
-our own kernels. All of them can be captured in a graph."""
+"""The operations of a decoder layer on CUDA devices: one Triton kernel each, and matrix products by cuBLAS or, for up to 128
+rows, by our own kernels where they are faster. All of them can be captured in a graph."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch.nn.functional import linear
 
 from gpu_workers.cuda.kernels import activation, norm, rope
+from gpu_workers.cuda.kernels.few_rows import few_rows_product, takes_few_rows
+from gpu_workers.cuda.kernels.few_rows_shapes import MOST_ROWS, FewRowsShape, few_rows_shape
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv, norm_gemv_shape
 from gpu_workers.layers.torch_ops import KvTarget, Ops
@@ -30,11 +32,15 @@ class PackedLinear:
 class CudaOps(Ops):
     """The CUDA back end of `Ops`; holds no tensors."""
 
+    def __init__(self) -> None:
+        self._weights: set[tuple[int, int]] = set()  # rows and columns of all weights of 16-bit numbers
+
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
         if packed.dtype not in (torch.bfloat16, torch.float16) or packed.stride(-1) != 1:
             return PackedLinear(packed, None, None, None)
         n_out, width = packed.shape
+        self._weights.add((n_out, width))
         normed, gated = (norm_gemv_shape(n_out, width, is_gated) for is_gated in (False, True))
         return PackedLinear(packed, gemv_shape(n_out, width), normed, gated)
 
@@ -42,7 +48,16 @@ class CudaOps(Ops):
         """See Ops."""
         if weight.one is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
             return gemv(x, weight.weight, bias, weight.one)
-        return linear(x, weight.weight, bias)
+        shape = _few_rows_shape(x, weight.weight, is_gated=False)
+        return linear(x, weight.weight, bias) if shape is None else few_rows_product(x, weight.weight, bias, shape)
+
+    def token_counts(self, most_tokens: int) -> list[int]:
+        """See Ops."""
+        least: dict[tuple[FewRowsShape | None, ...], int] = {}
+        for n in range(2, min(most_tokens, MOST_ROWS) + 1):
+            shapes = (few_rows_shape(n, *weight, is_gated=gated) for weight in sorted(self._weights) for gated in (False, True))
+            least.setdefault(tuple(shapes), n)
+        return list(least.values())
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """See Ops."""
@@ -80,6 +95,23 @@ class CudaOps(Ops):
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        if gate_up.gated is None or residual.shape[0] != _GEMV_ROWS:
+        if residual.shape[0] != _GEMV_ROWS:
+            return self._many_rows_gated(x, residual, norm_weight, eps, gate_up)
+        if gate_up.gated is None:
             return super().norm_gated(x, residual, norm_weight, eps, gate_up)
         return norm_gemv(x, residual, norm_weight, eps, gate_up.weight, None, gate_up.gated, is_gated=True)
+
+    def _many_rows_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        normed, residual = self.add_rms_norm(x, residual, norm_weight, eps)
+        shape = _few_rows_shape(normed, gate_up.weight, is_gated=True)
+        if shape is None:
+            return self.silu_mul(self.linear(normed, gate_up, None)), residual
+        return few_rows_product(normed, gate_up.weight, None, shape, is_gated=True), residual
+
+
+def _few_rows_shape(x: torch.Tensor, weight: torch.Tensor, *, is_gated: bool) -> FewRowsShape | None:
+    """The cut of our kernel for this product; None if cuBLAS is to take it."""
+    shape = few_rows_shape(len(x), *weight.shape, is_gated=is_gated)
+    return shape if shape is not None and takes_few_rows(x, weight) else None

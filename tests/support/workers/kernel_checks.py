@@ -125,6 +125,31 @@ def check_linear(device: torch.device, dtype: torch.dtype) -> None:
             assert_near(ops.linear(x, ops.pack_linear(weight), None), x.double() @ weight.double().T, dtype)
 
 
+def check_few_rows(device: torch.device, dtype: torch.dtype) -> None:
+    """Every cut that is used, with and without bias or gate, with columns and inputs that fill no whole tile."""
+    if dtype == torch.float32 or device.type != "cuda":
+        return  # these rows go to cuBLAS
+    ops, plain = CudaOps(), TorchOps()
+    for n_out, width in ((960, 576), (584, 1544), (4096, 2056), (6152, 1032), (40_008, 128), (40_008, 2048)):
+        weight = random_tensor(device, dtype, n_out, width) / width**0.5
+        norm, bias = random_tensor(device, dtype, width), random_tensor(device, dtype, n_out)
+        packed = ops.pack_linear(weight)
+        for n_rows in (2, 3, 16, 17, 32, 33, 64, 65, 128, 129):
+            x, residual = random_tensor(device, dtype, n_rows, width), random_tensor(device, dtype, n_rows, width)
+            with poisoned_memory():
+                assert_near(ops.linear(x, packed, None), x.double() @ weight.double().T, dtype)
+                assert_near(ops.linear(x, packed, bias), x.double() @ weight.double().T + bias.double(), dtype)
+            if n_out > 10_000:
+                continue  # no gate is so wide
+            expected = plain.norm_gated(x.float(), residual.float(), norm.float(), 1e-5, weight.float())
+            with poisoned_memory():
+                got = ops.norm_gated(x.clone(), residual.clone(), norm, 1e-5, packed)
+            for one, other in zip(got, expected, strict=True):
+                assert_near(one, other, dtype)
+        unaligned = random_tensor(device, dtype, 8, width + 1)[:, 1:]
+        assert_near(ops.linear(unaligned, packed, None), unaligned.double() @ weight.double().T, dtype)
+
+
 def check_norm_gemv(device: torch.device, dtype: torch.dtype) -> None:
     """Addition, norm and product of one row, gated or not, in every cut that is used; the new residual is the sum."""
     if dtype == torch.float32:
@@ -252,6 +277,7 @@ KERNEL_CHECKS: dict[str, Check] = {
     "silu_mul": check_silu_mul,
     "rope_and_store": check_rope_and_store,
     "gemv": check_gemv,
+    "few_rows": check_few_rows,
     "linear": check_linear,
     "norm_gemv": check_norm_gemv,
     "step_inputs": check_step_inputs,
