@@ -49,13 +49,11 @@ class Arrival:
 
 
 def _is_replaced(known: Request, new: NewRequest) -> bool:
-    """True if a new request may take the id of this known one, which has no answer or which nobody asks for any more."""
+    """True if a new request may take the id of this known one, which is over and has no answer."""
     endings = [sequence.ended for sequence in known.sequences]
     if new.naming is Naming.FIXED or known.spec.api == "zeromq" or None in endings:
         return False
-    if any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings):
-        return True
-    return new.naming is Naming.LABEL and known.spec.digest != new.digest
+    return any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings)
 
 
 class Admission:

@@ -21,7 +21,6 @@ class Naming(Enum):
 
     FIXED = "fixed"  # it is that request, however it ended
     KEY = "key"  # it is that request; one that failed or was cancelled has no answer and is computed again
-    LABEL = "label"  # as a key, and when the request is over, the client may use the id for another one
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ class NewRequest:
     ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
     naming: Naming = Naming.FIXED
     must_be_known: bool = False  # the client has read a part of the answer already
-    digest: str = ""  # of a resumable request's content: the same id with another digest is another request
+    digest: str = ""  # of a request whose client gives its id: the same id with another digest is another request
+    correlation_id: str = ""  # the X-Request-Id of its client
     with_usage: bool = False  # its stream ends with an event of the usage
     tools: OfferedTools | None = None  # that the answer to `turns` may call
     with_running_usage: bool = False  # and every other event has the usage so far

@@ -9,12 +9,14 @@ from actors.gateway.admission.new_request import Naming
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a call comes from. `trace_id`: 16 bytes from `traceparent`, empty without a valid one. `caller`: the digest of who
-    has sent it, as `admission/caller.py` makes it.
+    """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
+    valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
+    without a usable one.
     """
 
     trace_id: bytes
     caller: bytes
+    correlation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

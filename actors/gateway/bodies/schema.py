@@ -119,6 +119,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             ends_with_client=name.ends_with_client,
             must_be_known=name.must_be_known,
             digest=name.digest,
+            correlation_id=origin.correlation_id,
             api=api,
             sampling=self.sampling(name.request, logprobs),
             defaulted=frozenset(name for name in SAMPLING if getattr(self, name) is None),
@@ -208,7 +209,7 @@ class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
     prompt: str | None = None
     tokens: list[AnyInt] | None = None
-    request_id: str | None = None  # checked by the endpoint, by the rule of the header X-Request-Id
+    request_id: str | None = None  # checked by the endpoint, by the rule of the header Idempotency-Key
 
 
 class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

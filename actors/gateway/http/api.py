@@ -38,7 +38,7 @@ from actors.gateway.http.endpoints import (
     tokenize,
 )
 from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
-from actors.gateway.http.request_identity import Identity, identity_of
+from actors.gateway.http.request_identity import Identity, correlation_id_of, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
 from messages.ids import mint_request_id
 
@@ -77,13 +77,14 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     async def call(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
         caller = caller_of_call(http.scope, headers, services.settings.caller_header)
-        identity, origin = Identity(), Origin(trace_id_of(_text(headers, b"traceparent")), caller)
+        origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers))
+        identity = Identity()
         try:
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
             if endpoint.method != "POST":
                 return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
-            if endpoint.needs_open and not _may_be_known(services, identity.given_id):
+            if endpoint.needs_open and not _may_be_known(services, identity.key):
                 services.admission.check_open()
             body = CountedBody(services.admission.bodies)
             try:
@@ -93,7 +94,8 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 body.release()
         except Refusal as refusal:
             services.manager.metrics.refused.labels(refusal.code).inc()
-            return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()}, error_form)
+            shown = origin.correlation_id or identity.key or mint_request_id()
+            return error_response(refusal, {"X-Request-Id": shown}, error_form)
         except ClientDisconnect:
             return Response(status_code=499)
         except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer

@@ -1,10 +1,9 @@
 """Which request an HTTP call is about: a new one, or one that is running or finished and is asked for again.
 
     Idempotency-Key    names one generation: the same body again joins it, another body is refused
-    X-Request-Id       the same, except that its client may use the id again, for another body, when the request is over
     Last-Event-ID      the last event that the client has read: it gets what comes after it
 
-The key, or else the request id, is the id of the request in every answer.
+The key is the id of the request in every answer. X-Request-Id identifies nothing: it is repeated in the answer and in the log.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from actors.gateway.bodies.request_name import RequestName
 from actors.gateway.requests.refusals import invalid
 
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
-REQUEST_ID_PATTERN, EVENT_ID_PATTERN = r"[ -~]{1,256}", r"[0-9]{1,20}"
-_REQUEST_ID = re.compile(REQUEST_ID_PATTERN)
-_REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
+ID_PATTERN, EVENT_ID_PATTERN = r"[ -~]{1,256}", r"[0-9]{1,20}"
+_ID = re.compile(ID_PATTERN)
+_ID_RULE = "1 to 256 printable ASCII characters"
 _EVENT_ID = re.compile(EVENT_ID_PATTERN)
 
 
@@ -30,18 +29,7 @@ class Identity:
     """The ids in the headers of one call; "" and 0 for those that were not sent."""
 
     key: str = ""  # Idempotency-Key
-    request_id: str = ""  # X-Request-Id
     last_event: int = 0  # Last-Event-ID
-
-    @property
-    def given_id(self) -> str:
-        """The id that the client gives the request, "" if it gives none."""
-        return self.key or self.request_id
-
-    @property
-    def field(self) -> str:
-        """The header that gives the id, for refusals."""
-        return "Idempotency-Key" if self.key else "X-Request-Id"
 
 
 def name_of(
@@ -54,38 +42,42 @@ def name_of(
     given_in_body: str = "",
 ) -> RequestName:
     """The name of a request that arrives at `path`. `mint`: makes an id if the client gives none. `is_streamed`: it is
-    recorded so that a client can come back to it, even if the client gave it no id.
+    recorded so that a client can come back to it, even if the client gave it no id. `given_in_body`: an id in place of the key.
+
+    Raises: Refusal for a Last-Event-ID without an id: nobody knows of which stream it is.
     """
-    given = given_in_body or identity.given_id
-    is_label = not (given_in_body or identity.key)
-    is_resumable = bool(given) or is_streamed
+    given = given_in_body or identity.key
+    if identity.last_event and not given:
+        raise invalid("Last-Event-ID", "an Idempotency-Key beside it, which names the stream", identity.last_event)
     return RequestName(
         given or mint(),
-        "request_id" if given_in_body else identity.field,
-        Naming.FIXED if given_in_body else Naming.LABEL if is_label else Naming.KEY,
-        is_resumable,
-        ends_with_client=is_label,
+        "request_id" if given_in_body else "Idempotency-Key",
+        Naming.FIXED if given_in_body else Naming.KEY,
+        is_resumable=bool(given) or is_streamed,
+        ends_with_client=not given,
         must_be_known=identity.last_event > 0,
-        digest=digest_of(path, body) if is_resumable else "",
+        digest=digest_of(path, body) if given else "",
     )
 
 
 def identity_of(headers: Mapping[bytes, bytes]) -> Identity:
-    """The identity in the headers of a call, whose names are in lower case. An X-Request-Id that cannot be used is ignored,
-    because proxies add it. Raises: Refusal for another header that cannot be used.
-    """
-    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+    """The identity in the headers of a call, whose names are in lower case. Raises: Refusal for one that cannot be used."""
     key = headers.get(b"idempotency-key")
     last_event = headers.get(b"last-event-id")
     return Identity(
         "" if key is None else _checked(key.decode("latin-1"), "Idempotency-Key"),
-        request_id if _REQUEST_ID.fullmatch(request_id) else "",
         0 if last_event is None else event_number(last_event.decode("latin-1"), "Last-Event-ID"),
     )
 
 
+def correlation_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """X-Request-Id, "" without one. One that cannot be used is ignored, because proxies add it."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _ID.fullmatch(given) else ""
+
+
 def checked_request_id(given: str | None) -> str:
-    """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the header."""
+    """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the key."""
     return "" if given is None else _checked(given, "request_id")
 
 
@@ -102,6 +94,6 @@ def digest_of(path: str, raw: bytes | bytearray) -> str:
 
 
 def _checked(given: str, field: str) -> str:
-    if not _REQUEST_ID.fullmatch(given):
-        raise invalid(field, _REQUEST_ID_RULE, given)
+    if not _ID.fullmatch(given):
+        raise invalid(field, _ID_RULE, given)
     return given

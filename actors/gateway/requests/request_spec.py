@@ -50,6 +50,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_resumable: bool = False  # its client can ask for it again by its id
     ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
     digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
+    correlation_id: str = ""  # the X-Request-Id of its client: answers and log lines repeat it, and it identifies nothing
     with_usage: bool = False  # its stream ends with an event of the usage
     with_running_usage: bool = False  # and every other event has the usage so far
     echo: list[str] = []  # prompts to repeat before their answers, or none
@@ -90,10 +91,19 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.api in _TELLING_TIMES
 
     @property
+    def shown_id(self) -> str:
+        """What the answers have in their header X-Request-Id: the client's own, or else the id of the request."""
+        return self.correlation_id or self.request
+
+    @property
     def log_fields(self) -> dict[str, str]:
-        """Fields for log lines about this request: its id, and its trace id if it has one."""
-        trace_id = self.terms.trace_id
-        return {"request": self.request, "trace": trace_id.hex()} if trace_id else {"request": self.request}
+        """Fields for log lines about this request: its id, and where it has them its client's X-Request-Id and trace id."""
+        fields = {"request": self.request}
+        if self.correlation_id:
+            fields["x_request_id"] = self.correlation_id
+        if self.terms.trace_id:
+            fields["trace"] = self.terms.trace_id.hex()
+        return fields
 
     def prompt_of(self, index: int) -> np.ndarray:
         """Prompt token ids of sequence `index`: int32 [n_prompt]."""

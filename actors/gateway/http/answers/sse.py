@@ -37,7 +37,7 @@ def _failure(request: Request) -> Response | None:
     ended = failure_of(request)
     if ended is None:
         return None
-    return error_response(refusal_of(ended), {"X-Request-Id": request.spec.request}, format_of(request.spec.api).error)
+    return error_response(refusal_of(ended), {"X-Request-Id": request.spec.shown_id}, format_of(request.spec.api).error)
 
 
 async def join_pieces(pieces: Iterable[bytes]) -> bytes:
@@ -79,7 +79,7 @@ class _Answer:
         except asyncio.CancelledError:  # by uvicorn: the gateway ends
             if self._has_begun or self.reader.has_left:
                 raise
-            await error_response(stopped(), {"X-Request-Id": self.request.spec.request})(scope, receive, send)
+            await error_response(stopped(), {"X-Request-Id": self.request.spec.shown_id})(scope, receive, send)
         finally:
             watch.cancel()
             self.reader.close()
@@ -155,7 +155,7 @@ class WholeAnswer(_Answer):
             body = format_of(self.request.spec.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
-            headers = {"X-Request-Id": self.request.spec.request, "Server-Timing": server_timing(self.request)}
+            headers = {"X-Request-Id": self.request.spec.shown_id, "Server-Timing": server_timing(self.request)}
             if self.request.spec.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.spec.ignored_fields
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")

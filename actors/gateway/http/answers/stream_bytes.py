@@ -31,7 +31,7 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
         (b"content-type", content_type),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
-        (b"x-request-id", request.spec.request.encode("latin-1")),
+        (b"x-request-id", request.spec.shown_id.encode("latin-1")),
     ]
     if request.spec.ignored_fields:
         headers.append((IGNORED_HEADER.lower().encode(), request.spec.ignored_fields.encode()))

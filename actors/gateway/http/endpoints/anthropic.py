@@ -117,7 +117,7 @@ class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_f
 async def messages(services: Services, call: Call) -> ASGIApp:
     """POST /v1/messages: the answer to a conversation, for Anthropic's clients. An answer ends when the context is full.
     Raises: Refusal."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, MessagesBody)
     is_streamed = bool(body.stream) and services.settings.journal_http_streams

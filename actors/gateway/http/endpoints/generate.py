@@ -22,7 +22,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     """
     body = await read(services, call, GenerateBody, "tokens")
     given = checked_request_id(body.request_id)
-    if (elsewhere := await forwarded(services, call, given or call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, given or call.identity.key)) is not None:
         return elsewhere
     name = name_of(
         call.identity,
@@ -39,7 +39,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch: the answers to many prompts or requests. Raises: Refusal when a field cannot be served."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, BatchBody, "tokens")
     if body.stream:

@@ -160,7 +160,7 @@ async def _answered(
     fields_of: Callable[[Services, _Body], Awaitable[dict[str, Any] | None]],
 ) -> ASGIApp:
     """The answer to a call. `fields_of`: the fields of `NewRequest` that this kind of body gives; None: it asks for nothing."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, kind)
     body.check_model(services)

@@ -16,7 +16,7 @@ from actors.gateway.requests.refusals import Refusal, invalid
 
 async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /v1/chat/completions: the answer to a conversation."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, ChatBody)
     _check_prompt_logprobs(body)
@@ -26,7 +26,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 async def completions(services: Services, call: Call) -> ASGIApp:
     """POST /v1/completions: what follows a text or token ids. Raises: Refusal when a field cannot be served."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, CompletionBody, "prompt")
     _check_prompt_logprobs(body)

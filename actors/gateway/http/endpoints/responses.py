@@ -41,7 +41,7 @@ Items = list[dict[str, Any]]
 
 async def create(services: Services, call: Call) -> ASGIApp:
     """POST /v1/responses: the answer to a conversation, which is kept. Raises: Refusal."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, ResponsesBody)
     body.check()

@@ -58,7 +58,7 @@ def events_after(services: Services, request: Request, start: int, field: str) -
         why = "; one that was shown while the journal's disk refused writes is lost: read on from an earlier one"
         raise invalid(field, str(error).removeprefix("expected ").partition(", got")[0] + why, start) from None
     if events.is_empty:
-        return Response(status_code=204, headers={"X-Request-Id": request.spec.request})
+        return Response(status_code=204, headers={"X-Request-Id": request.spec.shown_id})
     return EventStream(services.manager, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from actors.gateway.http.endpoint import Endpoint
 from actors.gateway.http.errors import error_body_at
-from actors.gateway.http.request_identity import EVENT_ID_PATTERN, REQUEST_ID_PATTERN
+from actors.gateway.http.request_identity import EVENT_ID_PATTERN, ID_PATTERN
 from actors.gateway.requests.refusals import STATUS_BY_CODE
 
 _VERSION = "3.1.0"
@@ -23,7 +23,7 @@ _CANCELLED_STATUS, _NO_SLASH_STATUS = 499, 307
 _WITH_BODY = tuple({*STATUS_BY_CODE.values(), _CANCELLED_STATUS, _NO_SLASH_STATUS})
 _PATTERN = re.compile(r"\{(\w+)(:path)?\}")
 _RAISES = re.compile(r"\s*Raises:.*", re.DOTALL)
-_HEADERS = {"Idempotency-Key": REQUEST_ID_PATTERN, "Last-Event-ID": EVENT_ID_PATTERN}
+_HEADERS = {"Idempotency-Key": ID_PATTERN, "Last-Event-ID": EVENT_ID_PATTERN}
 _NOT_IN_HTTP = {_CANCELLED_STATUS: "The request was cancelled through another connection"}
 
 

@@ -63,8 +63,8 @@ async def test_another_request_under_the_same_id_is_a_conflict(other: dict[str, 
         if is_accepted:
             slow.may_go.set()
             await first
-        with pytest.raises(Refusal, match="X-Request-Id: 'r' belongs to another request; expected the same body") as refused:
-            await admission.admit(new(request_field="X-Request-Id", **other))
+        with pytest.raises(Refusal, match="request_id: 'r' belongs to another request; expected the same body") as refused:
+            await admission.admit(new(request_field="request_id", **other))
         assert (refused.value.code, refused.value.status) == ("conflict", 409)
         slow.may_go.set()
         assert isinstance(await first, Request)

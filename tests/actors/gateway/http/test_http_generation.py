@@ -115,11 +115,11 @@ SAMPLED = {"max_tokens": 8, "temperature": 1}
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], **SAMPLED}),
     ],
 )
-async def test_two_gateways_give_the_same_tokens_to_the_same_request_id(path: str, body: dict) -> None:
+async def test_two_gateways_give_the_same_tokens_to_the_same_key(path: str, body: dict) -> None:
     seeds: list[list[int]] = []
     for name in ("mine", "mine", "other", ""):  # each gateway is a new one and knows no request
         async with rig() as r, r.http() as http:
-            answer = await http.post(path, json=body, headers={"X-Request-Id": name} if name else {})
+            answer = await http.post(path, json=body, headers={"Idempotency-Key": name} if name else {})
             assert answer.status_code == 200, answer.text
             seeds.append([submit.sampling.seed for submit in r.scheduler().submits])
     assert seeds[0] == seeds[1]
@@ -129,7 +129,7 @@ async def test_two_gateways_give_the_same_tokens_to_the_same_request_id(path: st
 async def test_a_request_id_in_the_body_gives_the_seed_unless_the_client_does() -> None:
     async with rig() as r, r.http() as http:
         body = {"tokens": [3], "max_tokens": 2}
-        await http.post("/v1/generate", json={**body, "request_id": "mine"}, headers={"X-Request-Id": "not this"})
+        await http.post("/v1/generate", json={**body, "request_id": "mine"}, headers={"Idempotency-Key": "not this"})
         await http.post("/v1/generate", json={**body, "request_id": "other", "seed": 5})
         assert [submit.sampling.seed for submit in r.scheduler().submits] == [seed_of("mine"), 5]
 
@@ -141,8 +141,9 @@ async def test_ids_of_clients_come_back_in_a_header(request_id: str) -> None:
         assert (await http.post("/v1/generate", json=body)).headers["x-request-id"] == request_id
         for stream, name in ((True, "/" + request_id[1:]), (False, "." + request_id[1:])):
             body = {"prompt": [3], "max_tokens": 2, "stream": stream}
-            answer = await http.post("/v1/completions", json=body, headers={"X-Request-Id": name})
-            assert (answer.status_code, answer.headers["x-request-id"]) == (200, name)
+            for header in ("Idempotency-Key", "X-Request-Id"):
+                answer = await http.post("/v1/completions", json=body, headers={header: name})
+                assert (answer.status_code, answer.headers["x-request-id"]) == (200, name)
 
 
 async def test_a_header_that_is_no_request_id_is_ignored() -> None:

@@ -32,10 +32,12 @@ async def test_a_line_has_what_was_asked_and_what_it_took() -> None:
             answer = await http.post(PLAIN, json=body, headers={"X-Request-Id": "mine"})
             assert answer.status_code == 200
     (line,) = lines_of(log)
+    assert line.pop("request") == answer.json()["id"]
     assert line.pop("total_ms") >= line.pop("first_token_ms") >= 0
     assert line == {
-        "event": "request", "log_level": "info", "request": "mine", "model": "hash-chain", "api": "completion", "status": 200,
-        "ending": "length", "prompt_tokens": 3, "output_tokens": 10, "queue_ms": 1.0, "prefill_ms": 250.0, "decode_ms": 1500.0,
+        "event": "request", "log_level": "info", "x_request_id": "mine", "model": "hash-chain", "api": "completion",
+        "status": 200, "ending": "length", "prompt_tokens": 3, "output_tokens": 10, "queue_ms": 1.0, "prefill_ms": 250.0,
+        "decode_ms": 1500.0,
     }  # fmt: skip
 
 

@@ -32,6 +32,18 @@ def without_times(body: bytes) -> bytes:
     return body.partition(b'"latency_s"')[0]
 
 
+async def stream_read_elsewhere(r: Rig, second: Rig, scheduler: Any) -> AsgiStream:
+    """A stream without a key, which gateway 0 has begun and of which gateway 1 has the only client: it has two tokens."""
+    first = AsgiStream(r, "/v1/completions", BODY)
+    await until_submitted(r, 1)
+    scheduler.step(2)
+    await first.until_id(2)
+    stream = AsgiStream(second, f"/v1/streams/{first.headers['x-request-id']}", method="GET")
+    await stream.until_id(2)
+    await first.leave()
+    return stream
+
+
 async def until_submitted(r: Rig, n: int) -> None:
     await r.cluster.wait_until(lambda: len(r.scheduler().submits) == n)
 
@@ -113,10 +125,7 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
 
 async def test_a_client_that_leaves_is_gone_for_the_owner_too() -> None:
     async with two_gateways() as (r, second, scheduler):
-        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key_of(0)})
-        await until_submitted(r, 1)
-        scheduler.step(2)
-        await stream.until_id(2)
+        stream = await stream_read_elsewhere(r, second, scheduler)
         await stream.leave()
         await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
 
@@ -124,16 +133,13 @@ async def test_a_client_that_leaves_is_gone_for_the_owner_too() -> None:
 async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() -> None:
     """The owner's request waits for the successor, which asks for the same response and never begins another."""
     async with two_gateways() as (r, second, scheduler):
-        key = key_of(0)
-        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key})
-        await until_submitted(r, 1)
-        scheduler.step(2)
-        await stream.until_id(2)
+        stream = await stream_read_elsewhere(r, second, scheduler)
         assert r.gateway.doors.for_gateways is not None
         for connection in r.gateway.doors.for_gateways.connections:
             connection.transport.abort()  # as the kernel does for a dead process
         again = AsgiStream(second, "/none")  # what a client of the successor's sees
-        call = ForwardedCall(key, "/v1/completions", 0)
+        [request] = r.manager.unfinished.all
+        call = ForwardedCall(request.spec.request, "/v1/completions", 0)
         answer = Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, again.be_cut)
         await again.serve(answer)
         scheduler.step(6)
@@ -149,10 +155,7 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
 
 async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() -> None:
     async with two_gateways(orphan_s=0.0) as (r, second, scheduler):
-        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key_of(0)})
-        await until_submitted(r, 1)
-        scheduler.step(2)
-        await stream.until_id(2)
+        stream = await stream_read_elsewhere(r, second, scheduler)
         assert r.gateway.doors.for_gateways is not None
         [request] = r.manager.unfinished.all
         await r.cluster.kill("gateway/1")
