@@ -199,4 +199,5 @@ class Actor(LifecycleEvents):
         self._handlers[type(delivery.message)](delivery, delivery.message)
         took_s = time.monotonic() - began
         if took_s > _SLOW_HANDLER_S:
-            self.log.warning("slow handler", kind=type(delivery.message).__name__, took_s=round(took_s, 3))
+            about = {"request": request} if (request := getattr(delivery.message, "request", "")) else {}
+            self.log.warning("slow handler", kind=type(delivery.message).__name__, took_s=round(took_s, 3), **about)

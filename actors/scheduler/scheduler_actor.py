@@ -194,13 +194,12 @@ class SchedulerActor(Actor):
 
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         for ending in endings:
-            attempt, trace = ending.sequence.attempt, ending.sequence.terms.trace_id.hex()
-            self.log.error("sequence ended by force", attempt=attempt, trace=trace, reason=ending.reason, detail=ending.detail)
+            fields = ending.sequence.log_fields
+            self.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)
             self._end(ending.sequence, ending.reason, ending.detail)
         if self._gang.probation.is_active:
-            self.log.warning(
-                "suspects are computed alone", sequences=len(self._gang.probation), waiting=len(self._queues.waiting)
-            )
+            requests, waiting = self._gang.probation.requests, len(self._queues.waiting)
+            self.log.warning("suspects are computed alone", requests=requests, waiting=waiting)
 
     def tick(self) -> None:
         n_steps = self._gang.tracker.n_done

@@ -30,6 +30,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
 }
 _MOST_PATH_CHARACTERS = 120
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
 
 
@@ -111,8 +112,7 @@ def _unknown_path(http: HttpRequest) -> str:
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:
     """The response to an unexpected exception, which is logged. The client gets no details."""
-    structlog.get_logger().error(
-        "http handler failed", path=http.url.path, traceparent=http.headers.get("traceparent"), exc_info=error
-    )
+    named = {field: http.headers[header] for header, field in _LOGGED_HEADERS.items() if header in http.headers}
+    structlog.get_logger().error("http handler failed", path=http.url.path, **named, exc_info=error)
     refusal = Refusal("internal", "an internal error; the server's log has the details")
     return error_response(refusal, body_of=error_body_at(http.url.path))

@@ -38,7 +38,7 @@ def take_over_all(
         try:
             request = restore(entry, model, now_s)
         except (ValueError, IndexError) as error:
-            log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
+            log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)
             journal.delete(entry.number)
             continue
         if entry.number in journal.adopted:

@@ -88,6 +88,11 @@ class Probation:
         return sum(suspicion.is_on_probation for suspicion in self._suspicions.values())
 
     @property
+    def requests(self) -> list[str]:
+        """The ids of the requests whose sequences are on probation, one for each of these sequences."""
+        return [suspicion.sequence.request for suspicion in self._suspicions.values() if suspicion.is_on_probation]
+
+    @property
     def has_suspects(self) -> bool:
         """True if any sequence is suspect or on probation."""
         return bool(self._suspicions)

@@ -44,7 +44,7 @@ class Sequence:
     """One sequence of one gateway. `number`: unique in this scheduler, in order of arrival."""
 
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
-        self.gateway, self.attempt = gateway, int(submit.attempt)
+        self.gateway, self.attempt, self.request = gateway, int(submit.attempt), submit.request
         self.number = number
         self.sampling, self.terms = submit.sampling, submit.terms
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
@@ -69,6 +69,14 @@ class Sequence:
         self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot
         # Positions of the prompt whose log probabilities have come. Gateways that have a generated token have all of them.
         self._n_scored = self.n_prompt if submit.terms.prompt_logprobs < 0 or self.n_sent else 0
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields for log lines about this sequence: its request, its attempt, and its trace id if it has one."""
+        fields: dict[str, object] = {"request": self.request, "attempt": self.attempt}
+        if self.terms.trace_id:
+            fields["trace"] = self.terms.trace_id.hex()
+        return fields
 
     # -- what is known ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
@@ -222,6 +223,22 @@ async def test_a_suspect_without_credit_delays_no_other_sequence() -> None:
     assert slow.endings[1].reason == "quarantined"
     assert n_deaths < len(bench.fate.deaths) == 4
     await cluster.close()
+
+
+async def test_lines_about_a_suspect_have_the_id_of_its_request() -> None:
+    with capture_logs() as log:
+        cluster = MemoryCluster()
+        worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)
+        bench = MortalBench(cluster, worker, Fate({777}, random.Random(2)))
+        await bench.begin()
+        bench.gateway.submit(1, [5, 777, 6], 20)
+        bench.gateway.submit(2, [5, 6], 20)
+        await bench.ended(2)
+        await cluster.close()
+    (ended,) = [line for line in log if line["event"] == "sequence ended by force"]
+    assert (ended["request"], ended["attempt"], ended["reason"]) == ("r1", 1, "quarantined")
+    alone = [line["requests"] for line in log if line["event"] == "suspects are computed alone"]
+    assert (alone[0], alone[-1]) == (["r1", "r2"], ["r2"])
 
 
 async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it() -> None:

@@ -62,7 +62,7 @@ class Forwarded:
             async with asyncio.timeout(self._longest_s):
                 await self._answer(scope, receive, send)
         except TimeoutError:
-            structlog.get_logger().warning("forwarded call not answered in time", owner=self._path)
+            structlog.get_logger().warning("forwarded call not answered in time", request=self._call.request, owner=self._path)
         except asyncio.CancelledError:  # by uvicorn: this gateway ends
             if self._has_begun:
                 raise
