@@ -209,6 +209,7 @@ class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
     prompt: str | None = None
     tokens: list[AnyInt] | None = None
+    logprobs: TopLogprobs | None = None
     request_id: str | None = None  # checked by the endpoint, by the rule of the header Idempotency-Key
 
 

@@ -62,12 +62,10 @@ def _new_request(fields: Mapping[str, Any], name: RequestName, call: Call, is_st
     if "messages" in fields:
         chat = read_body(raw, ChatBody, ignored)
         _check_whole(chat)
-        new = chat_request(chat, "generate", name, call.origin, call.ignored)
-    else:
-        new = prompt_request(read_body(raw, GenerateBody, ignored), name, call.origin, call.ignored)
-    if new.sampling.logprobs >= 0 or new.terms.prompt_logprobs >= 0:
-        raise invalid("logprobs", "none in a batch", True)
-    return new
+        if chat.prompt_logprobs is not None:
+            raise invalid("prompt_logprobs", "none in a batch", chat.prompt_logprobs)
+        return chat_request(chat, "chat", name, call.origin, call.ignored)
+    return prompt_request(read_body(raw, GenerateBody, ignored), name, call.origin, call.ignored)
 
 
 def prompt_request(body: GenerateBody, name: RequestName, origin: Origin, ignored: Sequence[str]) -> NewRequest:
@@ -80,6 +78,7 @@ def prompt_request(body: GenerateBody, name: RequestName, origin: Origin, ignore
         origin,
         ignored,
         max_tokens=body.max_tokens,
+        logprobs=-1 if body.logprobs is None else body.logprobs,
         texts=None if body.prompt is None else [body.prompt],
         ids=None if body.tokens is None else [body.tokens],
         prompt_field="prompt" if body.tokens is None else "tokens",
@@ -87,8 +86,6 @@ def prompt_request(body: GenerateBody, name: RequestName, origin: Origin, ignore
 
 
 def _check_whole(body: RequestFields) -> None:
-    """Raises: Refusal for a stream, and for several answers."""
+    """Raises: Refusal for a stream."""
     if body.stream:
         raise invalid("stream", "false on this route", True)
-    if body.n_or_one != 1:
-        raise invalid("n", "1", body.n)

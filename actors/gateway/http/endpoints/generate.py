@@ -32,9 +32,12 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         is_streamed=False,
         given_in_body=given,
     )
+    if body.n_or_one != 1:
+        raise invalid("n", "1", body.n)
     new = prompt_request(body, name, call.origin, call.ignored)
     request = await services.admission.admit(new)
-    return WholeAnswer(services.manager, request, lambda: generate_body(request), services.settings.request_timeout_s)
+    longest_s, model = services.settings.request_timeout_s, services.model
+    return WholeAnswer(services.manager, request, lambda: generate_body(request, model), longest_s)
 
 
 async def batch(services: Services, call: Call) -> ASGIApp:
@@ -76,7 +79,8 @@ async def _full_requests(services: Services, call: Call, body: BatchBody) -> ASG
     name = name_of(call.identity, BATCH_PATH, call.body, mint=lambda: services.owners.mint("batch-"), is_streamed=True)
     news = batch_requests(body, name, call, services.settings.strict_fields)
     requests = await services.admission.admit_all(news, placed_refusal)
-    return JointAnswer(services.manager, requests, lambda: requests_body(requests), services.settings.request_timeout_s)
+    longest_s, model = services.settings.request_timeout_s, services.model
+    return JointAnswer(services.manager, requests, lambda: requests_body(requests, model), longest_s)
 
 
 ENDPOINTS = (

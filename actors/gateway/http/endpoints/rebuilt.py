@@ -61,11 +61,11 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp | None:
         requests = members_of(request, services.manager.find)
         if requests is None:
             return None
-        return JointAnswer(services.manager, requests, lambda: requests_body(requests), longest_s)
+        return JointAnswer(services.manager, requests, lambda: requests_body(requests, model), longest_s)
 
     def render() -> Iterator[bytes]:
         if request.spec.api == "generate":
-            return batch_body(request) if path == BATCH_PATH else generate_body(request)
+            return batch_body(request) if path == BATCH_PATH else generate_body(request, model)
         return format_of(request.spec.api).whole(request, name, model)
 
     return WholeAnswer(services.manager, request, render, longest_s)

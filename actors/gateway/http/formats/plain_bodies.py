@@ -7,26 +7,33 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.http.formats.openai_logprobs import whole_logprobs
 from actors.gateway.http.formats.openai_message import message_of
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
 
 
-def generate_body(request: Request) -> Iterator[bytes]:
-    """The JSON answer to one prompt, in one piece, in two vocabularies: this server's, and the one of its design documents. The
-    request must be over."""
-    yield _encode(_answer(request))
+def generate_body(request: Request, model: TextModel) -> Iterator[bytes]:
+    """The JSON answer to one prompt, in pieces; after an empty one the event loop should get a turn. It has two vocabularies:
+    this server's, and the one of its design documents. The request must be over."""
+    yield _encode(_answer(request))[:-1]
+    yield from _logprobs(request.sequences[0], model)
+    yield b"}"
 
 
-def requests_body(requests: Sequence[Request]) -> Iterator[bytes]:
-    """The JSON answer to a batch of requests, in their order. All must be over."""
+def requests_body(requests: Sequence[Request], model: TextModel) -> Iterator[bytes]:
+    """The JSON answer to a batch of requests, in their order, in pieces as those of `generate_body`. All must be over."""
     first = requests[0]
     yield b'{"request_id":' + _encode(first.spec.request) + b',"results":['
     for index, request in enumerate(requests):
-        message = {} if request.spec.splitting is None else {"message": message_of(request.sequences[0])[0]}
-        result = _encode({"index": index, **_answer(request), **message})
+        result = _encode({"index": index, **_answer(request), **_message(request.sequences[0])})[:-1]
         yield b"," + result if index else result
+        yield from _logprobs(request.sequences[0], model)
+        if request.spec.n > 1:
+            yield from _choices(request, model)
+        yield b"}"
     began_s, ended_s = min(one.began_s for one in requests), max(one.ended_s for one in requests)
     firsts = [one.first_token_s for one in requests if one.first_token_s]
     yield (
@@ -44,7 +51,32 @@ def batch_body(request: Request) -> Iterator[bytes]:
     yield b"]," + _encode(_total(_speed(request)))[1:]
 
 
+def _choices(request: Request, model: TextModel) -> Iterator[bytes]:
+    """The field with all `n` answers to one request of a batch, after a comma."""
+    yield b',"choices":['
+    for sequence in request.sequences:
+        choice = {"index": sequence.index, **_sequence(sequence), "token_ids": sequence.ids, **_message(sequence)}
+        yield (b"," if sequence.index else b"") + _encode(choice)[:-1]
+        yield from _logprobs(sequence, model)
+        yield b"}"
+    yield b"]"
+
+
+def _message(sequence: GrowingSequence) -> dict[str, Any]:
+    """The field with the parts of a split answer, as in `/v1/chat/completions`; nothing for another one."""
+    return {} if sequence.request.spec.splitting is None else {"message": message_of(sequence)[0]}
+
+
+def _logprobs(sequence: GrowingSequence, model: TextModel) -> Iterator[bytes]:
+    """The field with the log probabilities of an answer, after a comma; nothing where they are not asked for."""
+    spec = sequence.request.spec
+    if spec.shows_logprobs:
+        yield b',"logprobs":'
+        yield from whole_logprobs(sequence, model, is_chat=spec.api == "chat")
+
+
 def _answer(request: Request) -> dict[str, Any]:
+    """The fields of the first answer to a request, and the speed of all of them."""
     sequence, speed = _sequence(request.sequences[0]), _speed(request)
     return {
         "request_id": request.spec.request,

@@ -43,6 +43,38 @@ async def test_each_request_has_fields_of_its_own() -> None:
         assert [submit.sampling.temperature for submit in submits] == [0.0, 1.0, 0.0], "what the batch says is the default"
 
 
+async def test_several_answers_and_log_probabilities_are_those_of_the_requests_alone() -> None:
+    prompt = {"prompt": "hello", "max_tokens": 4, "n": 3, "seed": 9, "logprobs": 2}
+    chat = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 4,
+        "n": 2,
+        "seed": 9,
+        "logprobs": True,
+        "top_logprobs": 1,
+    }
+    async with rig() as r, r.http() as http:
+        body = {"requests": [prompt, chat, {"prompt": "x", "max_tokens": 2}]}
+        results = (await http.post("/v1/batch", json=body)).json()["results"]
+        alone = (await http.post("/v1/completions", json=prompt)).json()["choices"]
+        chat_alone = (await http.post("/v1/chat/completions", json=chat)).json()["choices"]
+    for result, choices in zip(results, (alone, chat_alone), strict=False):
+        assert [choice["index"] for choice in result["choices"]] == [choice["index"] for choice in choices]
+        assert [most_probable(choice) for choice in result["choices"]] == [most_probable(choice) for choice in choices]
+        assert [choice["finish_reason"] for choice in result["choices"]] == ["length"] * len(choices)
+        first = result["choices"][0]
+        assert all(result[name] == first[name] for name in ("text", "token_ids", "tokens", "logprobs"))
+    assert [choice["text"] for choice in results[0]["choices"]] == [choice["text"] for choice in alone]
+    assert [choice["text"] for choice in results[1]["choices"]] == [choice["message"]["content"] for choice in chat_alone]
+    assert not {"choices", "logprobs"} & results[2].keys()
+
+
+def most_probable(choice: dict[str, Any]) -> list[Any]:
+    """The most probable tokens at each place of an answer, in the form of its API."""
+    logprobs = choice["logprobs"]
+    return [entry["top_logprobs"] for entry in logprobs["content"]] if "content" in logprobs else logprobs["top_logprobs"]
+
+
 async def test_calls_and_reasoning_of_a_chat_in_a_batch(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
     chat = {"messages": [{"role": "user", "content": "Paris?"}], "tools": TOOLS}
     async with calling_server(smollm2_text_folder, smollm2_text) as r, r.http() as http:
@@ -74,11 +106,13 @@ async def test_all_of_a_batch_is_there_after_a_restart_though_nobody_has_named_i
         ({"prompt": "x", "response_format": {"type": "yaml"}}, "requests[1].response_format"),
         ({"messages": [{"role": "robot"}]}, "requests[1].messages[0].role"),
         ({}, "requests[1].prompt"),
-        ({"prompt": "x", "n": 2}, "requests[1].n"),
+        ({"prompt": "x", "n": 0}, "requests[1].n"),
         ({"prompt": "x", "stream": True}, "requests[1].stream"),
         ({"prompt": "x", "model": "other"}, "requests[1].model"),
         ({"tokens": [40_000]}, "requests[1].tokens"),
-        ({"messages": [{"role": "user", "content": "x"}], "logprobs": True}, "requests[1].logprobs"),
+        ({"prompt": "x", "logprobs": 21}, "requests[1].logprobs"),
+        ({"messages": [{"role": "user", "content": "x"}], "stream": True}, "requests[1].stream"),
+        ({"messages": [{"role": "user", "content": "x"}], "prompt_logprobs": 0}, "requests[1].prompt_logprobs"),
     ],
 )
 async def test_one_wrong_request_refuses_all_by_name(wrong: dict[str, Any], field: str) -> None:
