@@ -15,7 +15,7 @@ from messages import public
 from messages.client.body import MOST_BYTES, body_of
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation.sampling import Sampling, SamplingOptions
-from messages.generation.terms import Terms, TermsOptions
+from messages.generation.terms import NO_TOKEN_LIMIT, Terms, TermsOptions
 from messages.ids import mint_request_id
 from messages.run_dir import run_dir_of, zeromq_endpoint, zeromq_endpoints_beside
 from messages.wire.arrays import EMPTY_I32, MAX_ARRAY_ITEMS, int32s
@@ -31,6 +31,7 @@ class AnswerOptions(TypedDict, total=False):
     """What else a body of the HTTP API asks for; the names and meanings are its own, and the server checks the values."""
 
     n: Annotated[int, msgspec.Meta(ge=1)]  # answers
+    best_of: Annotated[int, msgspec.Meta(ge=1)]  # so many are generated, and the likeliest `n` come; not of a chat
     echo: bool  # the prompt is repeated before the answer; not of a chat, which has all that follow
     tools: list[dict[str, Any]]
     tool_choice: str | dict[str, Any]
@@ -59,10 +60,11 @@ class Options(SamplingOptions, TermsOptions, AnswerOptions, total=False):
 
 _OPTIONS = get_type_hints(Options)
 _SAMPLING = Sampling.__struct_fields__
+_MAX_TOKENS: Any = Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)]  # 0: the prompt alone is of interest
 _HINTS: dict[str, Any] = {
     name: hint for kind in (Sampling, Terms, AnswerOptions) for name, hint in get_type_hints(kind, include_extras=True).items()
 }
-_HINTS |= {"deadline_s": float | None, "max_tokens": _HINTS["max_tokens"] | None, "request": ShortText, "model": ShortText}
+_HINTS |= {"deadline_s": float | None, "max_tokens": _MAX_TOKENS | None, "request": ShortText, "model": ShortText}
 
 
 def documents_options(function: _Function) -> _Function:

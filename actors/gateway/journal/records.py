@@ -10,6 +10,7 @@ import numpy as np
 
 from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.poison.remembered import Remembered
+from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.turns import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
@@ -65,7 +66,7 @@ class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The final state of a request."""
 
     states: bytes  # of all its sequences, see `encode_states`
-    n_tokens: int  # in them
+    n_tokens: int  # in them that a client can read
     is_cancelled: bool  # at least one of its sequences was cancelled
     age_s: float  # from its end to this record
     is_keyless: bool = False  # its client has given no key that names it, and asked for nothing that is stored
@@ -257,4 +258,4 @@ def finish_record(request: Request) -> FinishRecord:
     """The record of a request that is over."""
     is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
     states, is_keyless = encode_states(states_of(request)), request.spec.ends_with_client and not request.spec.is_stored
-    return FinishRecord(states, request.n_generated, is_cancelled, age_s=0.0, is_keyless=is_keyless)
+    return FinishRecord(states, sum(n_readable(request)), is_cancelled, age_s=0.0, is_keyless=is_keyless)

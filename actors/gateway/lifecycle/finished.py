@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.gateway.journal.records import FinishedRecord
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
+from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.request import Request
 
 
@@ -33,7 +34,7 @@ class FinishedRequests:
         """Note that an ended request waits for its client, if one can ask for it again, is expected, and did not cancel it."""
         is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
         if request.spec.is_resumable and not (is_cancelled or request.spec.is_background):
-            self.undelivered.add(request.spec.request, request.n_generated + 1, since_s)
+            self.undelivered.add(request.spec.request, sum(n_readable(request)) + 1, since_s)
 
     def delivered(self, request: Request, now_s: float) -> None:
         """The client has the whole answer."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from actors.gateway.requests.best_of import n_shown, shown_answers
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 
@@ -21,11 +22,12 @@ class _Awaits(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What is new of one sequence: tokens `first` .. `stop` - 1, their text, and the ending if it is visible.
+    """What is new of one answer: tokens `first` .. `stop` - 1, their text, and the ending if it is visible.
 
     `tail`: text that became visible with the ending and belongs to no token.
     """
 
+    index: int  # of the answer, as its client counts them
     sequence: GrowingSequence
     first: int
     stop: int
@@ -40,16 +42,19 @@ class Delta:
 
 
 class Reader:
-    """Reads a request. `on_update` is called when more may be visible; without it, use `wait_...`.
+    """Reads the answers to a request that its client sees. `on_update` is called when more may be visible; without it, use
+    `wait_...`.
 
-    `have`: of each sequence, the number of tokens that need not be read; 0 for those that are missing at its end. Call `close`
-    at the end: it removes the reader from the request's watchers.
+    `have`: of each answer, the number of tokens that need not be read; 0 for those that are missing at its end. Call `close` at
+    the end: it removes the reader from the request's watchers.
     """
 
     def __init__(self, request: Request, have: Sequence[int] = (), on_update: Callable[[], None] | None = None) -> None:
         self.request = request
-        self.cursors = [*have, *[0] * (len(request.sequences) - len(have))]
-        self._is_end_read = [False] * len(request.sequences)
+        n_answers = n_shown(request.spec)
+        self.cursors = [*have, *[0] * (n_answers - len(have))]
+        self._is_end_read = [False] * n_answers
+        self._answers: Sequence[GrowingSequence] = () if request.spec.best_of is not None else request.sequences
         self._waiter: asyncio.Future[None] | None = None
         self._awaits = _Awaits.UPDATE
         self._is_patience_over = False  # of `wait_settled`
@@ -68,20 +73,23 @@ class Reader:
         return self.request.is_over and all(self._is_end_read)
 
     def take(self, limit: int = 1 << 60) -> list[Delta]:
-        """Everything visible that was not read yet: one delta of at most `limit` tokens for each sequence with news."""
-        deltas = []
-        for index, sequence in enumerate(self.request.sequences):
-            first, stop = self.cursors[index], min(sequence.n_visible, self.cursors[index] + limit)
-            has_end = sequence.is_end_visible and not self._is_end_read[index] and stop >= sequence.n_visible
+        """Everything visible that was not read yet: one delta of at most `limit` tokens for each answer with news."""
+        if not self._answers and self.request.is_over:  # which ones are the best is known now
+            self._answers = shown_answers(self.request)
+        deltas, has_answer = [], self.request.spec.has_answer
+        for index, sequence in enumerate(self._answers):
+            n_visible = sequence.n_visible if has_answer else 0
+            first, stop = self.cursors[index], min(n_visible, self.cursors[index] + limit)
+            has_end = sequence.is_end_visible and not self._is_end_read[index] and stop >= n_visible
             if stop <= first and not has_end:
                 continue
             text = sequence.texts[first] if stop == first + 1 else "".join(sequence.texts[first:stop])
             self.cursors[index] = stop = max(stop, first)
             if has_end:
                 self._is_end_read[index] = True
-                deltas.append(Delta(sequence, first, stop, text, sequence.tail, sequence.ended))
+                deltas.append(Delta(index, sequence, first, stop, text, sequence.tail if has_answer else "", sequence.ended))
             else:
-                deltas.append(Delta(sequence, first, stop, text))
+                deltas.append(Delta(index, sequence, first, stop, text))
         return deltas
 
     async def wait_settled(self, longest_s: float) -> None:

@@ -25,11 +25,11 @@ class AnswerWriter:
     def messages(self, delta: Delta) -> list[Message]:
         """The messages about what is new of one answer."""
         messages: list[Message] = []
-        if delta.stop > delta.first:
+        spec, index, request_id = self._request.spec, delta.index, self._request.spec.request
+        if delta.stop > delta.first or not spec.has_answer:
             messages.append(self._chunk(delta))
         if delta.ended is None:
             return messages
-        index, request_id = delta.sequence.index, self._request.spec.request
         parts = self._last_parts(delta.sequence)
         if delta.tail or parts:
             text = "" if self._splits else delta.tail
@@ -37,8 +37,8 @@ class AnswerWriter:
         ended = delta.ended
         finished = Finished(
             request=request_id,
-            reason=ended.reason,
-            n_prompt=self._request.n_prompt_of(index),
+            reason=ended.reason if spec.has_answer or ended.is_failure else "length",
+            n_prompt=self._request.n_prompt_of(delta.sequence.index),
             n_generated=delta.stop,
             n_cached=ended.n_cached,
             code=ended.code,
@@ -60,9 +60,9 @@ class AnswerWriter:
             first=delta.first,
             ids=int32s(delta.ids),
             text=text,
-            logprobs=sequence.logprobs.of(delta.first, delta.stop) if spec.sampling.logprobs >= 0 else None,
+            logprobs=sequence.logprobs.of(delta.first, delta.stop) if spec.shows_logprobs and spec.has_answer else None,
             prompt_logprobs=prompt_logprobs,
-            index=sequence.index,
+            index=delta.index,
             parts=self._parts(sequence, delta.first, delta.stop) if self._splits else [],
         )
 

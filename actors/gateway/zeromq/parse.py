@@ -60,11 +60,10 @@ def _answered(message: AnswersWanted, caller: bytes) -> NewRequest:
             raise invalid("tokens", "none beside messages", f"{len(message.tokens)} tokens")
         chat = msgspec.structs.replace(read_body(message.body, ChatBody), stream=True)
         return chat_request(chat, "zeromq", name, origin)
-    body = msgspec.structs.replace(read_body(message.body, CompletionBody), stream=True)
+    body = read_body(message.body, CompletionBody)
+    body = msgspec.structs.replace(body, stream=body.best_of in (None, body.n_or_one))  # the best are known at the end
     if has_tokens and body.prompt:
         raise invalid("tokens", "none beside a prompt", f"{len(message.tokens)} tokens")
-    if not body.has_answer:
-        raise invalid("max_tokens", "at least 1", 0)
     return completion_request(body, "zeromq", name, origin, tokens=message.tokens if has_tokens else None)
 
 

@@ -23,6 +23,7 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
@@ -199,7 +200,7 @@ class ZmqServer:
         if isinstance(known, Arrival):
             self._pending[message.request].identity = identity
             return
-        have, visible = have_of(message), [sequence.n_visible for sequence in known.sequences]
+        have, visible = have_of(message), n_readable(known)
         if len(have) > len(visible) or any(held > seen for held, seen in zip(have, visible, strict=False)):
             at_most = visible[0] if len(visible) == 1 else visible
             raise Refusal("invalid", f"have: expected at most {at_most}, got {message.have}", field="have")
@@ -254,12 +255,11 @@ class ZmqServer:
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return
         if stream is None:
-            self._attach(identity, request, [sequence.n_visible for sequence in request.sequences])
+            self._attach(identity, request, n_readable(request))
         self._manager.cancel(request)
 
     async def _stats(self, identity: bytes, message: public.StatsWanted) -> None:
-        text = msgspec.json.encode(await self._summary()).decode()
-        self._send(identity, public.Stats(call=message.call, summary=text))
+        self._send(identity, public.Stats(call=message.call, summary=msgspec.json.encode(await self._summary()).decode()))
 
     # -- sending --------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from actors.gateway.requests.best_of import n_shown
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Request
@@ -86,7 +87,7 @@ class ZmqStream:
 
     def _acceptance(self) -> Message:
         spec = self.request.spec
-        return public.Accepted(request=spec.request, n_prompt=self.request.n_prompt[0], n_answers=spec.n_sequences)
+        return public.Accepted(request=spec.request, n_prompt=self.request.n_prompt[0], n_answers=n_shown(spec))
 
     def _withdrawal(self) -> Message:
         """The journal could not record the request, so it is not accepted."""

@@ -36,7 +36,7 @@ def body(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **opti
     ("options", "field", "got"),
     [
         ({"max_token": 4}, "max_token", "max_token; did you mean max_tokens?"),
-        ({"max_tokens": 0}, "max_tokens", "0"),
+        ({"max_tokens": -1}, "max_tokens", "-1"),
         ({"max_tokens": "4"}, "max_tokens", "'4'"),
         ({"temperature": "hot"}, "temperature", "'hot'"),
         ({"temperature": -1.0}, "temperature", "-1.0"),

@@ -98,6 +98,41 @@ async def test_several_answers_survive_the_gateway_and_are_those_of_http(place: 
         assert [choice["text"] for choice in choices] == [one.text for one in answer.choices]
 
 
+async def test_the_best_of_several_answers_survive_the_gateway(place: Path) -> None:
+    asked: dict[str, Any] = {"n": 2, "best_of": 4, "max_tokens": 12, "seed": 11}
+    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        running = asyncio.ensure_future(client.generate([7, 8], request="mine", **asked))
+        await until(lambda: len(scheduler.running) == 4)
+        scheduler.step(4)
+        await until(lambda: scheduler.acked == scheduler.sent)
+        await successor(r)
+        await until(lambda: len(scheduler.running) == 4)
+        await step_to_the_end(scheduler, running)
+        answer = await running
+        assert (len(answer.choices), answer.logprobs) == (2, None)
+        await until(lambda: r.manager.finished.undelivered.n_pending(0.0) == 0)
+        submitted = {tuple(submit.tokens.tolist()) for submit in scheduler.submits[4:]}
+        await successor(r)
+        again = await client.generate([7, 8], request="mine", **asked)
+        assert [one.tokens for one in again.choices] == [one.tokens for one in answer.choices]
+    assert len(submitted) == 4, "all go on after their four tokens"
+
+
+async def test_the_prompt_alone_is_scored_like_over_http(place: Path) -> None:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
+        answer = await client.generate("hello", max_tokens=0, echo=True)
+        assert (answer.tokens, answer.text, answer.reason, answer.n_prompt) == ([], "hello", "length", 5)
+        assert [piece.ids for piece in answer.pieces] == [[]]
+        several = await client.generate("hello", max_tokens=0, n=3)
+        assert [one.tokens for one in several.choices] == [[], [], []]
+        await until(lambda: r.manager.finished.undelivered.n_pending(0.0) == 0)
+        async with r.http() as http:
+            body = {"prompt": "hello", "max_tokens": 0, "echo": True}
+            (choice,) = (await http.post("/v1/completions", json=body)).json()["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (answer.text, answer.reason)
+
+
 async def test_a_call_after_reasoning_comes_in_parts_and_survives_the_gateway(
     smollm2_text_folder: Path, smollm2_text: FolderText, place: Path
 ) -> None:
@@ -152,10 +187,10 @@ def test_parts_are_the_same_wherever_a_stream_goes_on(texts: list[str]) -> None:
         writer, n, parts = AnswerWriter(request), len(texts), list[list[tuple[str, str, str]]]()
         for start in range(first, n, size):
             stop = min(start + size, n)
-            for message in writer.messages(Delta(sequence, start, stop, "unused")):
+            for message in writer.messages(Delta(0, sequence, start, stop, "unused")):
                 assert isinstance(message, public.Chunk)
                 parts.append([(part.channel, part.text, part.call) for part in message.parts])
-        last = writer.messages(Delta(sequence, n, n, "", sequence.tail, sequence.ended))
+        last = writer.messages(Delta(0, sequence, n, n, "", sequence.tail, sequence.ended))
         parts.append([(p.channel, p.text, p.call) for m in last if isinstance(m, public.Chunk) for p in m.parts])
         return parts
 
@@ -196,6 +231,8 @@ async def test_what_cannot_be_served_is_refused_by_name(place: Path) -> None:
         ("response_format", {"prompt": "x", "response_format": {"type": "yaml"}}),
         ("reasoning_effort", {"messages": QUESTION, "reasoning_effort": "huge"}),
         ("max_tokens", {"tokens": [1], "max_tokens": 100_000}),
+        ("max_tokens", {"messages": QUESTION, "max_tokens": 0}),
+        ("best_of", {"prompt": "x", "n": 2, "best_of": 1}),
     ]
     async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         for field, asked in wrong:
@@ -209,7 +246,7 @@ async def test_a_body_that_no_client_of_ours_sends_is_refused_by_name() -> None:
     wrong: list[tuple[str, str, dict[str, Any]]] = [
         ("version", "x", {"version": 4}),
         ("unheard_of", "x", {"body": b'{"prompt":"x","unheard_of":1}'}),
-        ("max_tokens", "x", {"body": b'{"prompt":"x","max_tokens":0}'}),
+        ("best_of", "x", {"body": b'{"prompt":"x","n":2,"best_of":1}'}),
         ("tokens", "x", {"tokens": [1]}),
         ("prompt", "x", {"body": b"{}"}),
         ("", "x", {"body": b"["}),
