@@ -76,17 +76,6 @@ def pieces_of(raw: bytes | bytearray, piece_bytes: int = _COUNT_BYTES) -> Iterat
         yield piece
 
 
-def check_values(raw: bytes) -> None:
-    """Return if a JSON text without many token ids can be decoded at once. Takes 10 ms for each MiB. Raises: Refusal."""
-    if len(raw) <= SMALL_BYTES:
-        return
-    count = StructureCount()
-    for piece in pieces_of(raw):
-        count.add(piece)
-    if count.n_values > MOST_VALUES:
-        raise _too_many(Structure(count.n_values, count.n_keys))
-
-
 class BodyReader:
     """Reads the bodies of one gateway. `max_length`: a prompt has fewer tokens. `max_batch`: prompts of one body."""
 

@@ -6,11 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.stream import ZmqStream
+from messages.public import Failed
 from messages.wire.message import Message
 
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for this time has left
+_DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 _MAX_QUEUED = 2048  # refusals for one client, besides those in its ZeroMQ pipe
 
 
@@ -99,6 +102,18 @@ class PendingRequest:
     def __init__(self, identity: bytes) -> None:
         self.identity = identity
         self.is_cancelled = False
+
+
+def failed_of(request: str, refusal: Refusal) -> Failed:
+    """A refusal as a message."""
+    return Failed(
+        request=request[:256],
+        code=refusal.code,
+        fine_code=refusal.fine_code,
+        field=refusal.field[:256],
+        detail=refusal.detail[:_DETAIL_CHARACTERS],
+        retry_after_s=refusal.retry_after_s,
+    )
 
 
 class RefusalQueue:

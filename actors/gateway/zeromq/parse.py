@@ -11,7 +11,6 @@ import msgspec
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import Naming, NewRequest
-from actors.gateway.bodies.large_bodies import check_values
 from actors.gateway.bodies.openai_requests import chat_request, completion_request
 from actors.gateway.bodies.request_name import Origin, RequestName
 from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
@@ -20,10 +19,12 @@ from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, G
 from messages.wire.arrays import EMPTY_I32
 
 Asked = AnswersWanted | Generate
+BODIES: dict[str, type[ChatBody | CompletionBody]] = {"chat": ChatBody, "completion": CompletionBody}  # by `AnswersWanted.api`
 
 
-def new_request_of(message: Asked, caller: bytes) -> NewRequest:
-    """The new request in a message of this caller. Its digest leaves out what differs when the client reconnects.
+def new_request_of(message: Asked, caller: bytes, body: ChatBody | CompletionBody | None = None) -> NewRequest:
+    """The new request in a message of this caller. Its digest leaves out what differs when the client reconnects. `body`: that
+    of the message, if it has been read already.
 
     Raises: Refusal.
     """
@@ -32,7 +33,9 @@ def new_request_of(message: Asked, caller: bytes) -> NewRequest:
         raise invalid("version", str(version), message.version)
     if not message.request:
         raise invalid("request", "an id", message.request)
-    return _generated(message, caller) if isinstance(message, Generate) else _answered(message, caller)
+    if isinstance(message, Generate):
+        return _generated(message, caller)
+    return _answered(message, caller, read_body(message.body, BODIES[message.api]) if body is None else body)
 
 
 def have_of(message: Asked) -> list[int]:
@@ -40,7 +43,7 @@ def have_of(message: Asked) -> list[int]:
     return [int(message.have)] if isinstance(message, Generate) else [int(n) for n in message.have]
 
 
-def _answered(message: AnswersWanted, caller: bytes) -> NewRequest:
+def _answered(message: AnswersWanted, caller: bytes, body: ChatBody | CompletionBody) -> NewRequest:
     """A body of the HTTP API. The client reads it as a stream. Raises: Refusal."""
     digest = blake2b(message.body + message.tokens.tobytes(), digest_size=16, key=message.api.encode())
     name = RequestName(
@@ -53,14 +56,11 @@ def _answered(message: AnswersWanted, caller: bytes) -> NewRequest:
         digest=digest.hexdigest(),
     )
     origin = Origin(trace_id=message.trace_id, caller=caller)
-    check_values(message.body)
     has_tokens = len(message.tokens) > 0
-    if message.api == "chat":
+    if isinstance(body, ChatBody):
         if has_tokens:
             raise invalid("tokens", "none beside messages", f"{len(message.tokens)} tokens")
-        chat = msgspec.structs.replace(read_body(message.body, ChatBody), stream=True)
-        return chat_request(chat, "zeromq", name, origin)
-    body = read_body(message.body, CompletionBody)
+        return chat_request(msgspec.structs.replace(body, stream=True), "zeromq", name, origin)
     body = msgspec.structs.replace(body, stream=body.best_of in (None, body.n_or_one))  # the best are known at the end
     if has_tokens and body.prompt:
         raise invalid("tokens", "none beside a prompt", f"{len(message.tokens)} tokens")

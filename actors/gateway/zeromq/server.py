@@ -20,6 +20,7 @@ import zmq
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
@@ -27,9 +28,10 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients
+from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
+from actors.gateway.zeromq.large_messages import LargeMessages
 from actors.gateway.zeromq.other_gateways import OtherGateways
 from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, request_in
 from actors.gateway.zeromq.stream import ZmqStream
@@ -41,7 +43,6 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
 
 class ZmqServer:
@@ -63,6 +64,8 @@ class ZmqServer:
         self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
+        reader = BodyReader(settings.max_length, settings.max_batch)
+        self._large = LargeMessages(reader, admission.bodies, self._spawn, self._understood, self._refuse, self._cancel)
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
         self._loop = asyncio.get_running_loop()
@@ -114,7 +117,7 @@ class ZmqServer:
             case public.Received():
                 self._received(client, message)
             case public.CancelRequest():
-                self._cancel(identity, client, message)
+                self._cancel(identity, message.request, has_left=message.has_left)
             case public.ModelsWanted():
                 names, max_length = [self._settings.model_name], self._settings.max_length
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
@@ -146,17 +149,21 @@ class ZmqServer:
 
     def _asked(self, identity: bytes, message: Asked, n_bytes: int) -> None:
         try:
-            new = new_request_of(message, caller_of_address(self._reader.sender_address))
-            known = self._admission.find_same_id(new)
-            if known is not None:
-                self._again(identity, message, known)
-                return
-            if message.is_repeated and self._others.are_there:
-                self._spawn(identity, message.request, partial(self._search, identity, message, new, n_bytes))
-            else:
-                self._begin(identity, message, new, n_bytes)
+            caller = caller_of_address(self._reader.sender_address)
+            if not self._large.takes(identity, message, n_bytes, caller):
+                self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
+
+    def _understood(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
+        """A message was read: go on with a known request, look for it at other gateways, or begin it. Raises: Refusal."""
+        known = self._admission.find_same_id(new)
+        if known is not None:
+            self._again(identity, message, known)
+        elif message.is_repeated and self._others.are_there:
+            self._spawn(identity, message.request, partial(self._search, identity, message, new, n_bytes))
+        else:
+            self._begin(identity, message, new, n_bytes)
 
     def _begin(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """Begin a request that nobody knows. Raises: Refusal."""
@@ -236,23 +243,24 @@ class ZmqServer:
             stream.received(message.up_to)
         self._manager.finished.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
-    def _cancel(self, identity: bytes, client: ZmqClient | None, message: public.CancelRequest) -> None:
-        if message.has_left:
-            if client is not None and message.request in client.streams:
-                self._clients.remove(identity, message.request, is_gone=True)
+    def _cancel(self, identity: bytes, request_id: str, *, has_left: bool = False) -> None:
+        client = self._clients.heard(identity)
+        stream = client.streams.get(request_id) if client is not None else None
+        if has_left:
+            if stream is not None:
+                self._clients.remove(identity, request_id, is_gone=True)
             return
-        pending = self._pending.get(message.request)
+        pending = self._pending.get(request_id) or self._large.unread(request_id)
         if pending is not None:
             pending.is_cancelled = True
             return
-        stream = client.streams.get(message.request) if client is not None else None
         if isinstance(stream, ForwardedStream):
             stream.cancel()
             return
-        request = self._manager.find(message.request)
+        request = self._manager.find(request_id)
         if request is None or request.spec.api != "zeromq":
-            detail = f"request: expected one that is known, got {message.request!r}"
-            self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
+            detail = f"request: expected one that is known, got {request_id!r}"
+            self._refuse(identity, request_id, Refusal("not_found", detail, field="request"))
             return
         if stream is None:
             self._attach(identity, request, n_readable(request))
@@ -269,15 +277,7 @@ class ZmqServer:
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
         self._manager.metrics.refused.labels(refusal.code).inc()
-        failed = public.Failed(
-            request=request[:256],
-            code=refusal.code,
-            fine_code=refusal.fine_code,
-            field=refusal.field[:256],
-            detail=refusal.detail[:_DETAIL_CHARACTERS],
-            retry_after_s=refusal.retry_after_s,
-        )
-        self._refusals.send(identity, failed)
+        self._refusals.send(identity, failed_of(request, refusal))
 
     def _pump_all(self) -> None:
         """The socket can send again: continue with refusals and with blocked streams."""
