@@ -1,4 +1,6 @@
-"""Reasoning with a limit, amid kills: it ends at the limit, and each answer is the same as without kills."""
+"""Reasoning with a limit, over HTTP and ZeroMQ, amid kills: it ends at the limit, and each answer is the same at both doors and
+with kills.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from messages.client import AsyncClient
 from tests.support.answers.kills import kill_when
 from tests.support.real_server import RealServer, real_server
 
@@ -26,10 +29,13 @@ def server() -> Iterator[RealServer]:
         yield server
 
 
-async def ask(client: openai.AsyncOpenAI, index: int, pieces: list[tuple[str, str]]) -> int:
+def question(index: int) -> list[Any]:
+    return [{"role": "user", "content": f"Tell me about the number {index}."}]
+
+
+async def over_http(client: openai.AsyncOpenAI, index: int, pieces: list[tuple[str, str]]) -> int:
     """One streamed answer as (reasoning, content); every other one is sampled. Returns its tokens of reasoning."""
-    turns: Any = [{"role": "user", "content": f"Tell me about the number {index}."}]
-    budget, n_tokens = {"thinking_token_budget": 12 + index}, 0
+    turns, budget, n_tokens = question(index), {"thinking_token_budget": 12 + index}, 0
     stream = await client.chat.completions.create(
         model="smollm2", messages=turns, temperature=index % 2, seed=index, max_tokens=60, stream=True, extra_body=budget,
         stream_options={"include_usage": True},
@@ -43,11 +49,26 @@ async def ask(client: openai.AsyncOpenAI, index: int, pieces: list[tuple[str, st
     return n_tokens
 
 
+async def over_zeromq(client: AsyncClient, index: int, pieces: list[tuple[str, str]]) -> int:
+    """The same over ZeroMQ, which tells no number of tokens of reasoning: returns 0."""
+    async for piece in client.stream(
+        messages=question(index), temperature=float(index % 2), seed=index, max_tokens=60, thinking_token_budget=12 + index
+    ):
+        pieces.append((piece.reasoning, piece.text))  # noqa: PERF401 (`kill_when` reads it meanwhile)
+    return 0
+
+
 async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[tuple[str, str, int]]:
-    """All answers; meanwhile the victims are killed in the middle of the answers."""
+    """All answers, each question at both doors; meanwhile the victims are killed in the middle of the answers."""
     streams: list[list[tuple[str, str]]] = [[] for _ in range(N_STREAMS)]
-    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
-        work = asyncio.gather(*(ask(client, index, pieces) for index, pieces in enumerate(streams)))
+    async with (
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http,
+        AsyncClient(server.zeromq) as zeromq,
+    ):
+        half = N_STREAMS // 2
+        asked = [over_http(http, index, pieces) for index, pieces in enumerate(streams[:half])]
+        asked += [over_zeromq(zeromq, index, pieces) for index, pieces in enumerate(streams[half:])]
+        work = asyncio.gather(*asked)
         await kill_when(server, victims, lambda: sum(map(len, streams)) >= 10 * N_STREAMS)
         counts = await work
     joined = [tuple("".join(part) for part in zip(*pieces, strict=True)) for pieces in streams]
@@ -56,10 +77,12 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[tup
 
 async def test_kills_change_no_answer_whose_reasoning_has_a_limit(server: RealServer) -> None:
     calm = await ask_all(server)
+    half = N_STREAMS // 2
     for index, (reasoning, content, n) in enumerate(calm):
         assert reasoning
         assert "think>" not in reasoning + content
-        assert n <= 12 + index + MOST_MARK_TOKENS
+        assert n <= 12 + index % half + MOST_MARK_TOKENS
+    assert [answer[:2] for answer in calm[:half]] == [answer[:2] for answer in calm[half:]], "both doors give the same answer"
     assert sum(bool(content) for _, content, _ in calm) > 1, "what follows the reasoning is free, and may be nothing"
     for victims in ROUNDS:
         await asyncio.to_thread(server.wait_serving)
