@@ -1,14 +1,12 @@
 """Suites of well-known clients, each in an environment of its own, against one running server.
 
-`make client-env` makes the environments from the lists in `environments/`; CLIENT_ENVIRONMENTS names another folder with them.
+`make client-env` makes the environments from the lists in `environments/`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,16 +16,15 @@ import pytest
 import torch
 
 from gpu_workers.models.resolve import resolve_model
+from tests.support.client_environments import own_variables, program_of
 from tests.support.real_server import RealServer, real_server
 
 transformers = pytest.importorskip("transformers")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 SUITES = Path(__file__).parent / "suites"
-ENVIRONMENTS = Path(os.environ.get("CLIENT_ENVIRONMENTS", "") or Path(sys.prefix) / "clients")
 LIMIT_S = 600.0
 MODEL = "smollm2"
-NO_SETTINGS = ("PYTHONPATH", "PYTEST_ADDOPTS", "OPENAI_API_KEY", "OPENAI_BASE_URL")  # those of this process are not theirs
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +37,18 @@ def server() -> Iterator[RealServer]:
 
 def run_suites(server: RealServer, environment: str, names: tuple[str, ...], out: Path) -> str:
     """Run pytest on these suites; what it has printed. Raises: AssertionError with all of it where one fails."""
-    python = ENVIRONMENTS / environment / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"needs {python.parent.parent}: make client-env")
-    own = {name: value for name, value in os.environ.items() if name not in NO_SETTINGS}
+    python = program_of(environment, "python")
     given = {"CLIENT_URL": server.url, "CLIENT_MODEL": MODEL, "CLIENT_MODEL_FOLDER": str(resolve_model(MODEL).path)}
     files = [str(SUITES / f"{name}_suite.py") for name in names]
     options = ["-c", str(SUITES / "pytest.ini"), "--confcutdir", str(SUITES), "-p", "no:cacheprovider", "-q"]
-    command = [str(python), "-m", "pytest", *options, *files]
+    command = [python, "-m", "pytest", *options, *files]
     done = subprocess.run(
-        command, env=own | given | {"CLIENT_OUT": str(out)}, cwd=out.parent, capture_output=True, text=True, timeout=LIMIT_S
+        command,
+        env=own_variables() | given | {"CLIENT_OUT": str(out)},
+        cwd=out.parent,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr + server.log()[-4000:]
     return done.stdout

@@ -23,7 +23,7 @@ _CANCELLED_STATUS, _NO_SLASH_STATUS = 499, 307
 _WITH_BODY = tuple({*STATUS_BY_CODE.values(), _CANCELLED_STATUS, _NO_SLASH_STATUS})
 _PATTERN = re.compile(r"\{(\w+)(:path)?\}")
 _RAISES = re.compile(r"\s*Raises:.*", re.DOTALL)
-_HEADERS = {"Idempotency-Key": ID_PATTERN, "Last-Event-ID": EVENT_ID_PATTERN}
+_HEADERS = {"Idempotency-Key": ID_PATTERN, "X-Request-Id": ID_PATTERN, "Last-Event-ID": EVENT_ID_PATTERN}
 _NOT_IN_HTTP = {_CANCELLED_STATUS: "The request was cancelled through another connection"}
 
 

@@ -1,0 +1,33 @@
+"""Requests that schemathesis draws from the OpenAPI document of a running server: no status of 500 or above, and none that the
+document does not name.
+
+SCHEMATHESIS_S: for how many seconds; it goes on with new requests until they are over.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.client_environments import own_variables, program_of
+from tests.support.real_server import real_server
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(0)]
+TIME_S = int(os.environ.get("SCHEMATHESIS_S", "60"))
+CHECKS = "not_a_server_error,status_code_conformance"
+PHASES = "examples,coverage,fuzzing"
+
+
+def test_every_answer_has_a_status_that_the_document_names(tmp_path: Path) -> None:
+    program = program_of("schemathesis", "schemathesis")
+    with real_server("--model", "hash-chain", "--max-length", "512") as server:
+        options = ["--checks", CHECKS, "--phases", PHASES, "--max-time", str(TIME_S), "--continue-on-failure"]
+        command = [program, "run", f"{server.url}/openapi.json", *options, "--request-timeout", "60"]
+        done = subprocess.run(command, env=own_variables(), cwd=tmp_path, capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said + server.log()[-4000:]
+        assert " passed" in said
+        assert not any(child.restarts for child in server.status().children)
