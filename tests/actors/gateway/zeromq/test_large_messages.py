@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.bodies.large_bodies import BodyReader
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.zeromq.large_messages import LargeMessages
 from messages import public
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.zmq_clients import zmq_rig
@@ -10,18 +16,37 @@ BODY = b'{"prompt":"ab","max_tokens":40,"temperature":0' + b" " * 300_000 + b"}"
 ASKED = public.AnswersWanted(request="mine", api="completion", body=BODY)
 
 
-async def test_a_large_message_that_comes_again_is_one_request_of_its_newest_connection() -> None:
-    async with zmq_rig(2) as (r, (first, second)):
+async def test_a_large_message_that_comes_twice_is_one_request() -> None:
+    async with zmq_rig() as (r, (connection,)):
         scheduler = await r.add_scheduler()
-        await first.send(ASKED)
-        await second.send(ASKED)
+        await connection.send(ASKED)
+        await connection.send(ASKED)
         tokens: list[int] = []
-        while not isinstance(message := await second.receive(), public.Finished):
+        while not isinstance(message := await connection.receive(), public.Finished):
             if isinstance(message, public.Chunk):
                 tokens += message.ids.tolist()
         assert tokens == oracle([97, 98], 40)
         assert len(scheduler.submits) == 1
         assert r.gateway.bodies.n_bytes == 0
+
+
+async def test_the_newest_connection_that_has_sent_a_large_message_is_its_client() -> None:
+    tasks: list[asyncio.Future[None]] = []
+    understood: list[tuple[bytes, str]] = []
+    refused: list[Refusal] = []
+    large = LargeMessages(
+        BodyReader(max_length=100, max_batch=4),
+        BodyBudget(1 << 20, 1 << 20),
+        spawn=lambda identity, request, work: tasks.append(asyncio.ensure_future(work())),
+        understood=lambda identity, asked, new, n_bytes: understood.append((identity, new.request)),
+        refuse=lambda identity, request, refusal: refused.append(refusal),
+        cancel=lambda identity, request: None,
+    )
+    assert large.takes(b"first", ASKED, len(BODY), b"")
+    assert large.takes(b"second", ASKED, len(BODY), b"")
+    await asyncio.gather(*tasks)
+    assert (understood, refused, len(tasks)) == ([(b"second", "mine")], [], 1)
+    assert large.unread("mine") is None
 
 
 async def test_a_large_message_is_cancelled_while_it_is_read() -> None:
