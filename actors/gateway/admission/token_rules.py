@@ -44,6 +44,8 @@ async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[li
 
 def check_choice(terms: Terms, vocabulary: int) -> None:
     """Refuse rules that could leave no token to choose. terms: complete. Raises: Refusal."""
+    if not terms.bad_tokens and terms.allowed_token_ids is None and not terms.min_tokens:
+        return
     forbidden = {bad[-1] for bad in terms.bad_tokens}
     if terms.min_tokens:
         forbidden.update(terms.stop_tokens)

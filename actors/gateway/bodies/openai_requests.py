@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -83,7 +82,7 @@ def _with_best_of(new: NewRequest, body: CompletionBody, best_of: int) -> NewReq
         return new
     best = BestOf(n_shown=new.n, shows_logprobs=new.sampling.logprobs >= 0)
     sampling = msgspec.structs.replace(new.sampling, logprobs=max(new.sampling.logprobs, 0))
-    return replace(new, n=best_of, n_field="best_of", best_of=best, sampling=sampling)
+    return msgspec.structs.replace(new, n=best_of, n_field="best_of", best_of=best, sampling=sampling)
 
 
 def or_none(wanted: int | None) -> int:

@@ -108,7 +108,8 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
     ) -> NewRequest:
         """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
         route to route. Raises: Refusal."""
-        grammar, grammar_field = wanted_grammar(_given(self, _GRAMMARS))
+        grammars = _given(self, _GRAMMARS)
+        grammar, grammar_field = wanted_grammar(grammars) if grammars else (None, "")
         options = self.stream_options or StreamOptions()
         return NewRequest(
             **fields,
@@ -122,7 +123,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             correlation_id=origin.correlation_id,
             api=api,
             sampling=self.sampling(name.request, logprobs),
-            defaulted=frozenset(name for name in SAMPLING if getattr(self, name) is None),
+            defaulted=frozenset([name for name in SAMPLING if getattr(self, name) is None]),
             terms=self.terms(max_tokens, origin, grammar, prompt_logprobs),
             grammar_field=grammar_field or "grammar",
             model=self.model or "",

@@ -32,7 +32,7 @@ def batch_requests(body: BatchBody, name: RequestName, call: Call, is_strict: bo
             news.append(_new_request({**shared, **fields}, own, call, is_strict))
         except Refusal as refusal:
             raise placed_refusal(index, refusal) from None
-    return [replace(news[0], batch_size=len(news)), *news[1:]] if news else []
+    return [msgspec.structs.replace(news[0], batch_size=len(news)), *news[1:]] if news else []
 
 
 def member_id(batch_id: str, index: int) -> str:

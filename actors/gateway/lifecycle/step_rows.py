@@ -26,7 +26,7 @@ class StepRows:
     @property
     def n_tokens(self) -> int:
         """Number of tokens in all rows."""
-        return sum(stop - first for _, first, stop in self.rows)
+        return sum([stop - first for _, first, stop in self.rows])
 
     def add(self, sequence: GrowingSequence, first: int) -> None:
         """Add a row: the sequence has new tokens from `first` to its present length."""

@@ -32,8 +32,9 @@ def n_shown(spec: RequestSpec) -> int:
 def n_readable(request: Request) -> list[int]:
     """Tokens of each answer, in the order in which its client sees them, that the client can read now. Of the best of several
     it can read none before all are over, and of a request for its prompts alone none at all."""
-    if not request.spec.has_answer or (request.spec.best_of is not None and not request.is_over):
-        return [0] * n_shown(request.spec)
+    spec = request.spec
+    if not spec.has_answer or (spec.best_of is not None and not request.is_over):
+        return [0] * n_shown(spec)
     return [sequence.n_visible for sequence in shown_answers(request)]
 
 

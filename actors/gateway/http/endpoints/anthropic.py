@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -138,7 +137,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         reasoning=body.reasoning,
         prompt_field="messages",
     )
-    return await generated(services, call, replace(new, grammar_field=schema_field) if schema_field else new)
+    return await generated(services, call, msgspec.structs.replace(new, grammar_field=schema_field) if schema_field else new)
 
 
 async def count_tokens(services: Services, call: Call) -> ASGIApp:

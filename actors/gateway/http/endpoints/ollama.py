@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import msgspec
@@ -221,7 +220,7 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
     fields |= {"template": body.template, "reasoning": WantedReasoning(is_split=True)}
     asked = options.request_fields(stream=body.is_streamed, grammar=body.grammar)
     new = asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
-    return replace(new, grammar_field="format")
+    return msgspec.structs.replace(new, grammar_field="format")
 
 
 def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: bool) -> ASGIApp:

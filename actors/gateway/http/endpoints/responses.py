@@ -82,7 +82,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
         prompt_field="input",
         response=kept,
     )
-    return replace(new, grammar_field="text.format")
+    return msgspec.structs.replace(new, grammar_field="text.format")
 
 
 async def count_input(services: Services, call: Call) -> ASGIApp:
