@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.client_environments import own_variables, program_of
+from tests.clients.programs import own_variables, program_of
 from tests.support.real_server import real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(0)]

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gpu_workers.models.resolve import resolve_model
-from tests.support.client_environments import own_variables, program_of
+from tests.clients.programs import own_variables, program_of
 from tests.support.real_server import RealServer, real_server
 
 transformers = pytest.importorskip("transformers")
