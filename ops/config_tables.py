@@ -19,7 +19,7 @@ import msgspec
 
 from ops.api_tables import number, words_of
 from supervisor.__main__ import start
-from supervisor.config import ServerConfig, described
+from supervisor.config.server_config import ServerConfig, described
 
 _UNITS = {"_s": "seconds", "_bytes": "bytes", "_tokens": "tokens"}  # by the end of a key's name
 

@@ -21,7 +21,7 @@ from messages.outcomes import ExitCode
 from messages.routes import CHILDREN, ROUTES, Route
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group

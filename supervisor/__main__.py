@@ -90,7 +90,7 @@ def _config_flags(command: Any) -> Any:
 def _plan(config: Any) -> Any:
     """Decide where the ranks run. Exits as UNUSABLE when no plan is possible."""
     from messages.errors import ConfigError
-    from supervisor.host import plan_start
+    from supervisor.placement.host import plan_start
 
     try:
         placement = plan_start(config)
@@ -145,7 +145,7 @@ def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         click.echo(placement.text(), err=True)
     from messages.errors import ConfigError
-    from supervisor.children.run_dir import OrphanAlive
+    from supervisor.directories.run_dir import OrphanAlive
     from supervisor.start import start as run
 
     try:
@@ -176,7 +176,7 @@ def check_config(file: str | None, **flags: Any) -> None:
     config = load({**flags, "config": file or flags["config"]})
     placement = _plan(config)
     from messages.errors import ConfigError
-    from supervisor.config import described
+    from supervisor.config.server_config import described
     from supervisor.operator.dry_run import check_start
 
     try:
@@ -256,7 +256,7 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
     """Order the stop, wait until no process of the server is left, and exit with its status."""
-    from supervisor.children.run_dir import read_end
+    from supervisor.directories.run_dir import read_end
     from supervisor.operator.ending import ServerEnd
 
     end = ServerEnd(where)

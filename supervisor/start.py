@@ -30,9 +30,11 @@ from messages.errors import ConfigError
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.outcomes import ExitCode
 from messages.run_dir import run_dir_of
-from supervisor.children.run_dir import RunDir, RunDirTaken
-from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
-from supervisor.config import ServerConfig, changed, described
+from supervisor.config.server_config import ServerConfig, changed, described
+from supervisor.directories.run_dir import RunDir, RunDirTaken
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
+from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.listener import is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
@@ -40,8 +42,6 @@ from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.placement.placement import Placement
-from supervisor.saved_state import SavedStateFile
-from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
@@ -80,7 +80,7 @@ def start(
         origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
         server = replace(server, is_temporary=is_temporary, origin=origin)
         server.save()
-        return run_server(server, server.display(), link)
+        return run_server(server, Display.of(server), link)
 
 
 def resume(link: ParentLink) -> int:
@@ -99,7 +99,7 @@ def resume(link: ParentLink) -> int:
         server = replace(target, groups=half_restarted(server.groups, target.groups))
     configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
     try:
-        return run_server(server, server.display(), link, target)
+        return run_server(server, Display.of(server), link, target)
     finally:
         run_dir.release(server.is_temporary)
 

@@ -24,11 +24,11 @@ import structlog
 
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import leave
+from supervisor.directories.saved_state import SavedStateFile
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_parent
 from supervisor.parent.link import ParentLink
-from supervisor.saved_state import SavedStateFile
 
 _SETTLE_S = 0.05  # in which the event loop handles signals that have come before they were blocked
 _RETRY_S = 0.05

@@ -21,8 +21,10 @@ from supervisor.child_reports import ChildReports
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.process import ExitStatus
-from supervisor.children.rendezvous import Incarnations
 from supervisor.children.spawner import LocalSpawner, Spawner
+from supervisor.directories.rendezvous import Incarnations
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.directories.server import Server
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.operator_server import OperatorServer
@@ -35,8 +37,6 @@ from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeOrder
 from supervisor.restart.rolling import RollingRestart
-from supervisor.saved_state import SavedStateFile
-from supervisor.server import Server
 from supervisor.succession import Succession
 from supervisor.tree_reports import TreeReports
 

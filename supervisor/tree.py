@@ -30,7 +30,7 @@ from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 

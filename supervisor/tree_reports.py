@@ -10,14 +10,14 @@ import structlog
 from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.directories.server import Server
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.parent.link import ParentLink
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import tree_state
-from supervisor.saved_state import SavedStateFile
-from supervisor.server import Server
 
 
 class TreeReports:

@@ -110,7 +110,7 @@ class StopWanted(Message, frozen=True):
 class RestartWanted(Message, frozen=True):
     """An operator asks for a rolling restart: every process is replaced, one group after the other.
 
-    `server` is what the server consists of afterwards, as JSON of `supervisor/server.py`.
+    `server` is what the server consists of afterwards, as JSON of `supervisor/directories/server.py`.
     """
 
     reply_to: ShortText

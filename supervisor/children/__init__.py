@@ -1,1 +1,1 @@
-"""Child processes: spawning, records, spares, exit causes, orphans, and files that outlive the supervisor."""
+"""Child processes: how they are started, adopted and ended; their records, spares and causes of death."""

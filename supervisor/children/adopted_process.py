@@ -21,7 +21,7 @@ from supervisor.children.process import (
     is_suspended,
     resident_bytes,
 )
-from supervisor.children.register import Registered
+from supervisor.directories.register import Registered
 from supervisor.parent.kernel import exit_code_of, parent_of
 from supervisor.parent.link import Exits
 from supervisor.parent.process_sample import sample_of

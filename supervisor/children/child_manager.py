@@ -27,11 +27,11 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.children.ending_notices import EndingNotices
 from supervisor.children.exit_cause import Awaited, awaited_by, cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
-from supervisor.children.register import ChildFacts
-from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
-from supervisor.children.run_dir import RunDir
 from supervisor.children.spares import Spares
 from supervisor.children.spawner import Spawner, ignore_exit
+from supervisor.directories.register import ChildFacts
+from supervisor.directories.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
+from supervisor.directories.run_dir import RunDir
 from supervisor.policy.child_spec import ChildSpec, Group
 
 _KNOWN_STATES = (ChildState.ADOPTED, ChildState.STOPPING, ChildState.ENDING)  # others may have heard of it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, Progress
 from messages.lifecycle.tree import ChildState, ChildStatus
 from supervisor.children.process import ChildProcess
-from supervisor.children.register import ChildFacts
+from supervisor.directories.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec
 from supervisor.policy.states import LINKED_STATES, SERVING_STATES, STARTING_STATES, next_child_state
 

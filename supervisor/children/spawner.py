@@ -10,7 +10,7 @@ from typing import Protocol
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
-from supervisor.children.register import ChildFacts, ProcessRegister
+from supervisor.directories.register import ChildFacts, ProcessRegister
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 

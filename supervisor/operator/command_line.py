@@ -20,8 +20,8 @@ _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the sy
 def load(flags: dict[str, Any]) -> Any:
     """The configuration from the file and the flags. Exits as UNUSABLE when it cannot be used."""
     from messages.errors import ConfigError
-    from supervisor.config import load_config
-    from supervisor.config_file import table_of
+    from supervisor.config.config_file import table_of
+    from supervisor.config.server_config import load_config
 
     path, assignments = flags["config"], flags["assignments"]
     tables = []
@@ -39,7 +39,7 @@ def lasting(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags of a start as they can be read again from another directory and by another process."""
     import os
 
-    from supervisor.config import CONFIG_VARIABLE
+    from supervisor.config.server_config import CONFIG_VARIABLE
 
     path = flags["config"] or os.environ.get(CONFIG_VARIABLE)
     return {**flags, "config": str(Path(path).absolute()) if path else None, "assignments": list(flags["assignments"])}

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from messages.run_dir import DEFAULT_PORT, run_dir_of, zeromq_endpoint
+from supervisor.directories.server import Server
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -48,6 +49,12 @@ class Display:
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
         self._is_starting = True
+
+    @classmethod
+    def of(cls, server: Server) -> Display:
+        """The output for this server, on the present standard error."""
+        zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
+        return cls(server.model_name, server.url, zeromq, takes_text=server.takes_text, is_json=is_json)
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,

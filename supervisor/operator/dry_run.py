@@ -12,10 +12,10 @@ from pathlib import Path
 from gpu_workers.embedding.model_files import check_model
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
-from supervisor.children.run_dir import check_length
-from supervisor.children.state_dir import check_private
-from supervisor.config import ServerConfig
-from supervisor.config_file import refuse
+from supervisor.config.config_file import refuse
+from supervisor.config.server_config import ServerConfig
+from supervisor.directories.run_dir import check_length
+from supervisor.directories.state_dir import check_private
 from supervisor.listener import check_address
 
 

@@ -11,9 +11,9 @@ import os
 import time
 from pathlib import Path
 
-from supervisor.children.orphans import kill_orphans, kill_processes
-from supervisor.children.register import ChildFacts, Registered, start_ticks_of
-from supervisor.children.run_dir import read_parent_pid, read_pid
+from supervisor.directories.orphans import kill_orphans, kill_processes
+from supervisor.directories.register import ChildFacts, Registered, start_ticks_of
+from supervisor.directories.run_dir import read_parent_pid, read_pid
 
 _LOOK_S = 0.02
 _LAST_S = 10.0  # for the supervisor and its parent, once all children have ended

@@ -27,12 +27,12 @@ from messages.lifecycle.tree import ChildState
 from messages.outcomes import ExitCode
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.directories.saved_state import SavedStateFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.policy.draining import DrainEnd, DrainWatch
 from supervisor.policy.states import TreeOrder, next_order
-from supervisor.saved_state import SavedStateFile, StandingOrder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

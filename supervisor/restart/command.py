@@ -16,7 +16,7 @@ from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from messages.lifecycle.tree import RestartProgress
-    from supervisor.server import Server
+    from supervisor.directories.server import Server
 
 _ASK_EVERY_S = 0.1
 
@@ -61,9 +61,9 @@ def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
     import msgspec
 
     from messages.errors import ConfigError
-    from supervisor.children.run_dir import RunDir
+    from supervisor.directories.run_dir import RunDir
+    from supervisor.directories.server import read_server
     from supervisor.restart.reload import reloaded
-    from supervisor.server import read_server
 
     try:
         server = read_server(RunDir.look(where))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from messages.errors import ConfigError
-from supervisor.config import ServerConfig
-from supervisor.server import Server, StartInputs, as_json
+from supervisor.config.server_config import ServerConfig
+from supervisor.directories.server import Server, StartInputs, as_json
 from supervisor.tree import StartFacts, build_tree
 
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")

@@ -19,13 +19,13 @@ import structlog
 from messages.lifecycle import lifecycle
 from messages.lifecycle.lifecycle import Stop
 from messages.lifecycle.tree import ChildState
-from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.directories.atomic_file import AtomicFile
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.directories.server import Server, decode_server
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import FIRST, Roll, order_of_groups
-from supervisor.saved_state import SavedStateFile
-from supervisor.server import Server, decode_server
 
 _WHOLE_S = 120.0  # for the tree to be complete again before the next group is replaced
 _HAND_OVER_S = 5.0  # for a group to hand over and end; then it is killed

@@ -11,7 +11,7 @@ import pytest
 
 from messages.outcomes import ExitCode
 from supervisor.__main__ import main
-from supervisor.config import SupervisorSettings
+from supervisor.config.server_config import SupervisorSettings
 
 UNIT = Path(__file__).parents[2] / "ops" / "systemd" / "tardigrade.service"
 TEXT = UNIT.read_text(encoding="utf-8")

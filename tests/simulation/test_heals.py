@@ -12,7 +12,7 @@ import pytest
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
 from messages.ids import SUPERVISOR
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
 from tests.support.simulation import network, threads, world
 from tests.support.simulation.clients.client import Client
 from tests.support.simulation.clients.history import Kind

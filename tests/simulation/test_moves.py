@@ -19,7 +19,7 @@ from gpu_workers.settings import WorkerSettings
 from messages.generation.sequences import Submit
 from messages.ids import STANDBY_SEAT, replica_of, role_of
 from messages.lifecycle.lifecycle import Stop
-from supervisor.config import ServerConfig, SupervisorSettings
+from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation import network, processes, threads, world
 from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest
 from tests.support.simulation.edges import Fault

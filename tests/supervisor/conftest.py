@@ -1,21 +1,22 @@
-"""Fixtures: `open_rig`, a real supervisor over stub processes, and `restored_logging`."""
+"""Fixtures: `open_rig`, a real supervisor over stub processes; `sleeper`, a process that tests may end; `restored_logging`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 import structlog
 
-from supervisor.children.run_dir import RunDir
 from supervisor.children.spawner import LocalSpawner
-from supervisor.config import SupervisorSettings
+from supervisor.config.server_config import SupervisorSettings
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.server import Server
 from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
-from supervisor.server import Server
 from supervisor.supervisor import Supervisor
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig
 
@@ -53,3 +54,14 @@ def restored_logging() -> Iterator[None]:
     logging.captureWarnings(False)
     logging.getLogger().handlers[:], level = before
     logging.getLogger().setLevel(level)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps for ten minutes. It is killed after the test."""
+    process = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)

@@ -20,9 +20,9 @@ import pytest
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from ops.bench.leaks.held_resources import descendants_of
-from supervisor.children.register import start_ticks_of
-from supervisor.children.run_dir import RunDir, read_pid
-from supervisor.config import load_config
+from supervisor.config.server_config import load_config
+from supervisor.directories.register import start_ticks_of
+from supervisor.directories.run_dir import RunDir, read_pid
 from supervisor.operator.dry_run import check_start
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 

@@ -12,8 +12,8 @@ import pytest
 from messages.errors import ConfigError
 from supervisor import listener as listening
 from supervisor import start
-from supervisor.children.run_dir import RunDir, read_pid
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
+from supervisor.directories.run_dir import RunDir, read_pid
 from supervisor.listener import is_loopback, listen
 from supervisor.placement.placement import Placement
 

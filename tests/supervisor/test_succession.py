@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from supervisor.directories.saved_state import SavedStateFile
 from supervisor.operator.orders import Orders
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.link import ParentLink
-from supervisor.saved_state import SavedStateFile
 from supervisor.succession import Succession
 
 

@@ -11,9 +11,9 @@ import pytest
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
-from supervisor.config import ServerConfig
-from supervisor.host import n_children
+from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
+from supervisor.placement.host import n_children
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group, Strategy
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpu_workers.models.resolve import resolve_model
-from supervisor.config import ServerConfig
-from supervisor.host import plan_start
+from supervisor.config.server_config import ServerConfig
+from supervisor.placement.host import plan_start
 from supervisor.tree import StartFacts, build_tree
 
 

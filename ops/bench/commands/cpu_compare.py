@@ -15,7 +15,7 @@ from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
-from supervisor.config import load_config
+from supervisor.config.server_config import load_config
 
 
 @dataclass(frozen=True)

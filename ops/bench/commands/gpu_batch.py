@@ -23,7 +23,7 @@ from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.prompts import Job
 from ops.bench.serve_load import CONSOLE, first_model, write_json
-from supervisor.config import load_config
+from supervisor.config.server_config import load_config
 
 _TEMPERATURE = 0.6
 _PAIRS = 5  # of a short and a long run: what a single one does for the first time may take milliseconds, which is 4 % of one

@@ -24,7 +24,7 @@ from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.prompts import random_ids
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
-from supervisor.config import load_config
+from supervisor.config.server_config import load_config
 
 _DEADLINE_S = 900.0
 

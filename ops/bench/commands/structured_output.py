@@ -31,7 +31,7 @@ from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart, own_server
 from ops.bench.serve_load import write_json
-from supervisor.config import load_config
+from supervisor.config.server_config import load_config
 
 _PERSON: dict[str, Any] = {
     "first_name": {"type": "string", "maxLength": 20},

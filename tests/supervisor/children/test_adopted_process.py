@@ -13,7 +13,7 @@ import pytest
 from supervisor.children import adopted_process
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.process import UNKNOWN_EXIT, ExitStatus
-from supervisor.children.register import ChildFacts, Registered, start_ticks_of
+from supervisor.directories.register import ChildFacts, Registered, start_ticks_of
 from supervisor.parent.kernel import exit_code_of
 from supervisor.parent.link import Exits
 

@@ -17,8 +17,8 @@ from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.process import ExitStatus
-from supervisor.children.rendezvous import Incarnations
-from supervisor.children.run_dir import RunDir
+from supervisor.directories.rendezvous import Incarnations
+from supervisor.directories.run_dir import RunDir
 from supervisor.policy.child_spec import Group, Strategy
 from tests.support.supervisor.memory_spawner import MemorySpawner
 from tests.support.supervisor.trees import group

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.children import child_manager, process, register, spares
+from supervisor.children import child_manager, process, spares
 from supervisor.children.spares import Spares
+from supervisor.directories import register
 from supervisor.policy.child_spec import Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S
 from tests.support.supervisor.trees import group

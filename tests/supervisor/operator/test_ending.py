@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.run_dir import RunDir
+from supervisor.directories.run_dir import RunDir
 from supervisor.operator import ending
 from supervisor.operator.ending import ServerEnd, kill_server
 

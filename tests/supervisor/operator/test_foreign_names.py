@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.__main__ import main
-from supervisor.config import ServerConfig, described
+from supervisor.config.server_config import ServerConfig, described
 from supervisor.operator.foreign_names import COMMANDS, FLAGS
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.atomic_file import AtomicFile, restore_files
-from supervisor.children.register import ProcessRegister, read_register
-from supervisor.children.rendezvous import Incarnations
+from supervisor.directories.atomic_file import AtomicFile, restore_files
+from supervisor.directories.register import ProcessRegister, read_register
+from supervisor.directories.rendezvous import Incarnations
 from supervisor.parent.link import KEEP, ParentLink, pack_exits
 from supervisor.parent.memory_copy import COPIED, MemoryCopy, keep_copies, read_newest
 from tests.support.supervisor.full_disk import fill_disk

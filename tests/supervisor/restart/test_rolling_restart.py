@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from messages.errors import ConfigError
-from supervisor.config import ServerConfig, load_config
+from supervisor.config.server_config import ServerConfig, load_config
+from supervisor.directories.server import Server, StartInputs, as_json, decode_server, half_restarted
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart
-from supervisor.server import Server, StartInputs, as_json, decode_server, half_restarted
 from supervisor.tree import StartFacts, build_tree
 from tests.support.supervisor.supervisor_rig import SupervisorRig, playing
 

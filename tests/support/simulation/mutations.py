@@ -23,8 +23,8 @@ from actors.scheduler.sequences.sequence import Sequence
 from messages.lifecycle.lifecycle import Cause
 from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
-from supervisor.children import rendezvous
 from supervisor.children.child_manager import ChildManager
+from supervisor.directories import rendezvous
 from supervisor.operator.orders import Orders
 from supervisor.policy import liveness
 from tests.support.simulation.world import simulate

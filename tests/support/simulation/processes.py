@@ -21,10 +21,11 @@ from gpu_workers.process.worker import Worker
 from messages.ids import role_of
 from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
 from messages.outcomes import ExitCode
-from supervisor.children import adopted_process, register
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.children import adopted_process
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import LocalSpawner
+from supervisor.directories import register
+from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 from tests.support.simulation.embedding import HashEncoder, SimulatedEmbedder

@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
-from supervisor.config import ServerConfig, SupervisorSettings
+from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 

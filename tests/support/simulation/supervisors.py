@@ -17,13 +17,14 @@ from messages.ids import replica_of
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.lifecycle.tree import TreeState
 from messages.outcomes import ExitCode
-from supervisor.children.run_dir import RunDir
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.directories.server import Server, decode_server, half_restarted, read_server
+from supervisor.operator.display import Display
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.placement.placement import Placement
 from supervisor.policy.states import TreeOrder
-from supervisor.saved_state import SavedStateFile
-from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 from tests.support.simulation.embedding import DIMENSIONS
@@ -216,7 +217,7 @@ class SimulatedParent:
             target = decode_server(run_dir, run_dir.next_server_path.read_bytes(), descriptors)
             server = replace(target, groups=half_restarted(server.groups, target.groups))
         spawner = SimulatedSpawner(self._machine, run_dir.register_path, link.exits)
-        self.supervisor = Supervisor(server, server.display(), spawner, self._machine.network.mailbox, link, target)
+        self.supervisor = Supervisor(server, Display.of(server), spawner, self._machine.network.mailbox, link, target)
         task = self._machine.loop.create_task(self.supervisor.run())
         task.add_done_callback(self._ended)
         if self._stop_drain_s is not None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.children.orphans import kill_orphans
-from supervisor.children.register import ProcessRegister, start_ticks_of
-from supervisor.children.run_dir import RunDir
+from supervisor.directories.orphans import kill_orphans
+from supervisor.directories.register import ProcessRegister, start_ticks_of
+from supervisor.directories.run_dir import RunDir
 
 DEADLINE_S = 60.0
 

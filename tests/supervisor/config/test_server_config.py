@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.errors import ConfigError
-from supervisor.config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
-from supervisor.config_file import convert, overlay, table_of
+from supervisor.config.config_file import convert, overlay, table_of
+from supervisor.config.server_config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
 
 
 def test_defaults_serve() -> None:
@@ -158,5 +158,5 @@ def test_every_unknown_key_is_refused(key: str) -> None:
 
 def test_reading_the_configuration_imports_no_numpy() -> None:
     """It would take as long as all the rest of a start that is refused."""
-    code = "import supervisor.config, sys; print('numpy' in sys.modules)"
+    code = "import supervisor.config.server_config, sys; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False\n"

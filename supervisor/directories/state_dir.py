@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from messages.errors import ConfigError
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.lock_file import LockFile
 
 _GATEWAYS = "gateways.json"

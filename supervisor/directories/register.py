@@ -13,7 +13,7 @@ import msgspec
 
 from messages.ids import boot_id
 from messages.lifecycle.lifecycle import Cause
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
-from supervisor.children.run_dir import RunDir
-from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 
 DEADLINE_S = 60.0
 
@@ -30,7 +30,7 @@ def test_a_second_holder_is_told_who_holds_it(tmp_path: Path) -> None:
 
 def test_it_goes_with_a_killed_holder_and_not_to_its_children(tmp_path: Path) -> None:
     script = (
-        "import subprocess, sys, pathlib, supervisor.children.state_dir as s\n"
+        "import subprocess, sys, pathlib, supervisor.directories.state_dir as s\n"
         "with s.hold_state_dir(pathlib.Path(sys.argv[1])):\n"
         "    child = subprocess.Popen(['/bin/sleep', '600'], stdout=subprocess.DEVNULL)\n"
         "    print(child.pid, flush=True)\n"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.children.register import ChildFacts, Registered, read_register, start_ticks_of
+from supervisor.directories.register import ChildFacts, Registered, read_register, start_ticks_of
 
 _POLL_S = 0.02
 _CREDENTIALS = struct.Struct("3i")  # process id, user id, group id

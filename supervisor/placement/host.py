@@ -12,7 +12,7 @@ from gpu_workers.model_store.weight_files import weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
-from supervisor.config import ServerConfig
+from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest, check_gpus
 from supervisor.placement.placement_offers import check_deterministic, plan_or_offer

@@ -11,10 +11,10 @@ import pytest
 from gpu_workers.runner.memory_estimate import GIB
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
-from supervisor import host
-from supervisor.config import ServerConfig
-from supervisor.host import VISIBLE_VARIABLE, files_needed, find_gpus, plan_start
+from supervisor.config.server_config import ServerConfig
+from supervisor.placement import host
 from supervisor.placement.hardware import Gpu
+from supervisor.placement.host import VISIBLE_VARIABLE, files_needed, find_gpus, plan_start
 
 
 class FakeNvml:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children import register
-from supervisor.children.register import ChildFacts, ProcessRegister, read_register, start_ticks_of
+from supervisor.directories import register
+from supervisor.directories.register import ChildFacts, ProcessRegister, read_register, start_ticks_of
 
 
 @pytest.fixture

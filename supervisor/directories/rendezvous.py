@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from messages.ids import FIRST_SEAT
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 
 

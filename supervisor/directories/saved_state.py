@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.history import Memory
 from supervisor.policy.roll import Roll

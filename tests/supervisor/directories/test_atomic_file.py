@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.register import ProcessRegister
-from supervisor.children.rendezvous import Incarnations
+from supervisor.directories.atomic_file import AtomicFile
+from supervisor.directories.register import ProcessRegister
+from supervisor.directories.rendezvous import Incarnations
 from tests.support.supervisor.full_disk import fill_disk
 
 

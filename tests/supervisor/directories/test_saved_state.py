@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.run_dir import RunDir
-from supervisor.config import SupervisorSettings
+from supervisor.config.server_config import SupervisorSettings
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.saved_state import SavedState, SavedStateFile, StandingOrder
+from supervisor.directories.server import Server
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.policy.actions import GiveUp, Retire, Start
 from supervisor.policy.child_spec import Budget
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import TreeOrder
-from supervisor.saved_state import SavedState, SavedStateFile, StandingOrder
-from supervisor.server import Server
 from supervisor.supervisor import Supervisor
 from tests.support.supervisor.memory_spawner import MemorySpawner
 from tests.support.supervisor.trees import group

@@ -22,7 +22,7 @@ from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
-from supervisor.config_file import Table, convert, overlay, read_table, refuse
+from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 

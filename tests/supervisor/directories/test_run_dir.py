@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
-from supervisor.children import orphans
-from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
-from supervisor.children.run_dir import RunDir, RunDirTaken, read_pid
-from supervisor.children.state_dir import make_private
+from supervisor.directories import orphans
+from supervisor.directories.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
+from supervisor.directories.run_dir import RunDir, RunDirTaken, read_pid
+from supervisor.directories.state_dir import make_private
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from pathlib import Path
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
-from supervisor.children.atomic_file import AtomicFile, restore_files
-from supervisor.children.orphans import kill_orphans, orphans_of, supervisor_at
-from supervisor.children.state_dir import make_private
+from supervisor.directories.atomic_file import AtomicFile, restore_files
+from supervisor.directories.orphans import kill_orphans, orphans_of, supervisor_at
+from supervisor.directories.state_dir import make_private
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import read_newest
 

@@ -11,11 +11,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from messages.lifecycle.spawn_spec import SpawnSpec
-from messages.run_dir import zeromq_endpoint
-from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.run_dir import RunDir
-from supervisor.config import SupervisorSettings
-from supervisor.operator.display import Display
+from supervisor.config.server_config import SupervisorSettings
+from supervisor.directories.atomic_file import AtomicFile
+from supervisor.directories.run_dir import RunDir
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.child_spec import Group
 
@@ -60,11 +58,6 @@ class Server:
             settings=msgspec.Raw(b"{}"),
             beat_s=self.settings.beat_s,
         )
-
-    def display(self) -> Display:
-        """What the terminal shows of it."""
-        zeromq, is_json = zeromq_endpoint(self.run_dir.path, 0), self.log_format == "json"
-        return Display(self.model_name, self.url, zeromq, takes_text=self.takes_text, is_json=is_json)
 
     def save(self) -> None:
         """Write all of this into the run directory."""

@@ -1,0 +1,1 @@
+"""The configuration of a server: what an operator can set, and how it is read and checked."""
