@@ -14,8 +14,9 @@ from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
-from supervisor.placement.placement import Placement, PlacementRequest, check_gpus
+from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import check_deterministic, plan_or_offer
+from supervisor.placement.plan import check_gpus
 
 _OTHER_FILES = 256  # of a gateway or a custodian, beside connections
 _FILES, _FILES_OF_LINKS = 128, 8

@@ -10,7 +10,8 @@ from gpu_workers.layers.shard import split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Host
-from supervisor.placement.placement import Placement, PlacementRequest, plan_placement
+from supervisor.placement.placement import Placement, PlacementRequest
+from supervisor.placement.plan import plan_placement
 from supervisor.placement.refusal import PlacementRefused
 
 _LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # settings that say how many, and their defaults

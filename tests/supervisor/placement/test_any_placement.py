@@ -13,7 +13,8 @@ from gpu_workers.runner.memory_estimate import estimate_cuda_rank
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Host
-from supervisor.placement.placement import PlacementRequest, plan_placement
+from supervisor.placement.placement import PlacementRequest
+from supervisor.placement.plan import plan_placement
 from tests.support.supervisor.any_host import HOSTS, MODELS
 
 REQUESTS = st.builds(

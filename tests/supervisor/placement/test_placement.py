@@ -12,7 +12,8 @@ from gpu_workers.runner.memory_estimate import GIB
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
-from supervisor.placement.placement import Placement, PlacementRequest, plan_placement
+from supervisor.placement.placement import Placement, PlacementRequest
+from supervisor.placement.plan import plan_placement
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
