@@ -26,46 +26,13 @@ The strategies are those of Erlang/OTP supervisors. Dependencies between groups 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from messages.outcomes import ExitCode
-from supervisor.policy.actions import (
-    Action,
-    GiveUp,
-    Kill,
-    Promote,
-    Retire,
-    Start,
-)
+from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.child_spec import Group, Strategy, check_groups
-from supervisor.policy.history import History, Memory
+from supervisor.policy.group_state import GroupState, Incarnation, group_states, swap
+from supervisor.policy.history import Memory
 from supervisor.policy.retirement import Retirement
-
-
-@dataclass(eq=False)
-class _GroupState:
-    """What the policy remembers of a group."""
-
-    group: Group
-    names: tuple[str, ...]
-    dependents: tuple[str, ...]  # children of the groups that need this one, directly or through others
-    partner: _GroupState | None = None  # the other gang of a pair
-    is_standby: bool = False
-    history: History = field(default_factory=History)
-    retired_s: float = 0.0  # the pause before the next start of a retired group
-
-    @property
-    def delay_s(self) -> float:
-        """The pause before the next start."""
-        return self.retired_s or self.history.delay_s
-
-
-@dataclass
-class _Incarnation:
-    number: int
-    ready_s: float | None = None  # since when
-    is_killed_with_group: bool = False  # killed because of another death: its own death is not counted
-    is_ending: bool = False  # its process has begun to end by itself
 
 
 class RestartPolicy:
@@ -76,14 +43,9 @@ class RestartPolicy:
 
     def __init__(self, groups: tuple[Group, ...]) -> None:
         check_groups(groups)
-        states = {group.title: _group_state(group, groups) for group in groups}
-        for state in states.values():
-            if state.group.standby_of:
-                state.is_standby, state.partner = True, states[state.group.standby_of]
-                state.partner.partner = state
-        self._group_of = {name: state for state in states.values() for name in state.names}
+        self._group_of = {name: state for state in group_states(groups) for name in state.names}
         self._order = tuple(self._group_of)
-        self._alive: dict[str, _Incarnation] = {}
+        self._alive: dict[str, Incarnation] = {}
         self._is_awaited = set(self._order)  # a start was ordered and has not happened yet
         self._recoveries: list[set[str]] = []  # disjoint sets of dead or dying children, each to be started together
         self._retirement = Retirement(groups)
@@ -91,7 +53,7 @@ class RestartPolicy:
 
     def started(self, name: str, incarnation: int) -> None:
         """A new incarnation exists."""
-        self._alive[name] = _Incarnation(incarnation)
+        self._alive[name] = Incarnation(incarnation)
         self._is_awaited.discard(name)
 
     def became_ready(self, name: str, incarnation: int, now_s: float) -> list[Action]:
@@ -110,7 +72,7 @@ class RestartPolicy:
         active = group.partner
         if active is None or not group.is_standby or not active.history.was_ready:
             return []
-        return [] if self._is_ready(active) or self._is_dying(active) else [_swap(active, group)]
+        return [] if self._is_ready(active) or self._is_dying(active) else [swap(active, group)]
 
     def restarts_left(self, name: str, now_s: float) -> int:
         """How many more deaths the group of this child may have, if they came at once."""
@@ -206,14 +168,14 @@ class RestartPolicy:
         group.retired_s = pause_s
         return [Retire(group.group.title, refusal.reason, pause_s), *self._recover(group, name)]
 
-    def _another_was_ready(self, group: _GroupState) -> bool:
+    def _another_was_ready(self, group: GroupState) -> bool:
         """True if another unit of the same service has been ready, so the configuration can be used."""
         unit = group.group.unit
         states = [state for state in self._group_of.values() if state.group.unit not in (None, unit)]
         others = {s.group.unit for s in states if s.group.unit and unit and s.group.unit.service == unit.service}
         return any(all(s.history.was_ready for s in states if s.group.unit == other) for other in others)
 
-    def _charge(self, group: _GroupState, name: str, ended: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
+    def _charge(self, group: GroupState, name: str, ended: Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
         """Count one death against the group's budget; returns the refusal when the budget is spent."""
         budget, history = group.group.budget, group.history
         history.note_death(budget, ended.ready_s, now_s, is_foreign)
@@ -226,7 +188,7 @@ class RestartPolicy:
             return GiveUp(ExitCode.BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
         return None
 
-    def _recover(self, group: _GroupState, name: str) -> list[Action]:
+    def _recover(self, group: GroupState, name: str) -> list[Action]:
         """Kill all children that must be restarted with this one; once all of them are dead, start them."""
         siblings = group.names if group.group.strategy is Strategy.ONE_FOR_ALL else (name,)
         recovery = {name, *siblings, *group.dependents} - self._is_awaited
@@ -260,14 +222,14 @@ class RestartPolicy:
         for group in dict.fromkeys(self._group_of[name] for name in self._in_order(dead)):
             partner = group.partner
             if partner is not None and not group.is_standby and dead.issuperset(group.names) and self._is_ready(partner):
-                promotions.append(_swap(group, partner))
+                promotions.append(swap(group, partner))
         return promotions
 
-    def _is_ready(self, group: _GroupState) -> bool:
+    def _is_ready(self, group: GroupState) -> bool:
         members = [self._alive.get(name) for name in group.names]
         return all(m is not None and m.ready_s is not None and not (m.is_killed_with_group or m.is_ending) for m in members)
 
-    def _is_dying(self, group: _GroupState) -> bool:
+    def _is_dying(self, group: GroupState) -> bool:
         """True while the death of a process of this group is ordered and not proven."""
         members = [self._alive.get(name) for name in group.names]
         return any(member is not None and (member.is_killed_with_group or member.is_ending) for member in members)
@@ -275,18 +237,3 @@ class RestartPolicy:
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)
         return tuple(name for name in self._order if name in wanted)
-
-
-def _swap(active: _GroupState, standby: _GroupState) -> Promote:
-    active.is_standby, standby.is_standby = True, False
-    return Promote(standby.names, active.names)
-
-
-def _group_state(group: Group, groups: tuple[Group, ...]) -> _GroupState:
-    """A group, with the children of all groups that need it, directly or through others."""
-    needed, dependents = {group.title}, list[str]()
-    for later in groups[groups.index(group) + 1 :]:
-        if not needed.isdisjoint(later.needs):
-            needed.add(later.title)
-            dependents += [child.name for child in later.children]
-    return _GroupState(group, tuple(child.name for child in group.children), tuple(dependents))
