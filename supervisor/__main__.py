@@ -256,7 +256,7 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
     """Order the stop, wait until no process of the server is left, and exit with its status."""
-    from supervisor.directories.run_dir import read_end
+    from supervisor.directories.run_dir_files import read_end
     from supervisor.operator.ending import ServerEnd
 
     end = ServerEnd(where)

@@ -1,20 +1,6 @@
-"""The private directory of one server: sockets, lock, journals. Operators find it by the server's port.
+"""Locks the run directory of a server, removes what an earlier server has left in it, and makes it again when somebody removed it.
 
-$XDG_RUNTIME_DIR/tardigrade-<port>/    without that variable tardigrade-<uid>/<port>/ in /tmp; mode 0700, checked
-    lock                  held by the supervisor and its parent, until the last of them has ended
-    journals.lock         the same for the journals, when they are here; see state_dir.py
-    supervisor.pid        the supervisor's process id, for the operator's commands
-    parent.pid            that of its parent
-    children.json         register of the child processes; a supervisor that was killed leaves it behind
-    incarnations.json     the newest incarnation of every actor; kept across servers
-    server.json           what this server consists of, for the next supervisor
-    server.next.json      what it consists of after the rolling restart that is under way
-    supervisor.json       the order and the budgets that the next supervisor goes on with
-    served                exists once the whole tree has served
-    end.json              how the last server ended, for the operator's commands
-    supervisor            inbox (a socket, like the next ones)
-    worker-0.1.3          inbox of worker/0.1 in its third incarnation
-    gang-0.3/             rendezvous of the ranks of that incarnation
+`run_dir_files.py` lists its files.
 """
 
 from __future__ import annotations
@@ -30,21 +16,26 @@ import structlog
 from messages.errors import ConfigError, TardigradeError
 from supervisor.directories.atomic_file import AtomicFile, restore_files
 from supervisor.directories.orphans import kill_orphans, orphans_of, supervisor_at
+from supervisor.directories.run_dir_files import (
+    END,
+    NEXT_SERVER,
+    PARENT_PID,
+    PID,
+    REGISTER,
+    SAVED_STATE,
+    SERVED,
+    SERVER,
+    check_length,
+    read_pid,
+    socket_name,
+    supervisor_endpoint,
+)
 from supervisor.directories.state_dir import make_private
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import read_newest
 
-_SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
-_END = "end.json"
-_PID, _PARENT_PID = "supervisor.pid", "parent.pid"
-_REGISTER = "children.json"
-_SERVER = "server.json"
-_SERVED = "served"
-_SAVED_STATE = "supervisor.json"
-_NEXT_SERVER = "server.next.json"
 _ORPHAN_DEATH_S = 10.0
-_LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
 class OrphanAlive(TardigradeError):
@@ -57,13 +48,6 @@ class RunDirTaken(ConfigError):
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(f"run_dir: expected no other server in {path}, got one that runs (pid {pid or '?'})")
         self.pid = pid
-
-
-def check_length(path: Path) -> None:
-    """Check the length of a run directory's path. Raises: ConfigError when the kernel refuses so long a socket path."""
-    excess = len(os.fsencode(path / _LONGEST_SOCKET_NAME)) - _SOCKET_PATH_BYTES
-    if excess > 0:
-        raise ConfigError(f"run_dir: expected a path of at most {len(os.fsencode(path)) - excess} bytes, got {path}")
 
 
 class RunDir:
@@ -120,8 +104,8 @@ class RunDir:
             self._kill_predecessors_orphans()
             self._is_ours = True
             self._clear()
-            (self.path / _END).unlink(missing_ok=True)
-            (self.path / _PID).write_text(str(os.getpid()))
+            (self.path / END).unlink(missing_ok=True)
+            (self.path / PID).write_text(str(os.getpid()))
         except OSError as error:
             self.release()
             why = f"({error.strerror})"
@@ -149,31 +133,31 @@ class RunDir:
     @property
     def server_path(self) -> Path:
         """The file with what this server consists of."""
-        return self.path / _SERVER
+        return self.path / SERVER
 
     @property
     def next_server_path(self) -> Path:
         """The file with what this server consists of after a rolling restart."""
-        return self.path / _NEXT_SERVER
+        return self.path / NEXT_SERVER
 
     @property
     def saved_state_path(self) -> Path:
         """The file with what a supervisor leaves to the next one."""
-        return self.path / _SAVED_STATE
+        return self.path / SAVED_STATE
 
     @property
     def has_served(self) -> bool:
         """True once the whole tree of this server has served."""
-        return read_newest(self.path / _SERVED, lambda _: True) is not None
+        return read_newest(self.path / SERVED, lambda _: True) is not None
 
     def note_served(self) -> None:
         """Write down that the whole tree has served."""
-        AtomicFile(self.path / _SERVED).write(b"")
+        AtomicFile(self.path / SERVED).write(b"")
 
     def note_processes(self, parent_pid: int) -> None:
         """Write down the process ids of this supervisor and of its parent, for `read_pid` and `read_parent_pid`."""
-        AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
-        AtomicFile(self.path / _PARENT_PID).write(str(parent_pid).encode())
+        AtomicFile(self.path / PID).write(str(os.getpid()).encode())
+        AtomicFile(self.path / PARENT_PID).write(str(parent_pid).encode())
 
     def make_again(self) -> None:
         """If somebody has removed the directory or its lock, as programs that clean /tmp do, make them again, with the files
@@ -196,17 +180,17 @@ class RunDir:
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._second_lock.close()
             self._second_lock = LockFile.acquire(self.path / "lock")
-            AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
+            AtomicFile(self.path / PID).write(str(os.getpid()).encode())
             structlog.get_logger().error("files of the run directory were removed; they exist again", path=str(self.path))
 
     def endpoint(self, name: str, incarnation: int) -> str:
         """The endpoint of the inbox of one incarnation of an actor."""
-        return f"ipc://{self.path / _file_name(name, incarnation)}"
+        return f"ipc://{self.path / socket_name(name, incarnation)}"
 
     @property
     def register_path(self) -> Path:
         """The file in which the supervisor registers its child processes."""
-        return self.path / _REGISTER
+        return self.path / REGISTER
 
     @property
     def supervisor_endpoint(self) -> str:
@@ -216,7 +200,7 @@ class RunDir:
     def remove_socket(self, name: str, incarnation: int) -> None:
         """Remove the socket of an incarnation that is proven dead. A failure is ignored: no other incarnation has this name."""
         with contextlib.suppress(OSError):
-            (self.path / _file_name(name, incarnation)).unlink()
+            (self.path / socket_name(name, incarnation)).unlink()
 
     def release(self, is_temporary: bool = False) -> None:
         """Give the directory up; it is unlocked when the parent has ended too. Journals stay. `is_temporary`: remove the whole
@@ -232,7 +216,7 @@ class RunDir:
     def note_end(self, exit_status: int, reason: str) -> None:
         """Write down how this server ended, for `read_end`. A full disk does not change how it ended."""
         try:
-            (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "reason": reason}))
+            (self.path / END).write_text(json.dumps({"exit_status": exit_status, "reason": reason}))
         except OSError as error:
             structlog.get_logger().error("end.json not written", exit_status=exit_status, reason=str(error))
 
@@ -253,46 +237,11 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in (_PID, _PARENT_PID, _REGISTER, _SERVER, _SERVED, _SAVED_STATE, _NEXT_SERVER):
+            if entry.is_socket() or entry.name in (PID, PARENT_PID, REGISTER, SERVER, SERVED, SAVED_STATE, NEXT_SERVER):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def supervisor_endpoint(path: Path) -> str:
-    """The endpoint of the supervisor's inbox in a run directory."""
-    return f"ipc://{path / 'supervisor'}"
-
-
-def read_pid(path: Path) -> int | None:
-    """The process id of the supervisor in a run directory, or None when none is written there."""
-    return _read_number(path / _PID)
-
-
-def read_parent_pid(path: Path) -> int | None:
-    """The process id of the supervisor's parent in a run directory, or None when none is written there."""
-    return _read_number(path / _PARENT_PID)
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def read_end(path: Path) -> tuple[int, str]:
-    """(exit status, reason) of the server that was in a run directory; (0, "") if none is written there."""
-    try:
-        end = json.loads((path / _END).read_text())
-        return int(end["exit_status"]), str(end["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0, ""
-
-
 def _inode_of(lock: LockFile) -> int:
     return os.fstat(lock.fd).st_ino if lock.fd >= 0 else -1
-
-
-def _file_name(name: str, incarnation: int) -> str:
-    return f"{name.replace('/', '-')}.{incarnation}"

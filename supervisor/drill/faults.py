@@ -29,7 +29,7 @@ import psutil
 from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
 from messages.lifecycle.tree import ChildStatus
-from supervisor.directories.run_dir import read_pid
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
 

@@ -17,7 +17,7 @@ from messages.ids import SUPERVISOR, actor_name
 from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-from supervisor.directories.run_dir import supervisor_endpoint
+from supervisor.directories.run_dir_files import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2

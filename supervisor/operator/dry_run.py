@@ -14,7 +14,7 @@ from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from supervisor.config.config_file import refuse
 from supervisor.config.server_config import ServerConfig
-from supervisor.directories.run_dir import check_length
+from supervisor.directories.run_dir_files import check_length
 from supervisor.directories.state_dir import check_private
 from supervisor.listener import check_address
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from supervisor.directories.orphans import kill_orphans, kill_processes
 from supervisor.directories.register import ChildFacts, Registered, start_ticks_of
-from supervisor.directories.run_dir import read_parent_pid, read_pid
+from supervisor.directories.run_dir_files import read_parent_pid, read_pid
 
 _LOOK_S = 0.02
 _LAST_S = 10.0  # for the supervisor and its parent, once all children have ended

@@ -16,7 +16,7 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.outcomes import ExitCode
-from supervisor.directories.run_dir import read_end
+from supervisor.directories.run_dir_files import read_end
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 

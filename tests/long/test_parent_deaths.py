@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from messages.client import AsyncClient
-from supervisor.directories.run_dir import read_end
+from supervisor.directories.run_dir_files import read_end
 from supervisor.operator.ending import ServerEnd
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams

@@ -22,7 +22,8 @@ from messages.run_dir import run_dir_of
 from ops.bench.leaks.held_resources import descendants_of
 from supervisor.config.server_config import load_config
 from supervisor.directories.register import start_ticks_of
-from supervisor.directories.run_dir import RunDir, read_pid
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.dry_run import check_start
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 

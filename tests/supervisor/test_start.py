@@ -13,7 +13,8 @@ from messages.errors import ConfigError
 from supervisor import listener as listening
 from supervisor import start
 from supervisor.config.server_config import ServerConfig
-from supervisor.directories.run_dir import RunDir, read_pid
+from supervisor.directories.run_dir import RunDir
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.listener import is_loopback, listen
 from supervisor.placement.placement import Placement
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from messages.outcomes import ExitCode
-from supervisor.directories.run_dir import read_end
+from supervisor.directories.run_dir_files import read_end
 from supervisor.policy.child_spec import Budget, Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 from tests.support.supervisor.trees import DEADLINES, group

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from messages.lifecycle.tree import ChildStatus, StatusReport
-from supervisor.directories.run_dir import read_end, read_parent_pid, read_pid
+from supervisor.directories.run_dir_files import read_end, read_parent_pid, read_pid
 from supervisor.operator.calls import NoServer, ask_status, is_alive
 from supervisor.operator.ending import ServerEnd, kill_server
 from tests.support.workers.pulse import PULSE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from messages.ids import memory_owner, role_of
 from messages.lifecycle.tree import ChildStatus, StatusReport
-from supervisor.directories.run_dir import read_pid
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 
 SUPERVISOR, PARENT, STANDBY = "supervisor", "parent", "standby"

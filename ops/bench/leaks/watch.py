@@ -32,7 +32,7 @@ from ops.bench.leaks.held_resources import (
 )
 from ops.bench.leaks.memory_samples import MemorySamples
 from ops.bench.own_server import OwnServer
-from supervisor.directories.run_dir import read_pid
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 
 _SUPERVISOR = "supervisor/0"

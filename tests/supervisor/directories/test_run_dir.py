@@ -13,7 +13,8 @@ import pytest
 from messages.errors import ConfigError
 from supervisor.directories import orphans
 from supervisor.directories.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
-from supervisor.directories.run_dir import RunDir, RunDirTaken, read_pid
+from supervisor.directories.run_dir import RunDir, RunDirTaken
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.directories.state_dir import make_private
 
 

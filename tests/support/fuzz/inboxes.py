@@ -26,7 +26,7 @@ from messages.run_dir import custodian_socket, http_socket, vault_path
 from messages.wire.codec import Codec, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope
 from messages.wire.message import Message
-from supervisor.directories.run_dir import supervisor_endpoint
+from supervisor.directories.run_dir_files import supervisor_endpoint
 from tests.support.fuzz.mutations import http_request, mutated
 from tests.support.message_examples import INTERNAL
 

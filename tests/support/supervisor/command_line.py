@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from supervisor.directories.run_dir import read_pid
+from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import ask_status, is_alive
 from supervisor.operator.ending import kill_server
 from tests.support.workers.pulse import PULSE
