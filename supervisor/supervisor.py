@@ -38,6 +38,7 @@ from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeOrder
 from supervisor.restart.rolling import RollingRestart
 from supervisor.succession import Succession
+from supervisor.takeover import Takeover
 from supervisor.tree_reports import TreeReports
 
 _CHECK_EVERY_S = 0.1
@@ -78,6 +79,7 @@ class Supervisor:
         self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._saved, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.orders, self._saved)
+        self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.orders, self._saved)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(
             server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
@@ -130,11 +132,7 @@ class Supervisor:
 
     def _adopt_or_start(self) -> None:
         """Take over the children and the order of the last supervisor, then start the children that have no process."""
-        adopted = self.children.adopt()
-        self.orders.has_served = self._server.run_dir.has_served
-        self._policy.recall(self._saved.left.memory)
-        if adopted:
-            self._take_over(adopted)
+        adopted = self._takeover.adopt()
         self.orders.resume()
         is_awaited = {r.name for r in self.children.records if self.orders.has_served or not self._policy.is_standby(r.name)}
         missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
@@ -148,16 +146,6 @@ class Supervisor:
             self._policy.started(record.name, record.incarnation)
         for record in missing:
             self._carry_out(self._policy.died(record.name, record.incarnation, time.monotonic(), is_foreign=True))
-
-    def _take_over(self, adopted: list[ChildRecord]) -> None:
-        now_s = time.monotonic()
-        self._policy.resume([record.name for record in adopted if record.is_announced], self.orders.has_served)
-        for record in adopted:
-            self._policy.started(record.name, record.incarnation)
-            self._liveness.spawned(record.name, record.spec.deadlines, now_s)
-            if record.is_announced:  # it beats already
-                self._liveness.became_ready(record.name, now_s)
-                self._policy.became_ready(record.name, record.incarnation, now_s)
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.orders.is_stopping:

@@ -17,7 +17,6 @@ import structlog
 import zmq
 
 from messages.errors import MailboxFull, UnknownPeer
-from messages.ids import replica_of, seat_of
 from messages.lifecycle.lifecycle import Adopt, Cause, Hello, PeerDown, PeerUp, Welcome
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.lifecycle.tree import ChildState
@@ -28,9 +27,10 @@ from supervisor.children.ending_notices import EndingNotices
 from supervisor.children.exit_cause import Awaited, awaited_by, cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.children.spares import Spares
-from supervisor.children.spawner import Spawner, ignore_exit
+from supervisor.children.spawner import Spawner
+from supervisor.children.starter import Starter
 from supervisor.directories.register import ChildFacts
-from supervisor.directories.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
+from supervisor.directories.rendezvous import Incarnations, remove_gang_dir
 from supervisor.directories.run_dir import RunDir
 from supervisor.policy.child_spec import ChildSpec, Group
 
@@ -64,10 +64,10 @@ class ChildManager:
         self.record_by_name = {spec.name: ChildRecord(spec) for group in groups for spec in group.children}
         self._group_by_name = {spec.name: group for group in groups for spec in group.children}
         self._run_dir, self._mailbox = run_dir, mailbox
-        self._spawn_spec_template, self._incarnations = spawn_spec_template, incarnations
-        self._spawner, self._on_death = spawner, on_death
+        self._incarnations, self._spawner, self._on_death = incarnations, spawner, on_death
         self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.ran_out_of_memory, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
+        self._starter = Starter(spawn_spec_template, run_dir, incarnations, spawner, self.spares, self._watch)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ class ChildManager:
             todo = [name for name in todo if name not in together]
             records = [self.record_by_name[name] for name in together]
             try:
-                self._start_together(records, group.has_rendezvous)
+                self._starter.start(records, group.has_rendezvous)
                 started += records
             except OSError as error:
                 refusals.append(SpawnRefusal(tuple(together), str(error)))
@@ -218,47 +218,7 @@ class ChildManager:
                 return condition()
         return True
 
-    # -- one start, one death -------------------------------------------------------------------------------------
-
-    def _start_together(self, records: list[ChildRecord], has_rendezvous: bool) -> None:
-        """Start one incarnation of each. Raises: OSError when the machine refuses; then none of them was started."""
-        for record in records:
-            assert not record.is_alive, f"{record.name}: expected a proven death before a new incarnation"
-        names = [record.name for record in records]
-        gang_dir = ""
-        waiting: list[tuple[ChildProcess, bool]] = []
-        try:
-            for record in records:
-                spare = self.spares.pop(record.name)
-                waiting.append((spare or self._spawner.spawn(record.spec, ignore_exit), spare is not None))
-            incarnation = self._incarnations.next(*names)
-            if has_rendezvous:
-                gang_dir = open_gang_dir(self._run_dir.path, replica_of(names[0]), seat_of(names[0]), incarnation)
-        except OSError:
-            for name, (process, _) in zip(names, waiting, strict=False):
-                self.spares.keep(name, process)
-            raise
-        for record, (process, is_warm) in zip(records, waiting, strict=True):
-            self._begin_incarnation(record, process, incarnation, gang_dir)
-            self._log.info("child started", child=record.name, incarnation=incarnation, pid=process.pid, is_warm=is_warm)
-
-    def _begin_incarnation(self, record: ChildRecord, process: ChildProcess, incarnation: int, gang_dir: str) -> None:
-        spec = record.spec
-        spawn_spec = msgspec.structs.replace(
-            self._spawn_spec_template,
-            supervisor_pid=self._spawner.supervisor_pid,
-            name=spec.name,
-            incarnation=incarnation,
-            endpoint=self._run_dir.endpoint(spec.name, incarnation),
-            settings=msgspec.Raw(spec.settings),
-            descriptors=dict(spec.descriptors),
-            gang_dir=gang_dir,
-        )
-        record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
-        self._spawner.note(process, record.facts)  # before its spawn spec: no incarnation runs that is not registered
-        process.on_exit = partial(self._exited, record, incarnation)
-        process.on_ending = partial(self.ending_notices.process_ends, record, incarnation)
-        process.send_spawn_spec(msgspec.json.encode(spawn_spec))
+    # -- adoptions and deaths --------------------------------------------------------------------------------------
 
     def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:
         endpoint = self._run_dir.endpoint(facts.name, facts.incarnation)
@@ -270,6 +230,11 @@ class ChildManager:
             self.kill(record, f"no connection to its inbox: {error}", "ended")
             return
         self.send(record, Adopt(incarnation=self._mailbox.incarnation, pid=os.getpid()))
+
+    def _watch(self, record: ChildRecord, process: ChildProcess) -> None:
+        """Be told of the end of the process that has become the present incarnation of this child."""
+        process.on_exit = partial(self._exited, record, record.incarnation)
+        process.on_ending = partial(self.ending_notices.process_ends, record, record.incarnation)
 
     def _spawn_spare(self, spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
         return self._spawner.spawn(spec, on_exit, spec.warm_ups)

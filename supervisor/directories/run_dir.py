@@ -1,4 +1,4 @@
-"""Locks the run directory of a server, removes what an earlier server has left in it, and makes it again when somebody removed it.
+"""Locks the run directory of a server, removes what an earlier server has left in it, and makes it again if it was removed.
 
 `run_dir_files.py` lists its files.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.children import child_manager, process, spares
+from supervisor.children import process, spares, starter
 from supervisor.children.spares import Spares
 from supervisor.directories import register
 from supervisor.policy.child_spec import Strategy
@@ -77,8 +77,8 @@ async def test_a_gang_is_born_together_or_not_at_all(open_rig, monkeypatch: pyte
 
 
 async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    mkdir = Refusing(child_manager.open_gang_dir, errno.ENOSPC)
-    monkeypatch.setattr(child_manager, "open_gang_dir", mkdir)
+    mkdir = Refusing(starter.open_gang_dir, errno.ENOSPC)
+    monkeypatch.setattr(starter, "open_gang_dir", mkdir)
     async with open_rig(GANG) as rig:
         await rig.until_serving()
         mkdir.calls, mkdir.is_wanted = 0, lambda call: call <= 2
