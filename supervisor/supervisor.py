@@ -18,6 +18,7 @@ from messages.outcomes import ExitCode
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from supervisor.child_reports import ChildReports
+from supervisor.child_watch import CHECK_EVERY_S, ChildWatch
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.process import ExitStatus
@@ -26,12 +27,11 @@ from supervisor.directories.rendezvous import Incarnations
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
 from supervisor.operator.display import Display
-from supervisor.operator.notify import notify
 from supervisor.operator.operator_server import OperatorServer
 from supervisor.operator.orders import Orders
 from supervisor.parent.link import ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
-from supervisor.policy.liveness import Liveness, OverdueChild
+from supervisor.policy.liveness import Liveness
 from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
@@ -41,7 +41,6 @@ from supervisor.succession import Succession
 from supervisor.takeover import Takeover
 from supervisor.tree_reports import TreeReports
 
-_CHECK_EVERY_S = 0.1
 _PROOF_S = 2.0
 
 
@@ -62,7 +61,7 @@ class Supervisor:
         self._link = link or ParentLink()
         self._log = structlog.get_logger()
         self._policy = RestartPolicy(server.groups)
-        self._liveness = Liveness(_CHECK_EVERY_S, self._look)
+        self._liveness = Liveness(CHECK_EVERY_S, self._look)
         self._spawn_retries = SpawnRetries()
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
@@ -80,6 +79,9 @@ class Supervisor:
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.orders, self._saved)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.orders, self._saved)
+        self._watch = ChildWatch(
+            self.children, self._liveness, self._spawn_retries, self._saved, self._link, start=self._start, kill=self._kill
+        )
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(
             server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
@@ -97,7 +99,7 @@ class Supervisor:
             self._link.listen()
             self._adopt_or_start()
             self.orders.run_task(self._read_messages())
-            self.orders.run_task(self._watch())
+            self.orders.run_task(self._watch.run())
             if self._rolling.roll.is_open:
                 self.orders.run_task(self._rolling.run())
             exit_status = await self.orders.ending
@@ -216,11 +218,6 @@ class Supervisor:
         self._liveness.gone(record.name)
         self.children.kill(record, reason, cause)
 
-    def _kill_silent(self, late: OverdueChild) -> None:
-        """Kill a child that is late, frozen or stuck; instead of a rank that waits for another one, kill that one."""
-        awaited = self.children.awaited_by(self.children.record_by_name[late.name])
-        self._kill(awaited.record, late.reason + awaited.why, awaited.cause)
-
     def _look(self, name: str) -> ProcessSample | None:
         process = self.children.record_by_name[name].process
         return process.sample() if process is not None else None
@@ -238,22 +235,6 @@ class Supervisor:
         for record in self.children.records:
             self._liveness.gone(record.name)
         self._display.close()
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_CHECK_EVERY_S)
-            now_s = time.monotonic()
-            for record in self.children.records:
-                if record.is_starting and record.process is not None:
-                    self._liveness.seen(record.name, record.process.is_suspended(), now_s)
-            for late in self._liveness.overdue(now_s):
-                self._kill_silent(late)
-            for names in self._spawn_retries.due(now_s):
-                self._start(names)
-            self.children.retry_writes()
-            self._saved.retry()
-            self._link.beat()
-            notify("WATCHDOG=1")
 
     # -- rolling restart ------------------------------------------------------------------------------------------
 

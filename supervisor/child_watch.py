@@ -1,0 +1,61 @@
+"""Looks at all children ten times a second: kills late ones, starts those that the machine refused, repeats refused writes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from messages.lifecycle.lifecycle import Cause
+from supervisor.children.child_manager import ChildManager
+from supervisor.children.child_record import ChildRecord
+from supervisor.directories.saved_state import SavedStateFile
+from supervisor.operator.notify import notify
+from supervisor.parent.link import ParentLink
+from supervisor.policy.liveness import Liveness, OverdueChild
+from supervisor.policy.spawn_retries import SpawnRetries
+
+CHECK_EVERY_S = 0.1
+
+
+class ChildWatch:
+    """`start(names)` starts children that the machine has refused before. `kill(record, reason, cause)` kills a child.
+
+    In each turn the parent and the service manager are told that this supervisor is alive.
+    """
+
+    def __init__(
+        self,
+        children: ChildManager,
+        liveness: Liveness,
+        spawn_retries: SpawnRetries,
+        saved: SavedStateFile,
+        link: ParentLink,
+        start: Callable[[tuple[str, ...]], None],
+        kill: Callable[[ChildRecord, str, Cause], None],
+    ) -> None:
+        self._children, self._liveness, self._spawn_retries = children, liveness, spawn_retries
+        self._saved, self._link = saved, link
+        self._start, self._kill = start, kill
+
+    async def run(self) -> None:
+        """Look until the task is cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            now_s = time.monotonic()
+            for record in self._children.records:
+                if record.is_starting and record.process is not None:
+                    self._liveness.seen(record.name, record.process.is_suspended(), now_s)
+            for late in self._liveness.overdue(now_s):
+                self._kill_silent(late)
+            for names in self._spawn_retries.due(now_s):
+                self._start(names)
+            self._children.retry_writes()
+            self._saved.retry()
+            self._link.beat()
+            notify("WATCHDOG=1")
+
+    def _kill_silent(self, late: OverdueChild) -> None:
+        """Kill a child that is late, frozen or stuck. If it is a rank that waits for another one, kill that one instead."""
+        awaited = self._children.awaited_by(self._children.record_by_name[late.name])
+        self._kill(awaited.record, late.reason + awaited.why, awaited.cause)
