@@ -13,7 +13,7 @@ from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import lifecycle
-from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle.tree import CommandTaken, DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
 from messages.wire.message import Message
 
 CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
@@ -49,9 +49,10 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.Fault, CHILDREN, _S),
     Route(StatusWanted, _ASKERS, _S, "StatusReport"),
     Route(StatusReport, _S, _ASKERS),
-    Route(DrainWanted, ("operator",), _S, "OrderTaken"),
-    Route(StopWanted, ("operator",), _S, "OrderTaken"),
-    Route(RestartWanted, ("operator",), _S, "OrderTaken"),
+    Route(DrainWanted, ("operator",), _S, "CommandTaken"),
+    Route(StopWanted, ("operator",), _S, "CommandTaken"),
+    Route(RestartWanted, ("operator",), _S, "CommandTaken"),
+    Route(CommandTaken, _S, ("operator",)),
     Route(OrderTaken, _S, ("operator",)),
     Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
     Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),

@@ -118,7 +118,7 @@ def start(**flags: Any) -> None:
 
     \b
     Exit status:
-      0  stopped as ordered
+      0  stopped as asked
       1  a bug: the supervisor itself failed
       2  the configuration cannot be used
       3  the start failed: a process did not become ready
@@ -225,9 +225,9 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
 
     where = run_dir_for(port, run_dir)
     if then_stop:
-        _stop(where, deadline_s + 60.0, lambda: operator_calls.order_drain(where, deadline_s, True))
+        _stop(where, deadline_s + 60.0, lambda: operator_calls.ask_drain(where, deadline_s, True))
         return
-    reach(lambda: operator_calls.order_drain(where, deadline_s, False))
+    reach(lambda: operator_calls.ask_drain(where, deadline_s, False))
     left = reach(lambda: operator_calls.wait_drained(where, deadline_s))
     if left is not None:
         count = "1 request is" if left == 1 else f"{left} requests are"
@@ -244,23 +244,23 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
     \b
     Exit status (or that of the server, see start --help):
-      0  the server ended in order
+      0  the server ended as asked
       6  no server was found
       7  the deadline passed, or the server ended with unfinished requests
     """
     from supervisor.operator import calls as operator_calls
 
     where = run_dir_for(port, run_dir)
-    _stop(where, deadline_s, lambda: operator_calls.order_stop(where))
+    _stop(where, deadline_s, lambda: operator_calls.ask_stop(where))
 
 
-def _stop(where: Path, deadline_s: float, order: Any) -> None:
-    """Order the stop, wait until no process of the server is left, and exit with its status."""
+def _stop(where: Path, deadline_s: float, ask: Any) -> None:
+    """Ask for the stop, wait until no process of the server is left, and exit with its status."""
     from supervisor.directories.run_dir_files import read_end
     from supervisor.operator.ending import ServerEnd
 
     end = ServerEnd(where)
-    reach(order)
+    reach(ask)
     if not end.wait(deadline_s):
         fail(ExitCode.DEADLINE, f"the server is still running after {deadline_s:g} s")
     for killed in end.killed:

@@ -16,7 +16,7 @@ from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.operator.display import Display
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.policy.actions import Action
 from supervisor.policy.liveness import Liveness
 from supervisor.policy.restart_policy import RestartPolicy
@@ -30,12 +30,12 @@ class ChildReports:
         children: ChildManager,
         policy: RestartPolicy,
         liveness: Liveness,
-        orders: Orders,
+        commands: TreeCommands,
         display: Display,
         on_ready: Callable[[list[Action]], None],
     ) -> None:
         self._children, self._policy, self._liveness = children, policy, liveness
-        self._orders, self._display, self._on_ready_child = orders, display, on_ready
+        self._commands, self._display, self._on_ready_child = commands, display, on_ready
         self._log = structlog.get_logger()
 
     def handle(self, delivery: Delivery) -> None:
@@ -73,12 +73,12 @@ class ChildReports:
         self._children.became_ready(record, is_standby)
         took_s = round(now_s - record.started_s, 3)
         facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
-        if self._orders.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
+        if self._commands.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
             self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
         else:
             self._log.info("child ready", **facts)
         self._display.ready(record.name, took_s)
-        self._orders.note_ready(record)
+        self._commands.note_ready(record)
         self._on_ready_child(actions)
 
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
@@ -97,8 +97,9 @@ class ChildReports:
     def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
         self._children.ending_notices.tell(record, "faulted")
         is_repeated = record.note_fault(message)
-        is_shown_once = not self._orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
-        log = self._log.info if is_shown_once else self._log.error
+        # while the server starts, an earlier line or `Supervisor._give_up` shows it already
+        is_shown = not self._commands.has_served and (is_repeated or message.is_final)
+        log = self._log.info if is_shown else self._log.error
         log("child fault", child=record.name, incarnation=record.incarnation, doing=message.doing, reason=message.reason)
 
 

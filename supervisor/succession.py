@@ -7,7 +7,7 @@ The process executes the parent's program in place, as the parent does for a rol
 children, the locks and the listening socket; its first supervisor adopts the children. Afterwards nothing is special: exit
 statuses of children reach their parent, and this parent may be killed as well.
 
-Signals that order a stop are blocked meanwhile: the kernel gives them to the next parent. If the supervisor dies before the
+Signals that ask for a stop are blocked meanwhile: the kernel gives them to the next parent. If the supervisor dies before the
 program is executed, it is as if both had died at once: the children end after `supervisor.orphan_s` seconds.
 """
 
@@ -26,7 +26,7 @@ from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import leave
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.operator.notify import notify
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_parent
 from supervisor.parent.link import ParentLink
 
@@ -38,8 +38,8 @@ _REPEATED = 2  # interrupts that a parent remembers
 class Succession:
     """Watches the parent from its construction on."""
 
-    def __init__(self, link: ParentLink, orders: Orders, saved: SavedStateFile) -> None:
-        self._orders, self._saved = orders, saved
+    def __init__(self, link: ParentLink, commands: TreeCommands, saved: SavedStateFile) -> None:
+        self._commands, self._saved = commands, saved
         self._link = link
         link.on_parent_death, link.on_parent_frozen = self._parent_died, self._parent_froze
 
@@ -54,19 +54,19 @@ class Succession:
         self._saved.note_parent_death()
         notify(f"MAINPID={os.getpid()}")
         log = structlog.get_logger()
-        if self._orders.is_stopping:
+        if self._commands.is_stopping:
             log.warning("the parent was killed: this supervisor ends the server without one")
             return
         log.warning("the parent was killed: this process becomes the parent, and a new supervisor adopts its children")
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        asyncio.get_running_loop().call_later(_SETTLE_S, self._orders.hand_over)
+        asyncio.get_running_loop().call_later(_SETTLE_S, self._commands.hand_over)
 
 
 def leave_to_next(exit_status: int, link: ParentLink, saved: SavedStateFile) -> NoReturn:
     """End this supervisor so that the parent starts the next one; if the parent is dead, become the parent."""
     if not link.has_lost_parent:
         leave(exit_status)
-    interrupts = min(saved.now.order.n_interrupts, _REPEATED)
+    interrupts = min(saved.now.command.n_interrupts, _REPEATED)
     state = ParentState(
         kept={f"{name} {kept.value}": kept.fd for name, kept in link.kept.items()},
         exits=link.exits.code_by_pid,

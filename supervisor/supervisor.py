@@ -28,14 +28,14 @@ from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
 from supervisor.operator.display import Display
 from supervisor.operator.operator_server import OperatorServer
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.parent.link import ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.liveness import Liveness
 from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
-from supervisor.policy.states import TreeOrder
+from supervisor.policy.states import TreeCommand
 from supervisor.restart.rolling import RollingRestart
 from supervisor.succession import Succession
 from supervisor.takeover import Takeover
@@ -74,17 +74,17 @@ class Supervisor:
         )
         self.children.ending_notices.connect(self._on_ending, self._policy.has_successor)
         self._saved = SavedStateFile(server.run_dir.saved_state_path)
-        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
-        self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._saved, self._link)
+        self.commands = TreeCommands(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
+        self._status = TreeReports(server, self.children, self._policy, self.commands, display, self._saved, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.orders, self._saved)
-        self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.orders, self._saved)
+        self._succession = Succession(self._link, self.commands, self._saved)
+        self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
             self.children, self._liveness, self._spawn_retries, self._saved, self._link, start=self._start, kill=self._kill
         )
-        self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
+        self._reports = ChildReports(self.children, self._policy, self._liveness, self.commands, display, self._on_ready)
         self._operator_server = OperatorServer(
-            server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
+            server.run_dir.path, self._mailbox, self.children, self.commands, self.report, self._restart
         )
 
     async def run(self) -> int:
@@ -94,18 +94,18 @@ class Supervisor:
         """
         is_replaced = False
         try:
-            self.orders.open()
+            self.commands.open()
             self._link.beat()
             self._link.listen()
             self._adopt_or_start()
-            self.orders.run_task(self._read_messages())
-            self.orders.run_task(self._watch.run())
+            self.commands.run_task(self._read_messages())
+            self.commands.run_task(self._watch.run())
             if self._rolling.roll.is_open:
-                self.orders.run_task(self._rolling.run())
-            exit_status = await self.orders.ending
+                self.commands.run_task(self._rolling.run())
+            exit_status = await self.commands.ending
             if is_replaced := exit_status == ExitCode.HAND_OVER:
                 return exit_status
-            self._server.run_dir.note_end(exit_status, self.orders.end_reason)
+            self._server.run_dir.note_end(exit_status, self.commands.end_reason)
             return exit_status
         except Exception:
             is_replaced = self._link.has_parent
@@ -117,7 +117,7 @@ class Supervisor:
                 self.children.kill(record, "the supervisor ends", "ended")
             await self.children.spares.wait_gone(_PROOF_S)
             self._link.close()
-            self.orders.close()
+            self.commands.close()
             self._display.close()
             await self._mailbox.close()
 
@@ -133,16 +133,16 @@ class Supervisor:
     # -- starts and deaths ---------------------------------------------------------------------------------------
 
     def _adopt_or_start(self) -> None:
-        """Take over the children and the order of the last supervisor, then start the children that have no process."""
+        """Take over the children and the command of the last supervisor, then start the children that have no process."""
         adopted = self._takeover.adopt()
-        self.orders.resume()
-        is_awaited = {r.name for r in self.children.records if self.orders.has_served or not self._policy.is_standby(r.name)}
+        self.commands.resume()
+        is_awaited = {r.name for r in self.children.records if self.commands.has_served or not self._policy.is_standby(r.name)}
         missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
         if not adopted:
             self._start(tuple(record.name for record in missing))
             return
         names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
-        log = self._log.info if self._rolling.roll.is_open else self._log.warning  # as ordered, or not
+        log = self._log.info if self._rolling.roll.is_open else self._log.warning  # as asked for, or not
         log("the last supervisor has ended: its children are adopted", **names)
         for record in missing:  # as if they had died just now, so that groups are restarted as a whole
             self._policy.started(record.name, record.incarnation)
@@ -150,7 +150,7 @@ class Supervisor:
             self._carry_out(self._policy.died(record.name, record.incarnation, time.monotonic(), is_foreign=True))
 
     def _start(self, names: tuple[str, ...]) -> None:
-        if self.orders.is_stopping:
+        if self.commands.is_stopping:
             return
         now_s = time.monotonic()
         started, refusals = self.children.start(names)
@@ -165,9 +165,9 @@ class Supervisor:
 
     def _notice(self) -> None:
         """Something has changed. Standby gangs are started once everything else serves."""
-        had_served = self.orders.has_served
+        had_served = self.commands.has_served
         self._status.notice()
-        if self.orders.has_served and not had_served:
+        if self.commands.has_served and not had_served:
             self._start(tuple(record.name for record in self.children.records if self._policy.is_standby(record.name)))
 
     def _on_ready(self, actions: list[Action]) -> None:
@@ -177,17 +177,17 @@ class Supervisor:
 
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
-        is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
-        is_ordered = cause == "ended" and (self.orders.is_stopping or self._rolling.is_replacing(record))
-        is_expected = is_expected or is_ordered
+        is_expected = self.commands.is_stopping or (record.has_reported_fault and not self.commands.has_served)
+        is_wanted = cause == "ended" and (self.commands.is_stopping or self._rolling.is_replacing(record))
+        is_expected = is_expected or is_wanted
         log = self._log.info if is_expected else self._log.warning
-        event = "child ended" if is_ordered else "child died"
+        event = "child ended" if is_wanted else "child died"
         log(event, child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == ExitCode.UNUSABLE else ""
         self._notice()
-        is_foreign = cause == "killed" or (cause == "out_of_memory" and self.orders.has_served)
+        is_foreign = cause == "killed" or (cause == "out_of_memory" and self.commands.has_served)
         self._rolling.note_death(record, incarnation, cause)
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
         self._saved.note_memory(self._policy.memory())
@@ -227,7 +227,7 @@ class Supervisor:
             reason = f"{reason}; {record.fault} (--log-level debug shows the traceback)"
         self._log.info("giving up", reason=reason, exit_status=int(exit_status))
         self._display.failed(reason)
-        self.orders.give_up(exit_status, reason)
+        self.commands.give_up(exit_status, reason)
 
     def _on_stopping(self) -> None:
         self._policy.stopping()
@@ -240,15 +240,15 @@ class Supervisor:
 
     def _restart(self, encoded: bytes) -> str:
         """Begin a rolling restart, after which the server is as `encoded` says. Returns "", or why that is not possible now."""
-        if not self._link.has_parent or self.orders.present is not TreeOrder.NONE or not self.orders.has_served:
+        if not self._link.has_parent or self.commands.present is not TreeCommand.NONE or not self.commands.has_served:
             return f"expected a server that serves, got one that is {self.state}"
-        if refusal := self._rolling.order(encoded, self._policy.active_of_standby()):
+        if refusal := self._rolling.begin(encoded, self._policy.active_of_standby()):
             return refusal
-        self.orders.hand_over()
+        self.commands.hand_over()
         return ""
 
     def _is_whole(self) -> bool:
-        return self._status.is_complete and self.orders.present is TreeOrder.NONE
+        return self._status.is_complete and self.commands.present is TreeCommand.NONE
 
     def _expect(self, names: list[str]) -> None:
         self._policy.expect(names)

@@ -8,7 +8,7 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.directories.run_dir import RunDir
 from supervisor.directories.saved_state import SavedStateFile
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.policy.liveness import Liveness
 from supervisor.policy.restart_policy import RestartPolicy
 
@@ -22,16 +22,16 @@ class Takeover:
         children: ChildManager,
         policy: RestartPolicy,
         liveness: Liveness,
-        orders: Orders,
+        commands: TreeCommands,
         saved: SavedStateFile,
     ) -> None:
         self._run_dir, self._children, self._policy = run_dir, children, policy
-        self._liveness, self._orders, self._saved = liveness, orders, saved
+        self._liveness, self._commands, self._saved = liveness, commands, saved
 
     def adopt(self) -> list[ChildRecord]:
         """Adopt the children of the last supervisor. Returns their records; none in a new server."""
         adopted = self._children.adopt()
-        self._orders.has_served = self._run_dir.has_served
+        self._commands.has_served = self._run_dir.has_served
         self._policy.recall(self._saved.left.memory)
         if adopted:
             self._inform(adopted)
@@ -40,7 +40,7 @@ class Takeover:
     def _inform(self, adopted: list[ChildRecord]) -> None:
         """Tell the policies which incarnations live, and which of them serve."""
         now_s = time.monotonic()
-        self._policy.resume([record.name for record in adopted if record.is_announced], self._orders.has_served)
+        self._policy.resume([record.name for record in adopted if record.is_announced], self._commands.has_served)
         for record in adopted:
             self._policy.started(record.name, record.incarnation)
             self._liveness.spawned(record.name, record.spec.deadlines, now_s)

@@ -14,27 +14,27 @@ from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.parent.link import ParentLink
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import tree_state
 
 
 class TreeReports:
-    """Reads the records of children, the policy and the orders. `notice` must be called after each change of them."""
+    """Reads the records of children, the policy and the present command. `notice` must be called after each change of them."""
 
     def __init__(
         self,
         server: Server,
         children: ChildManager,
         policy: RestartPolicy,
-        orders: Orders,
+        commands: TreeCommands,
         display: Display,
         saved: SavedStateFile,
         link: ParentLink,
     ) -> None:
         self._server, self._children, self._policy = server, children, policy
-        self._orders, self._display, self._saved, self._link = orders, display, saved, link
+        self._commands, self._display, self._saved, self._link = commands, display, saved, link
         self._began_s = time.monotonic()  # this supervisor
         saved.note_beginning(self._began_s)
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
@@ -44,10 +44,10 @@ class TreeReports:
     def state(self) -> TreeState:
         """What the whole tree is doing now."""
         return tree_state(
-            self._orders.present,
-            is_drained=self._orders.is_drained,
+            self._commands.present,
+            is_drained=self._commands.is_drained,
             all_serving=self.is_complete,
-            has_served=self._orders.has_served,
+            has_served=self._commands.has_served,
             has_retired=any(self._policy.retired(record.name) for record in self._children.records),
         )
 
@@ -91,8 +91,8 @@ class TreeReports:
         after_s = time.monotonic() - self._began_s
         self._log.info("state", state=state, after_s=round(after_s, 3))
         notify(f"STATUS={state}")
-        if state in (TreeState.SERVING, TreeState.DEGRADED) and not self._orders.has_served:
-            self._orders.has_served = True
+        if state in (TreeState.SERVING, TreeState.DEGRADED) and not self._commands.has_served:
+            self._commands.has_served = True
             self._server.run_dir.note_served()
             self._display.serving(after_s)
             notify("READY=1")

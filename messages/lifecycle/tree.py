@@ -1,4 +1,4 @@
-"""Messages about the whole tree of processes: its status, and the orders of operators."""
+"""Messages about the whole tree of processes: its status, and the commands of operators."""
 
 from __future__ import annotations
 
@@ -117,8 +117,12 @@ class RestartWanted(Message, frozen=True):
     server: Annotated[bytes, msgspec.Meta(max_length=1_048_576)]
 
 
-class OrderTaken(Message, frozen=True):
-    """The supervisor has taken an operator's order, or refuses it. `state` is the tree's after it."""
+class CommandTaken(Message, frozen=True):
+    """The supervisor has taken an operator's command, or refuses it. `state` is the tree's after it."""
 
     state: TreeState
-    refusal: LongText = ""  # why the order is not carried out; "": it is
+    refusal: LongText = ""  # why the command is not carried out; "": it is
+
+
+class OrderTaken(CommandTaken, frozen=True):
+    """`CommandTaken` under the name that the last release reads. This release sends it; the next one only reads it."""

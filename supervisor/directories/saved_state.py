@@ -1,4 +1,4 @@
-"""What a supervisor leaves to the next one besides its children: the order to the tree, the budgets of its
+"""What a supervisor leaves to the next one besides its children: the command to the tree, the budgets of its
 groups, how far a rolling restart has come, and how often the parent has died.
 
 It is one small file in the run directory. A new server begins without it.
@@ -15,13 +15,13 @@ from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.history import Memory
 from supervisor.policy.roll import Roll
-from supervisor.policy.states import TreeOrder
+from supervisor.policy.states import TreeCommand
 
 
-class StandingOrder(msgspec.Struct, frozen=True):
-    """An order to the tree that is being carried out."""
+class StandingCommand(msgspec.Struct, frozen=True):
+    """A command to the tree that is being carried out. The file calls it `order`, as the last release does."""
 
-    order: TreeOrder = TreeOrder.NONE
+    command: TreeCommand = msgspec.field(default=TreeCommand.NONE, name="order")
     end_s: float = 0.0  # when its drain must be over, by the monotonic clock, which all processes of one boot share
     exit_status: int = 0  # of the server, as far as it is known
     reason: str = ""  # for that status
@@ -32,7 +32,7 @@ class StandingOrder(msgspec.Struct, frozen=True):
 class SavedState(msgspec.Struct, frozen=True):
     """The content of the file."""
 
-    order: StandingOrder = StandingOrder()
+    command: StandingCommand = msgspec.field(default=StandingCommand(), name="order")
     memory: Memory = Memory()
     roll: Roll = Roll()
     n_parent_deaths: int = 0
@@ -52,9 +52,9 @@ class SavedStateFile:
         if not self.now.began_s:
             self._write(msgspec.structs.replace(self.now, began_s=now_s))
 
-    def note_order(self, order: StandingOrder) -> None:
-        """Write down the present order."""
-        self._write(msgspec.structs.replace(self.now, order=order))
+    def note_command(self, command: StandingCommand) -> None:
+        """Write down the present command."""
+        self._write(msgspec.structs.replace(self.now, command=command))
 
     def note_memory(self, memory: Memory) -> None:
         """Write down what the restart policy remembers."""

@@ -1,1 +1,1 @@
-"""What operators use: orders and their server, client calls, shutdown, the status table, the display of a start."""
+"""What operators use: the command line, calls to a running server and its answers, shutdown, the status table, the display."""

@@ -14,7 +14,7 @@ import zmq
 
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
-from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
+from messages.lifecycle.tree import CommandTaken, DrainWanted, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.directories.run_dir_files import supervisor_endpoint
@@ -36,26 +36,30 @@ def ask_status(run_dir: Path, deadline_s: float = 5.0) -> StatusReport:
     return answer
 
 
-def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> TreeState:
-    """Order a drain of at most `drain_s` seconds, followed by a stop if `then_stop`; returns the tree's new state.
+def ask_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> TreeState:
+    """Ask for a drain of at most `drain_s` seconds, followed by a stop if `then_stop`; returns the tree's new state.
 
     Raises: NoServer.
     """
-    return _order(run_dir, lambda reply_to: DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop), deadline_s)
+
+    def drain(reply_to: str) -> Message:
+        return DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop)
+
+    return _command(run_dir, drain, deadline_s)
 
 
-def order_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
-    """Order a stop; returns the tree's new state. Raises: NoServer."""
-    return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
+def ask_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
+    """Ask for a stop; returns the tree's new state. Raises: NoServer."""
+    return _command(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
 
 
-def order_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
-    """Order a rolling restart, after which the server is as `server` says; returns "", or why it is refused.
+def ask_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
+    """Ask for a rolling restart, after which the server is as `server` says; returns "", or why it is refused.
 
     Raises: NoServer.
     """
     answer = _ask(run_dir, lambda reply_to: RestartWanted(reply_to=reply_to, server=server), deadline_s)
-    assert isinstance(answer, OrderTaken)
+    assert isinstance(answer, CommandTaken)
     return answer.refusal
 
 
@@ -118,9 +122,9 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> TreeState:
+def _command(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> TreeState:
     answer = _ask(run_dir, make, deadline_s)
-    assert isinstance(answer, OrderTaken)
+    assert isinstance(answer, CommandTaken)
     return answer.state
 
 

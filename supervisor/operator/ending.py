@@ -21,7 +21,7 @@ _DEATH_S = 10.0
 
 
 class ServerEnd:
-    """Watches the end of one server. Make it before the order to stop, because a temporary run directory is removed at the end.
+    """Watches the end of one server. Made before a stop is asked for: a temporary run directory is removed at the end.
 
     `killed`: what had to be killed, in words.
     """

@@ -13,7 +13,7 @@ from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, Stat
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 
 _LINK_S = 2.0  # an operator's command reads its answer within this time
 _MAX_LINKS = 64
@@ -23,17 +23,17 @@ Restart = Callable[[bytes], str]
 
 
 class OperatorServer:
-    """Handles the messages that ask about the tree or give it an order. `report(with_metrics)` makes a status report.
+    """Handles the messages that ask about the tree or give it a command. `report(with_metrics)` makes a status report.
     `restart(server)` begins a rolling restart, or returns why not.
 
     An operator's command is answered only at an endpoint inside of this run directory.
     """
 
     def __init__(
-        self, run_dir: Path, mailbox: Mailbox, children: ChildManager, orders: Orders, report: Report, restart: Restart
+        self, run_dir: Path, mailbox: Mailbox, children: ChildManager, commands: TreeCommands, report: Report, restart: Restart
     ) -> None:
         self._reply_prefix = f"ipc://{run_dir}/"
-        self._mailbox, self._children, self._orders, self._report = mailbox, children, orders, report
+        self._mailbox, self._children, self._commands, self._report = mailbox, children, commands, report
         self._restart = restart
         self._links: dict[str, asyncio.TimerHandle] = {}
 
@@ -43,10 +43,10 @@ class OperatorServer:
             case StatusWanted(reply_to=reply_to, metrics=with_metrics):
                 self._answer(delivery, reply_to, self._report(with_metrics))
             case DrainWanted(reply_to=reply_to, deadline_s=deadline_s, then_stop=then_stop):
-                self._orders.drain(deadline_s, then_stop)
+                self._commands.drain(deadline_s, then_stop)
                 self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state))
             case StopWanted(reply_to=reply_to):
-                self._orders.stop()
+                self._commands.stop()
                 self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state))
             case RestartWanted(reply_to=reply_to, server=server):
                 refusal = self._restart(server)

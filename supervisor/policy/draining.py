@@ -21,7 +21,7 @@ class DrainEnd(Enum):
 
 
 class DrainWatch:
-    """One order to drain. All times are seconds of one monotonic clock that the caller reads."""
+    """One command to drain. All times are seconds of one monotonic clock that the caller reads."""
 
     def __init__(self, deadline_s: float, now_s: float) -> None:
         self._end_s = now_s + deadline_s

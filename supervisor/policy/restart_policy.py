@@ -46,7 +46,7 @@ class RestartPolicy:
         self._group_of = {name: state for state in group_states(groups) for name in state.names}
         self._order = tuple(self._group_of)
         self._alive: dict[str, Incarnation] = {}
-        self._is_awaited = set(self._order)  # a start was ordered and has not happened yet
+        self._is_awaited = set(self._order)  # their start was decided and has not happened yet
         self._recoveries: list[set[str]] = []  # disjoint sets of dead or dying children, each to be started together
         self._retirement = Retirement(groups)
         self._is_stopping = False
@@ -98,7 +98,7 @@ class RestartPolicy:
         return {state.group.title: state.partner.group.title for state in states if state.is_standby and state.partner}
 
     def expect(self, names: Iterable[str]) -> None:
-        """The deaths of these children are ordered, to replace them: they are restarted and not counted."""
+        """These children are ended to replace them: they are restarted and not counted."""
         for name in names:
             if (present := self._alive.get(name)) is not None:
                 present.is_killed_with_group = True
@@ -230,7 +230,7 @@ class RestartPolicy:
         return all(m is not None and m.ready_s is not None and not (m.is_killed_with_group or m.is_ending) for m in members)
 
     def _is_dying(self, group: GroupState) -> bool:
-        """True while the death of a process of this group is ordered and not proven."""
+        """True while the death of a process of this group is decided and not proven."""
         members = [self._alive.get(name) for name in group.names]
         return any(member is not None and (member.is_killed_with_group or member.is_ending) for member in members)
 

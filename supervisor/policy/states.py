@@ -1,4 +1,4 @@
-"""The state machines of the supervisor as data: which state may follow which, for one child and for the order to the tree.
+"""The state machines of the supervisor as data: which state may follow which, for one child and for the command to the tree.
 
 The states of a child and of the tree are named in `messages/lifecycle/tree.py`, because status reports carry them.
 """
@@ -11,8 +11,8 @@ from enum import Enum
 from messages.lifecycle.tree import ChildState, TreeState
 
 
-class TreeOrder(Enum):
-    """The strongest order that the whole tree has been given. An order is never taken back, only replaced by a stronger one."""
+class TreeCommand(Enum):
+    """The strongest command that the tree has been given. A command is never taken back, only replaced by a stronger one."""
 
     NONE = "none"
     DRAIN = "drain"  # refuse new requests, finish the accepted ones, keep every process
@@ -20,7 +20,7 @@ class TreeOrder(Enum):
     STOP = "stop"  # stop every child, last started first
 
 
-_C, _O = ChildState, TreeOrder
+_C, _O = ChildState, TreeCommand
 
 CHILD_TRANSITIONS: Mapping[ChildState, frozenset[ChildState]] = {
     _C.DEAD: frozenset({_C.STARTING, _C.ADOPTED}),
@@ -33,7 +33,7 @@ CHILD_TRANSITIONS: Mapping[ChildState, frozenset[ChildState]] = {
     _C.STOPPING: frozenset({_C.ENDING, _C.DEAD}),
     _C.ENDING: frozenset({_C.DEAD}),
 }
-ORDER_TRANSITIONS: Mapping[TreeOrder, frozenset[TreeOrder]] = {
+COMMAND_TRANSITIONS: Mapping[TreeCommand, frozenset[TreeCommand]] = {
     _O.NONE: frozenset({_O.DRAIN, _O.DRAIN_AND_STOP, _O.STOP}),
     _O.DRAIN: frozenset({_O.DRAIN_AND_STOP, _O.STOP}),
     _O.DRAIN_AND_STOP: frozenset({_O.STOP}),
@@ -53,31 +53,31 @@ def next_child_state(name: str, present: ChildState, wanted: ChildState) -> Chil
     return wanted
 
 
-def next_order(present: TreeOrder, wanted: TreeOrder) -> TreeOrder:
+def next_command(present: TreeCommand, wanted: TreeCommand) -> TreeCommand:
     """`wanted`, if it may follow `present`.
 
     Raises: AssertionError otherwise: a bug of the supervisor.
     """
-    assert wanted in ORDER_TRANSITIONS[present], f"order: expected no change from {present.value} to {wanted.value}"
+    assert wanted in COMMAND_TRANSITIONS[present], f"command: expected no change from {present.value} to {wanted.value}"
     return wanted
 
 
 def tree_state(
-    order: TreeOrder, *, is_drained: bool, all_serving: bool, has_served: bool, has_retired: bool = False
+    command: TreeCommand, *, is_drained: bool, all_serving: bool, has_served: bool, has_retired: bool = False
 ) -> TreeState:
     """The state of the tree as operators see it.
 
-    `is_drained`: a drain was ordered and no gateway has anything left to finish. `all_serving`: every child that is not
+    `is_drained`: a drain was asked for and no gateway has anything left to finish. `all_serving`: every child that is not
     retired can serve now. `has_served`: that was so at least once. `has_retired`: some child is retired.
     """
-    match order:
-        case TreeOrder.STOP:
+    match command:
+        case TreeCommand.STOP:
             return TreeState.STOPPING
-        case TreeOrder.DRAIN_AND_STOP:
+        case TreeCommand.DRAIN_AND_STOP:
             return TreeState.DRAINING
-        case TreeOrder.DRAIN:
+        case TreeCommand.DRAIN:
             return TreeState.DRAINED if is_drained else TreeState.DRAINING
-        case TreeOrder.NONE if all_serving and not has_retired:
+        case TreeCommand.NONE if all_serving and not has_retired:
             return TreeState.SERVING
-        case TreeOrder.NONE:
+        case TreeCommand.NONE:
             return TreeState.DEGRADED if has_served or all_serving else TreeState.STARTING

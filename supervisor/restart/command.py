@@ -49,7 +49,7 @@ def restart(
     reach(lambda: calls.check_running(where))
     server = _with_settings_of_now(where, assignments)
     before = reach(lambda: calls.ask_status(where)).restart
-    refusal = reach(lambda: calls.order_restart(where, server.encoded()))
+    refusal = reach(lambda: calls.ask_restart(where, server.encoded()))
     if refusal:
         fail(ExitCode.UNUSABLE, refusal)
     number = 1 if before is None else before.number + 1

@@ -40,7 +40,7 @@ class _Failed(Exception):
 class RollingRestart:
     """The rolling restart of one supervisor. `target`: what the server consists of afterwards; None: none is under way.
 
-    `is_whole` says whether every child serves and nothing was ordered; `expect(names)` is called before these children end.
+    `is_whole` says whether every child serves and the tree has no command. `expect(names)` is called before these children end.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class RollingRestart:
         self._failure = ""
         self._log = structlog.get_logger()
 
-    def order(self, encoded: bytes, active_of_standby: dict[str, str]) -> str:
-        """A rolling restart is ordered, after which the server is as `encoded` says. It goes on in the next supervisor. Returns
+    def begin(self, encoded: bytes, active_of_standby: dict[str, str]) -> str:
+        """Begin a rolling restart, after which the server is as `encoded` says. It goes on in the next supervisor. Returns
         "", or why it is refused."""
         if self.roll.is_open:
             return "expected no rolling restart, got one that is under way; supervisor status shows it"

@@ -15,7 +15,7 @@ import pytest
 from messages.client import AsyncClient
 from messages.errors import ClientError
 from messages.outcomes import ExitCode
-from supervisor.operator.calls import order_drain, order_stop
+from supervisor.operator.calls import ask_drain, ask_stop
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
 from tests.support.workers.pulse import PULSE
@@ -128,10 +128,10 @@ async def test_an_operators_orders_outlive_the_supervisor() -> None:
             streams = Streams(client)
             work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
             await streams.wait_running(20)
-            assert await asyncio.to_thread(order_drain, server.run_dir, 60.0, False, DEADLINE_S) == "draining"
+            assert await asyncio.to_thread(ask_drain, server.run_dir, 60.0, False, DEADLINE_S) == "draining"
             killed = await asyncio.to_thread(server.kill_supervisor)
             await asyncio.to_thread(server.wait_for, lambda r: r.state == "draining" and server.supervisor_pid != killed)
-            assert await asyncio.to_thread(order_stop, server.run_dir, DEADLINE_S) == "draining"
+            assert await asyncio.to_thread(ask_stop, server.run_dir, DEADLINE_S) == "draining"
             with suppress(ProcessLookupError, AssertionError):  # on a slow machine the last answer may be complete already
                 await asyncio.to_thread(server.kill_supervisor)
             await work

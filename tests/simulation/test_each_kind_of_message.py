@@ -82,6 +82,7 @@ ELSEWHERE = {
     "DrainWanted": "operators' commands ask again",
     "StopWanted": "operators' commands ask again",
     "RestartWanted": "operators' commands ask again",
+    "CommandTaken": "the next release sends it",
     "OrderTaken": "operators' commands ask again",
     "Adopt": "needs the death of a supervisor; a child that does not answer is killed as late",
     "Fault": "the last words of a process: its death says the same",

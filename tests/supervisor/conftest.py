@@ -36,7 +36,7 @@ def open_rig(tmp_path_factory: pytest.TempPathFactory):
         try:
             yield rig
         finally:
-            rig.supervisor.orders.force()
+            rig.supervisor.commands.force()
             await asyncio.wait_for(asyncio.gather(rig.task, return_exceptions=True), DEADLINE_S)
             pids = [r.process.pid for r in rig.supervisor.children.records if r.process and not r.process.exit]
             run_dir.release()

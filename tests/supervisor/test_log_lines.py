@@ -18,7 +18,7 @@ async def test_a_log_of_warnings_shows_a_death_and_its_recovery(open_rig) -> Non
             os.kill(rig.record("cache_directory/0").process.pid, signal.SIGKILL)
             await rig.until(lambda: rig.record("cache_directory/0").incarnation == 2)
             await rig.until_serving()
-            rig.supervisor.orders.stop()
+            rig.supervisor.commands.stop()
             assert await rig.end() == 0
     warnings = [line for line in lines if line["log_level"] == "warning"]
     assert [line["event"] for line in warnings] == ["child died", "child ready again"]

@@ -1,4 +1,4 @@
-"""The supervisor over real processes of a stub actor: starts, deaths, restarts, orders. Every wait has a deadline."""
+"""The supervisor over real processes of a stub actor: starts, deaths, restarts, commands. Every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_deaf_child_is_killed_at_its_deadline(open_rig) -> None:
     quick = replace(DEADLINES, stop_s=0.5)
     async with open_rig(playing("deaf", "gateway/0", deadlines=quick)) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == 0
         assert rig.record("gateway/0").process.exit.signal_name == "SIGKILL"
 
@@ -139,7 +139,7 @@ async def test_a_deaf_child_is_killed_at_its_deadline(open_rig) -> None:
 async def test_stop_waits_for_requests_in_progress(open_rig) -> None:
     async with open_rig(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         await rig.until_written("gateway/0", "drain")
         assert rig.supervisor.state == "draining"
         os.kill(rig.record("gateway/0").process.pid, signal.SIGUSR1)
@@ -149,7 +149,7 @@ async def test_stop_waits_for_requests_in_progress(open_rig) -> None:
 async def test_drain_has_a_deadline(open_rig) -> None:
     async with open_rig(playing("busy", "gateway/0"), drain_s=0.3) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == ExitCode.DEADLINE
         status, words = read_end(rig.run_dir)
         assert (status, "after 0.3 s of draining" in words) == (ExitCode.DEADLINE, True)
@@ -158,7 +158,7 @@ async def test_drain_has_a_deadline(open_rig) -> None:
 async def test_a_drain_waits_for_the_next_incarnation_of_a_dead_gateway(open_rig) -> None:
     async with open_rig(group("cache_directory/0"), playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         await rig.until_written("gateway/0", "drain")
         os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
         await rig.until(lambda: rig.record("gateway/0").incarnation == 2 and rig.record("gateway/0").state == "draining")
@@ -175,7 +175,7 @@ async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_ri
     lean = playing("busy", "gateway/0", budget=Budget(0, 60.0, 9, 9))
     async with open_rig(group("cache_directory/0"), lean, drain_s=DEADLINE_S) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         await rig.until_written("gateway/0", "drain")
         os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
         assert await rig.end() == ExitCode.BUDGET_SPENT
@@ -185,12 +185,12 @@ async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_ri
 async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(open_rig) -> None:
     async with open_rig(playing("good", "gateway/0")) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.drain(DEADLINE_S, then_stop=False)
+        rig.supervisor.commands.drain(DEADLINE_S, then_stop=False)
         await rig.until(lambda: rig.record("gateway/0").state == "drained")
         os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
         await rig.until(lambda: rig.record("gateway/0").incarnation == 2 and rig.record("gateway/0").state == "drained")
         assert rig.supervisor.state == "drained"
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == 0
 
 
@@ -199,7 +199,7 @@ async def test_a_bug_of_the_supervisor_ends_everybody(open_rig, monkeypatch: pyt
         raise RuntimeError("a bug")
 
     async with open_rig(group("gateway/0")) as rig:
-        monkeypatch.setattr(rig.supervisor.orders._display, "serving", fail)
+        monkeypatch.setattr(rig.supervisor.commands._display, "serving", fail)
         with pytest.raises(RuntimeError, match="a bug"):
             await rig.end()
         await rig.until(lambda: not rig.record("gateway/0").is_alive)
@@ -228,7 +228,7 @@ async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open
 async def test_stop_during_the_start_does_not_wait_for_it(open_rig) -> None:
     async with open_rig(playing("silent", "worker/0.0"), group("gateway/0")) as rig:
         await rig.until(lambda: rig.record("gateway/0").state == "ready")
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == 0
 
 

@@ -18,6 +18,7 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.tree import (
     ChildState,
     ChildStatus,
+    CommandTaken,
     DrainWanted,
     OrderTaken,
     RestartWanted,
@@ -101,6 +102,7 @@ INTERNAL: tuple[Message, ...] = (
     DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
     StopWanted(reply_to="ipc:///run/t/operator-9"),
     RestartWanted(reply_to="ipc:///run/t/operator-7", server=b"{}"),
+    CommandTaken(state=TreeState.DRAINING),
     OrderTaken(state=TreeState.DRAINING),
     cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
     cache.PrefixFound(query=3, replicas=[1], pages=[2]),

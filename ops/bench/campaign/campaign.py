@@ -29,7 +29,7 @@ from supervisor.drill.embedding_calls import RightVectors, call_again_and_again,
 from supervisor.drill.faults import harm
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import DrillStream, StreamRequest, follow_accepted
-from supervisor.operator.calls import ask_status, order_drain
+from supervisor.operator.calls import ask_drain, ask_status
 
 _UNDER_WAY = (Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED)  # while streams are: drawn at random
 _LOOK_S = 0.005
@@ -122,7 +122,7 @@ class _Campaign:
         """The server drains, and each role is harmed until the streams have ended."""
         running = self._start(number)
         await self._progress(running)
-        await asyncio.to_thread(order_drain, self._plan.run_dir, _DRAIN_S, False)
+        await asyncio.to_thread(ask_drain, self._plan.run_dir, _DRAIN_S, False)
         while await self._progress(running):
             await self._inject(Phase.DRAINING, running)
         await asyncio.gather(*running)

@@ -127,7 +127,7 @@ async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_rig) 
 async def test_who_is_stopped_has_ended(open_rig) -> None:
     async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
         await rig.until_serving()
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == 0
         assert "cause gateway/0 1 ended" in rig.diary("cache_directory/0")
 

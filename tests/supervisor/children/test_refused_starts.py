@@ -117,7 +117,7 @@ async def test_a_server_whose_children_cannot_be_started_stops_at_once(open_rig,
     popen.is_wanted = lambda call: call > 1
     async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
         await rig.until(lambda: rig.record("gateway/0").phase.startswith("cannot start now"))
-        rig.supervisor.orders.stop()
+        rig.supervisor.commands.stop()
         assert await rig.end() == 0
 
 

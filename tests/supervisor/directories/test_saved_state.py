@@ -1,4 +1,4 @@
-"""What the next supervisor knows of the last one: its order, and the budgets of its groups."""
+"""What the next supervisor knows of the last one: its command, and the budgets of its groups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from supervisor.children.child_record import ChildRecord
 from supervisor.config.server_config import SupervisorSettings
 from supervisor.directories.run_dir import RunDir
-from supervisor.directories.saved_state import SavedState, SavedStateFile, StandingOrder
+from supervisor.directories.saved_state import SavedState, SavedStateFile, StandingCommand
 from supervisor.directories.server import Server
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.policy.actions import GiveUp, Retire, Start
 from supervisor.policy.child_spec import Budget
 from supervisor.policy.restart_policy import RestartPolicy
-from supervisor.policy.states import TreeOrder
+from supervisor.policy.states import TreeCommand
 from supervisor.supervisor import Supervisor
 from tests.support.supervisor.memory_spawner import MemorySpawner
 from tests.support.supervisor.trees import group
@@ -31,14 +31,14 @@ DEADLINE_S = 60.0
 def test_what_is_written_is_read_by_the_next_supervisor(tmp_path: Path) -> None:
     first = SavedStateFile(tmp_path / "supervisor.json")
     assert first.left == SavedState()
-    order = StandingOrder(TreeOrder.DRAIN_AND_STOP, end_s=12.5, exit_status=7, reason="late", n_interrupts=1)
+    command = StandingCommand(TreeCommand.DRAIN_AND_STOP, end_s=12.5, exit_status=7, reason="late", n_interrupts=1)
     policy = RestartPolicy((group("gateway/0"),))
     policy.started("gateway/0", 1)
     policy.died("gateway/0", 1, 3.0)
-    first.note_order(order)
+    first.note_command(command)
     first.note_memory(policy.memory())
     left = SavedStateFile(tmp_path / "supervisor.json").left
-    assert left.order == order
+    assert left.command == command
     assert left.memory.histories["gateway/0"].restarts_s == [3.0]
 
 
@@ -102,11 +102,11 @@ def no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "_PROOF_S", 0.05)
 
 
-async def ended_with(tmp_path: Path, order: StandingOrder, meanwhile: Callable[[Supervisor], None] = lambda _: None) -> int:
-    """The exit status of a supervisor whose predecessor had this order. Its children do not exist any more."""
+async def ended_with(tmp_path: Path, command: StandingCommand, meanwhile: Callable[[Supervisor], None] = lambda _: None) -> int:
+    """The exit status of a supervisor whose predecessor had this command. Its children do not exist any more."""
     run_dir = RunDir.acquire(tmp_path / "d")
     try:
-        SavedStateFile(run_dir.saved_state_path).note_order(order)
+        SavedStateFile(run_dir.saved_state_path).note_command(command)
         server = Server((group("gateway/0"),), run_dir, SupervisorSettings(), "stub", "http://nowhere", "console", "error")
         supervisor = Supervisor(server, Display("stub", "", "", is_live=False), MemorySpawner())
         task = asyncio.ensure_future(supervisor.run())
@@ -118,15 +118,15 @@ async def ended_with(tmp_path: Path, order: StandingOrder, meanwhile: Callable[[
 
 async def test_a_stop_that_was_under_way_starts_nobody_again(tmp_path: Path) -> None:
     started = []
-    order = StandingOrder(TreeOrder.STOP, exit_status=4, reason="the server gave up")
+    command = StandingCommand(TreeCommand.STOP, exit_status=4, reason="the server gave up")
     status = await ended_with(
-        tmp_path, order, lambda supervisor: started.extend(r.n_starts for r in supervisor.children.records)
+        tmp_path, command, lambda supervisor: started.extend(r.n_starts for r in supervisor.children.records)
     )
     assert (status, started) == (4, [0])
 
 
 async def test_a_forced_stop_goes_on_as_a_forced_one(tmp_path: Path) -> None:
-    assert await ended_with(tmp_path, StandingOrder(TreeOrder.STOP, is_forced=True)) == 5
+    assert await ended_with(tmp_path, StandingCommand(TreeCommand.STOP, is_forced=True)) == 5
 
 
 async def test_a_repeated_interrupt_does_not_force_and_a_new_one_does(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ async def test_a_repeated_interrupt_does_not_force_and_a_new_one_does(tmp_path: 
     seen = []
 
     def interrupt(supervisor: Supervisor) -> None:
-        supervisor.orders.has_served = True
+        supervisor.commands.has_served = True
         for _ in range(2):
-            seen.append(supervisor.orders.present)
-            supervisor.orders._on_signal(signal.SIGINT)
+            seen.append(supervisor.commands.present)
+            supervisor.commands._on_signal(signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
-    order = StandingOrder(TreeOrder.DRAIN, end_s=0.0, n_interrupts=1)
-    assert await ended_with(tmp_path, order, interrupt) == 5
-    assert seen == [TreeOrder.DRAIN, TreeOrder.DRAIN], "the repeated one changes nothing"
+    command = StandingCommand(TreeCommand.DRAIN, end_s=0.0, n_interrupts=1)
+    assert await ended_with(tmp_path, command, interrupt) == 5
+    assert seen == [TreeCommand.DRAIN, TreeCommand.DRAIN], "the repeated one changes nothing"

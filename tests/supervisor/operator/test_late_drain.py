@@ -16,7 +16,7 @@ from supervisor.operator import calls
 def test_a_late_drain_says_what_is_left_and_what_comes_next(
     n_left: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "order_drain", lambda *_: None)
+    monkeypatch.setattr(calls, "ask_drain", lambda *_: None)
     monkeypatch.setattr(calls, "wait_drained", lambda *_: n_left)
     ended = CliRunner().invoke(drain, ["--deadline", "3", "--run-dir", str(tmp_path)])
     assert ended.exit_code == ExitCode.DEADLINE

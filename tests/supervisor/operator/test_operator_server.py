@@ -16,12 +16,12 @@ from tests.support.supervisor.trees import group
 
 
 class Post:
-    """Records what is connected and sent; stands for mailbox and orders."""
+    """Records what is connected and sent; stands for mailbox and commands."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Message]] = []
         self.connected: dict[str, str] = {}
-        self.orders: list[str] = []
+        self.commands: list[str] = []
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
         self.connected[name] = endpoint
@@ -33,7 +33,7 @@ class Post:
         self.sent.append((name, message))
 
     def stop(self) -> None:
-        self.orders.append("stop")
+        self.commands.append("stop")
 
 
 class Children:
@@ -84,7 +84,7 @@ async def test_an_old_incarnation_of_a_gateway_is_not_answered(server: OperatorS
 
 async def test_an_order_is_carried_out_and_confirmed(server: OperatorServer, post: Post) -> None:
     server.handle(Delivery("operator/9", 1, StopWanted(reply_to="ipc:///run/t/operator-9")))
-    assert post.orders == ["stop"]
+    assert post.commands == ["stop"]
     assert isinstance(post.sent[0][1], OrderTaken)
 
 

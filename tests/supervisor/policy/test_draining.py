@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.lifecycle.tree import ChildState
-from supervisor.operator.orders import left_text
+from supervisor.operator.tree_commands import left_text
 from supervisor.policy.draining import DrainEnd, DrainWatch
 
 

@@ -1,4 +1,4 @@
-"""The transition tables: complete, without a way back from an order, and enforced."""
+"""The transition tables: complete, without a way back from a command, and enforced."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from messages.lifecycle.tree import ChildState, TreeState
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.states import (
     CHILD_TRANSITIONS,
-    ORDER_TRANSITIONS,
-    TreeOrder,
+    COMMAND_TRANSITIONS,
+    TreeCommand,
     next_child_state,
-    next_order,
+    next_command,
     tree_state,
 )
 from tests.support.supervisor.trees import group
@@ -21,7 +21,7 @@ from tests.support.supervisor.trees import group
 
 def test_every_state_has_a_row() -> None:
     assert set(CHILD_TRANSITIONS) == set(ChildState)
-    assert set(ORDER_TRANSITIONS) == set(TreeOrder)
+    assert set(COMMAND_TRANSITIONS) == set(TreeCommand)
 
 
 def test_every_state_is_reached_from_death_and_leads_back_to_it() -> None:
@@ -33,10 +33,10 @@ def test_every_state_is_reached_from_death_and_leads_back_to_it() -> None:
     assert all(ChildState.DEAD in nexts for state, nexts in CHILD_TRANSITIONS.items() if state is not ChildState.DEAD)
 
 
-def test_an_order_is_never_taken_back() -> None:
-    strength = list(TreeOrder)
-    for order, nexts in ORDER_TRANSITIONS.items():
-        assert all(strength.index(later) > strength.index(order) for later in nexts)
+def test_a_command_is_never_taken_back() -> None:
+    strength = list(TreeCommand)
+    for command, nexts in COMMAND_TRANSITIONS.items():
+        assert all(strength.index(later) > strength.index(command) for later in nexts)
 
 
 @pytest.mark.parametrize(("present", "wanted"), [*itertools.product(ChildState, ChildState)])
@@ -50,9 +50,9 @@ def test_a_child_takes_only_the_steps_of_the_table(present: ChildState, wanted: 
             record.enter(wanted)
 
 
-def test_an_illegal_order_is_a_fault() -> None:
-    with pytest.raises(AssertionError, match="order: expected no change from stop to drain"):
-        next_order(TreeOrder.STOP, TreeOrder.DRAIN)
+def test_an_illegal_command_is_a_fault() -> None:
+    with pytest.raises(AssertionError, match="command: expected no change from stop to drain"):
+        next_command(TreeCommand.STOP, TreeCommand.DRAIN)
 
 
 def test_a_dead_child_cannot_become_ready() -> None:
@@ -61,21 +61,21 @@ def test_a_dead_child_cannot_become_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "is_drained", "all_serving", "has_served", "expected"),
+    ("command", "is_drained", "all_serving", "has_served", "expected"),
     [
-        (TreeOrder.NONE, False, False, False, TreeState.STARTING),
-        (TreeOrder.NONE, False, True, True, TreeState.SERVING),
-        (TreeOrder.NONE, False, False, True, TreeState.DEGRADED),
-        (TreeOrder.DRAIN, False, True, True, TreeState.DRAINING),
-        (TreeOrder.DRAIN, True, True, True, TreeState.DRAINED),
-        (TreeOrder.DRAIN_AND_STOP, True, True, True, TreeState.DRAINING),
-        (TreeOrder.STOP, False, False, False, TreeState.STOPPING),
+        (TreeCommand.NONE, False, False, False, TreeState.STARTING),
+        (TreeCommand.NONE, False, True, True, TreeState.SERVING),
+        (TreeCommand.NONE, False, False, True, TreeState.DEGRADED),
+        (TreeCommand.DRAIN, False, True, True, TreeState.DRAINING),
+        (TreeCommand.DRAIN, True, True, True, TreeState.DRAINED),
+        (TreeCommand.DRAIN_AND_STOP, True, True, True, TreeState.DRAINING),
+        (TreeCommand.STOP, False, False, False, TreeState.STOPPING),
     ],
 )
 def test_the_state_of_the_tree(
-    order: TreeOrder, is_drained: bool, all_serving: bool, has_served: bool, expected: TreeState
+    command: TreeCommand, is_drained: bool, all_serving: bool, has_served: bool, expected: TreeState
 ) -> None:
-    state = tree_state(order, is_drained=is_drained, all_serving=all_serving, has_served=has_served)
+    state = tree_state(command, is_drained=is_drained, all_serving=all_serving, has_served=has_served)
     assert state is expected
 
 
@@ -89,6 +89,6 @@ def test_the_state_of_the_tree(
     ],
 )
 def test_the_state_of_a_tree_with_a_retired_child(all_serving: bool, has_served: bool, expected: TreeState) -> None:
-    order = TreeOrder.NONE
-    state = tree_state(order, is_drained=False, all_serving=all_serving, has_served=has_served, has_retired=True)
+    command = TreeCommand.NONE
+    state = tree_state(command, is_drained=False, all_serving=all_serving, has_served=has_served, has_retired=True)
     assert state is expected

@@ -20,7 +20,7 @@ class ScriptedServer:
     def __init__(self, refusal: str, script: list[RestartProgress | calls.NoServer | None]) -> None:
         self._refusal, self._script = refusal, iter(script)
         self._last: RestartProgress | calls.NoServer | None = None
-        self.orders: list[bytes] = []
+        self.asked: list[bytes] = []
 
     def status(self, _: Path) -> StatusReport:
         self._last = next(self._script, self._last)
@@ -28,8 +28,8 @@ class ScriptedServer:
             raise self._last
         return StatusReport(state=TreeState.SERVING, uptime_s=1.0, model="", url="", children=[], restart=self._last)
 
-    def order(self, _: Path, server: bytes) -> str:
-        self.orders.append(server)
+    def ask(self, _: Path, server: bytes) -> str:
+        self.asked.append(server)
         return self._refusal
 
 
@@ -60,7 +60,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, server: ScriptedServer, *flags: str
     monkeypatch.setattr(calls, "check_running", lambda _: None)
     monkeypatch.setattr(calls, "is_alive", lambda _: is_alive)
     monkeypatch.setattr(calls, "ask_status", server.status)
-    monkeypatch.setattr(calls, "order_restart", server.order)
+    monkeypatch.setattr(calls, "ask_restart", server.ask)
     return CliRunner().invoke(command.restart, ["--rolling", "--run-dir", "/run/none", *flags])
 
 
@@ -78,7 +78,7 @@ def test_it_follows_the_restart_until_every_group_is_replaced(monkeypatch: pytes
         ("replaced", "g"),
         ("done", "2 groups of processes"),
     ]
-    assert (ended.exit_code, server.orders) == (ExitCode.DONE, [b"settings"])
+    assert (ended.exit_code, server.asked) == (ExitCode.DONE, [b"settings"])
 
 
 def test_what_stops_half_way_names_what_was_left(monkeypatch: pytest.MonkeyPatch) -> None:

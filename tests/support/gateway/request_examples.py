@@ -1,4 +1,4 @@
-"""Orders and requests of the gateway for tests, with short prompts and plain settings."""
+"""TreeCommands and requests of the gateway for tests, with short prompts and plain settings."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Fault(Enum):
 
 Count = Counter[tuple[str, Fault]]
 _NEVER = (
-    *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without orders and bugs
+    *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without commands and bugs
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )

@@ -25,7 +25,7 @@ from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
 from supervisor.children.child_manager import ChildManager
 from supervisor.directories import rendezvous
-from supervisor.operator.orders import Orders
+from supervisor.operator.tree_commands import TreeCommands
 from supervisor.policy import liveness
 from tests.support.simulation.world import simulate
 
@@ -69,7 +69,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "messages count in any order and number": (Arrivals, "note", _any_number),
     "the next supervisor adopts nobody": (ChildManager, "adopt", lambda children: []),
     "a frame of the journal needs no checksum": (frames, "_checksum", lambda facts, payload, salt: bytes(8)),
-    "an order dies with its supervisor": (Orders, "resume", lambda orders: None),
+    "a command dies with its supervisor": (TreeCommands, "resume", lambda commands: None),
     "incarnations begin at 1 in each server": (rendezvous, "read_newest", lambda path, decode: None),
     "a pause of the supervisor counts as silence of the others": (liveness, "_OVERSLEPT", float("inf")),
     "endings are not in the journal": (Journal, "finish", lambda journal, *args, **options: None),

@@ -1,7 +1,7 @@
 """The lives of the supervisor, and its parent, which starts the next supervisor and keeps what that needs.
 
 The supervisors, their link and the packets on it are the real ones; the parent is a twin of `supervisor/parent/parent.py`. It
-also takes the place of the operator who orders a rolling restart.
+also takes the place of the operator who asks for a rolling restart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from supervisor.directories.server import Server, decode_server, half_restarted,
 from supervisor.operator.display import Display
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.placement.placement import Placement
-from supervisor.policy.states import TreeOrder
+from supervisor.policy.states import TreeCommand
 from supervisor.supervisor import Supervisor
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 from tests.support.simulation.embedding import DIMENSIONS
@@ -102,22 +102,22 @@ class SimulatedParent:
         """SIGTERM: passed on to the supervisor, and to the next one if this one dies. `drain_s`: the longest drain before."""
         self._stop_drain_s = drain_s
         if self.supervisor is not None:
-            self._machine.loop.call_soon(self.supervisor.orders.stop, drain_s, context=self.context)
+            self._machine.loop.call_soon(self.supervisor.commands.stop, drain_s, context=self.context)
 
     def drain(self, deadline_s: float) -> None:
         """`supervisor drain`, once."""
         if self.supervisor is not None:
-            self._machine.loop.call_soon(self.supervisor.orders.drain, deadline_s, False, context=self.context)
+            self._machine.loop.call_soon(self.supervisor.commands.drain, deadline_s, False, context=self.context)
 
     @property
     def is_draining(self) -> bool:
         """A supervisor knows that it shall drain, or stop."""
-        return self.supervisor is not None and self.supervisor.orders.present is not TreeOrder.NONE
+        return self.supervisor is not None and self.supervisor.commands.present is not TreeCommand.NONE
 
     @property
     def is_drained(self) -> bool:
         """A supervisor knows that no gateway has anything left to finish."""
-        return self.supervisor is not None and self.supervisor.orders.is_drained
+        return self.supervisor is not None and self.supervisor.commands.is_drained
 
     def die_with_all(self) -> None:
         """Every process dies at once: the parent, the supervisor and all children."""
@@ -221,7 +221,7 @@ class SimulatedParent:
         task = self._machine.loop.create_task(self.supervisor.run())
         task.add_done_callback(self._ended)
         if self._stop_drain_s is not None:
-            self._machine.loop.call_later(_OPEN_S, self.supervisor.orders.stop, self._stop_drain_s)
+            self._machine.loop.call_later(_OPEN_S, self.supervisor.commands.stop, self._stop_drain_s)
 
     def _ended(self, task: asyncio.Task[int]) -> None:
         if task.cancelled() or task.exception() is not None:

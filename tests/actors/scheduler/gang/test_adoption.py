@@ -150,8 +150,8 @@ class Jobs:
     def __init__(self, bench: SchedulerBench, rng: random.Random) -> None:
         self._gateway = bench.gateway
         shared = [rng.randrange(1000) for _ in range(100)]
-        self._orders = [(self._prompt(rng, shared), rng.randint(1, 80)) for _ in range(24)]
-        self._answers: list[list[int]] = [[] for _ in self._orders]
+        self._commands = [(self._prompt(rng, shared), rng.randint(1, 80)) for _ in range(24)]
+        self._answers: list[list[int]] = [[] for _ in self._commands]
         self._job_of: dict[int, int] = {}
 
     def _prompt(self, rng: random.Random, shared: list[int]) -> list[int]:
@@ -161,18 +161,18 @@ class Jobs:
         """Submit every job that has not ended, with the tokens that have come."""
         self._collect()
         for job in self.unfinished():
-            prompt, n = self._orders[job]
+            prompt, n = self._commands[job]
             attempt = len(self._job_of) + 1
             self._job_of[attempt] = job
             self._gateway.submit(attempt, [*prompt, *self._answers[job]], n, n_prompt=len(prompt))
 
     def unfinished(self) -> list[int]:
         ended = {self._job_of[attempt] for attempt in self._gateway.endings}
-        return [job for job in range(len(self._orders)) if job not in ended]
+        return [job for job in range(len(self._commands)) if job not in ended]
 
     def check(self) -> None:
         self._collect()
-        for answer, (prompt, n) in zip(self._answers, self._orders, strict=True):
+        for answer, (prompt, n) in zip(self._answers, self._commands, strict=True):
             assert answer[:n] == hash_chain_tokens(prompt, n, 0, 1000)
 
     def _collect(self) -> None:

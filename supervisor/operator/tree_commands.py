@@ -1,13 +1,15 @@
-"""Orders to the whole tree from operators, signals or a spent budget: drain, stop, force. Only a stronger one replaces another.
+"""Commands to the whole tree from operators, signals or a spent budget: drain, stop, force.
 
-    order                    given by
+Only a stronger command replaces another.
+
+    command                  given by
     -----------------------  ---------------------------------------------------------------------
     DRAIN                    `supervisor drain`: every process stays, new requests are refused
     DRAIN_AND_STOP           SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
     STOP                     the end of a drain, a start that failed, a spent budget, nothing to finish yet
     STOP, all killed         Ctrl-C again
 
-`supervisor/policy/states.py` says which order may follow which.
+`supervisor/policy/states.py` says which command may follow which.
 
 The exit status (`ExitCode`) says how it went.
 """
@@ -27,27 +29,27 @@ from messages.lifecycle.tree import ChildState
 from messages.outcomes import ExitCode
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.directories.saved_state import SavedStateFile, StandingOrder
+from supervisor.directories.saved_state import SavedStateFile, StandingCommand
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.policy.draining import DrainEnd, DrainWatch
-from supervisor.policy.states import TreeOrder, next_order
+from supervisor.policy.states import TreeCommand, next_command
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Orders:
-    """The present order to the tree, and the tasks that carry it out.
+class TreeCommands:
+    """The present command to the tree, and the tasks that carry it out.
 
-    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `saved`: where the order
-    is written down, so that the next supervisor goes on with it.
+    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `saved`: where the
+    command is written down, so that the next supervisor goes on with it.
     """
 
     def __init__(
         self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None], saved: SavedStateFile
     ) -> None:
-        self.present = TreeOrder.NONE
+        self.present = TreeCommand.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.has_served = False
         self._children, self._display, self._drain_s = children, display, drain_s
@@ -55,8 +57,8 @@ class Orders:
         self._failure = ExitCode.DONE  # the exit status when the tree gives up
         self._is_forced = False
         self._saved, self._end_s = saved, 0.0
-        self._n_interrupts, self._n_repeated = 0, saved.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
-        self.end_reason = ""  # why the server ended if nobody ordered it, for the operator's commands
+        self._n_interrupts, self._n_repeated = 0, saved.left.command.n_interrupts  # Ctrl-C; those that the parent repeats
+        self.end_reason = ""  # why the server ended if nobody asked for it, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
         self._log = structlog.get_logger()
@@ -64,32 +66,32 @@ class Orders:
     @property
     def is_stopping(self) -> bool:
         """True while children are being stopped, so that deaths are expected."""
-        return self.present is TreeOrder.STOP
+        return self.present is TreeCommand.STOP
 
     @property
     def is_ending(self) -> bool:
-        """True when the end of the server was ordered."""
-        return self.present in (TreeOrder.DRAIN_AND_STOP, TreeOrder.STOP)
+        """True when somebody has asked for the end of the server."""
+        return self.present in (TreeCommand.DRAIN_AND_STOP, TreeCommand.STOP)
 
     @property
     def is_drained(self) -> bool:
-        """True when a drain was ordered and no gateway has anything left to finish."""
+        """True when somebody has asked for a drain and no gateway has anything left to finish."""
         states = [record.state for record in shutdown.gateways(self._children)]
-        return self.present is TreeOrder.DRAIN and all(state is ChildState.DRAINED for state in states)
+        return self.present is TreeCommand.DRAIN and all(state is ChildState.DRAINED for state in states)
 
     def resume(self) -> None:
-        """Go on with the order that the last supervisor was given, if there was one. Call it when its children are adopted."""
-        left = self._saved.left.order
-        if left.order is TreeOrder.NONE:
+        """Go on with the command to the last supervisor, if there was one. Call it when its children are adopted."""
+        left = self._saved.left.command
+        if left.command is TreeCommand.NONE:
             return
         self._failure, self.end_reason = left.exit_status, left.reason
         left_s = max(left.end_s - time.monotonic(), 0.0)
         self._log.warning(
-            "an order that the previous supervisor received is continued", order=left.order.value, left_s=round(left_s, 3)
+            "a command to the previous supervisor is still carried out", command=left.command.value, left_s=round(left_s, 3)
         )
-        if left.order is TreeOrder.DRAIN:
+        if left.command is TreeCommand.DRAIN:
             self.drain(left_s, then_stop=False)
-        elif left.order is TreeOrder.DRAIN_AND_STOP:
+        elif left.command is TreeCommand.DRAIN_AND_STOP:
             self.stop(left_s)
         elif left.is_forced:
             self.force()
@@ -104,7 +106,7 @@ class Orders:
         notify("STOPPING=1")
         drain_s = self._drain_s if drain_s is None else drain_s
         if self.has_served:
-            self._enter(TreeOrder.DRAIN_AND_STOP)
+            self._enter(TreeCommand.DRAIN_AND_STOP)
         self.run_task(self._stop(drain_s))
 
     def give_up(self, exit_status: int, reason: str) -> None:
@@ -124,8 +126,8 @@ class Orders:
         """Refuse new requests and finish the others within `deadline_s`; then stop, or keep every process running."""
         if then_stop:
             self.stop(deadline_s)
-        elif self.present is TreeOrder.NONE:
-            self._enter(TreeOrder.DRAIN)
+        elif self.present is TreeCommand.NONE:
+            self._enter(TreeCommand.DRAIN)
             self.run_task(self._drain(deadline_s))
 
     def force(self) -> None:
@@ -194,7 +196,7 @@ class Orders:
         return end
 
     async def _stop(self, drain_s: float) -> None:
-        if self.present is TreeOrder.DRAIN_AND_STOP and await self._drain(drain_s) is DrainEnd.LATE:
+        if self.present is TreeCommand.DRAIN_AND_STOP and await self._drain(drain_s) is DrainEnd.LATE:
             self._failure = self._failure or ExitCode.DEADLINE
             self.end_reason = left_text(shutdown.requests_left(self._children), drain_s)
             self._display.say(self.end_reason)
@@ -214,20 +216,20 @@ class Orders:
         await shutdown.force(self._children)
         self._end(ExitCode.FORCED)
 
-    def _enter(self, order: TreeOrder) -> None:
-        self.present = next_order(self.present, order)
+    def _enter(self, command: TreeCommand) -> None:
+        self.present = next_command(self.present, command)
         self._note()
 
     def _note(self) -> None:
-        """Write down the order as it is now."""
-        n_interrupts = self._saved.left.order.n_interrupts + self._n_interrupts
-        self._saved.note_order(
-            StandingOrder(self.present, self._end_s, self._failure, self.end_reason, self._is_forced, n_interrupts)
+        """Write down the command as it is now."""
+        n_interrupts = self._saved.left.command.n_interrupts + self._n_interrupts
+        self._saved.note_command(
+            StandingCommand(self.present, self._end_s, self._failure, self.end_reason, self._is_forced, n_interrupts)
         )
 
     def _begin_stopping(self) -> None:
         if not self.is_stopping:
-            self._enter(TreeOrder.STOP)
+            self._enter(TreeCommand.STOP)
             self._on_stopping()
 
     def _end(self, exit_status: int) -> None:
