@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from tests.architecture.source_tree import SourceFile, files_under, product_files
+from tests.support.architecture.source_tree import SourceFile, files_under, product_files
 
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 40

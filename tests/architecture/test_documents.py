@@ -10,7 +10,7 @@ import pytest
 from ops import doc_tables
 from ops.config_tables import settings_tables
 from ops.doc_tables import REPO, TABLES, first_sentence
-from tests.architecture.source_tree import product_files
+from tests.support.architecture.source_tree import product_files
 
 MAX_PARAGRAPH_CHARACTERS = 600
 DOCUMENTS = sorted([*REPO.glob("*.md"), *(REPO / "docs").glob("*.md")])

@@ -9,7 +9,7 @@ import sys
 
 from messages.outcomes import ExitCode
 from supervisor.__main__ import main
-from tests.architecture.source_tree import REPO, SourceFile, product_files
+from tests.support.architecture.source_tree import REPO, SourceFile, product_files
 
 _EXITS = {"exit", "_exit", "fail", "leave"}  # sys.exit, os._exit, and our own functions that end a process
 

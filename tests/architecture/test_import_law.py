@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from tests.architecture.source_tree import PRODUCT, REPO, SourceFile, product_files, product_modules
+from tests.support.architecture.source_tree import PRODUCT, REPO, SourceFile, product_files, product_modules
 
 MAY_IMPORT = {
     "messages": {"messages"},

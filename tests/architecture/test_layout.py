@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from tests.architecture.source_tree import PRODUCT, SourceFile, files_under, product_files, product_modules
+from tests.support.architecture.source_tree import PRODUCT, SourceFile, files_under, product_files, product_modules
 
 MAX_FILES_IN_FOLDER = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from tests.architecture.source_tree import product_files
+from tests.support.architecture.source_tree import product_files
 
 _LEAST_METHODS = 2  # one common method name, such as `cancel`, is no sign of an implementation
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from tests.architecture.source_tree import product_files
+from tests.support.architecture.source_tree import product_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

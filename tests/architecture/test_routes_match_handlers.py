@@ -9,7 +9,7 @@ import pytest
 from messages.child import LIFECYCLE_KINDS
 from messages.ids import ROLES
 from messages.routes import CHILDREN, ROUTE_BY_KIND, ROUTES, received_by
-from tests.architecture.source_tree import SourceFile, product_files
+from tests.support.architecture.source_tree import SourceFile, product_files
 
 OUTSIDE_OF_ACTORS = ("worker", "embedder")  # they lie in gpu_workers, with torch
 ACTORS = [role for role in CHILDREN if role not in OUTSIDE_OF_ACTORS]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 PRODUCT = ("messages", "actors", "gpu_workers", "supervisor")
 
 
