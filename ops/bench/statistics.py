@@ -35,7 +35,7 @@ class Summary:
     max: float
 
     def scaled(self, factor: float, digits: int = 3) -> dict[str, float]:
-        """As a table row: every number but the count times `factor`, rounded."""
+        """The numbers as a table shows them: each but the count times `factor`, rounded."""
         values = {"mean": self.mean, "p50": self.p50, "p90": self.p90, "p99": self.p99, "max": self.max}
         return {"count": self.count} | {name: round(value * factor, digits) for name, value in values.items()}
 

@@ -32,7 +32,7 @@ _POLL_S = 0.1  # where there is no pidfd
 
 
 class AdoptedProcess(ChildProcess):
-    """See the file's header. `exits`: what the parent has reaped.
+    """The process of one entry of the register. `exits`: exit statuses of the processes that the parent has reaped.
 
     Its death is proven by a pidfd, or by its start time; how it ended is what the parent says. `on_exit` is never called before
     the event loop has turned once, so all processes can be adopted first.
@@ -77,7 +77,7 @@ class AdoptedProcess(ChildProcess):
         return resident_bytes(self.pid)
 
     def reaped(self, code: int) -> None:
-        """The parent has reaped it. `returncode`: as in `subprocess`."""
+        """The parent has reaped it. `code`: its exit status, or a negative number for the signal that ended it."""
         self._end(decode_exit(code))
 
     def _is_gone(self) -> bool:

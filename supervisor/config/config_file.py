@@ -79,7 +79,7 @@ def table_of(assignment: str) -> Table:
 
 
 def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
-    """The table as a struct of the type `into`. hidden: paths of keys that no error proposes.
+    """The table as a struct of the type `into`. `hidden`: paths of keys that no error proposes.
 
     Raises: ConfigError naming the full path of every key that is unknown (with the nearest known one) or has a wrong value.
     """
@@ -97,7 +97,7 @@ def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
 
 
 def _first_error(table: Table, into: type[Any]) -> tuple[str, str] | None:
-    """The path of the first wrong value, and what is said of it."""
+    """The path of the first wrong value, and its error; None if no value is wrong."""
     try:
         msgspec.convert(table, into)
     except msgspec.ValidationError as error:
@@ -109,7 +109,10 @@ def _first_error(table: Table, into: type[Any]) -> tuple[str, str] | None:
 
 
 def refuse(errors: Sequence[str]) -> None:
-    """Raises: ConfigError that says all of them, if there are any."""
+    """Return if there are no errors; otherwise raise one error that lists them all, one a line.
+
+    Raises: ConfigError.
+    """
     if errors:
         lines = "".join(f"\n  {error}" for error in errors)
         raise ConfigError(errors[0] if len(errors) == 1 else f"the configuration has {len(errors)} errors:{lines}")
@@ -177,9 +180,10 @@ def _paths(into: type[Any]) -> Iterator[str]:
 
 
 def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
-    """What is said of a key that does not exist. is_section: it has a table. known: the paths of all keys that can be set.
+    """The error of a key that does not exist.
 
-    Proposed is the key of this name in another section, else the most similar one of the same section.
+    It proposes the key of the same name in another section, or else the most similar key of the same section; without either it
+    lists the known keys. `path`: of the unknown key. `is_section`: its value is a table. `known`: all keys that can be set.
     """
     section, _, key = path.rpartition(".")
     names = [name for at, _, name in (other.rpartition(".") for other in known) if at == section]

@@ -103,7 +103,10 @@ def _check_target(kind: FaultKind, target: str) -> None:
 
 
 def check_present(fault: PlannedFault, run_dir: Path) -> None:
-    """See that there is something to harm. Raises: ConfigError, at once if it is in a server of ours and none answers."""
+    """Return if there is something that this fault can harm.
+
+    Raises: ConfigError if there is nothing; at once if the target is in a server of ours and none answers.
+    """
     if fault.kind is FaultKind.RUN:
         return
     if not fault.target.startswith(("pid=", *_PATTERNS)):

@@ -113,8 +113,8 @@ def outcome_of(stream: DrillStream, reference: dict[str, str]) -> str:
 
 
 def pause_s(stream: DrillStream, at_s: float, until_s: float = math.inf) -> float | None:
-    """The longest time without text from the fault to the next one at `until_s`; one that outlasts it counts for both.
-    None for a stream that was not under way, or got no more text.
+    """The longest time without text between the fault and `until_s`, when the next fault came. A pause that goes on after the
+    next fault counts for both. None for a stream that was not under way, or got no more text.
     """
     arrivals = stream.arrivals_s
     after = bisect_right(arrivals, at_s)

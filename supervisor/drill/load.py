@@ -49,7 +49,7 @@ class TextLoad(RoundLoad):
         return await is_answering(self._client, self._options)
 
     def end(self) -> None:
-        """Streams go on to their ends."""
+        """Does nothing: streams go on to their ends."""
 
 
 class EmbeddingLoad(RoundLoad):

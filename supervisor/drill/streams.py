@@ -86,7 +86,7 @@ async def follow(client: httpx.AsyncClient, options: StreamRequest, stream: Dril
 
 
 async def follow_accepted(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
-    """As `follow`, but a request is sent again if nothing of its answer has come, because it was not accepted."""
+    """Follow one stream as `follow` does, but send the request again if no part of its answer has come: it was not accepted."""
     until_s = time.monotonic() + options.deadline_s
     while True:
         await follow(client, options, stream)

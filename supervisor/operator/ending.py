@@ -82,7 +82,7 @@ def supervisors_of(run_dir: Path) -> list[Registered]:
 def _is_gone(process: Registered) -> bool:
     try:
         return process.is_gone
-    except OSError:  # no descriptor is left: the lock has said it
+    except OSError:  # no descriptor is left: the lock has shown already that it has ended
         return True
 
 

@@ -105,7 +105,7 @@ class CommandWithHints(click.Command):
     allow_extra_args = True  # refused below, with a hint
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. Raises: click.UsageError with a hint."""
+        """Parse as click does. Raises: click.UsageError with a hint."""
         given = [arg.partition("=")[0] for arg in args]
         try:
             rest = super().parse_args(ctx, args)
@@ -130,7 +130,7 @@ class GroupWithHints(click.Group):
     command_class = CommandWithHints
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, ...]:
-        """As click's. Raises: click.UsageError with a hint."""
+        """Parse as click does. Raises: click.UsageError with a hint."""
         if args and args[0] not in self.commands and (said := hint(args[0], COMMANDS)):
             raise click.UsageError(f"{args[0]}: unknown command; {said}", ctx)
         return super().resolve_command(ctx, args)

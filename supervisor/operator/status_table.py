@@ -49,7 +49,7 @@ _COLUMNS = (
 
 
 def print_status(report: StatusReport, as_json: bool, zeromq: str = "") -> None:
-    """Print to standard output, in the width of the terminal ($COLUMNS where it is set). zeromq: the endpoint for ZeroMQ
+    """Print to standard output, in the width of the terminal ($COLUMNS where it is set). `zeromq`: the endpoint for ZeroMQ
     clients, which the table names."""
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())

@@ -13,7 +13,7 @@ _PAIR = 2  # gangs of a replica with a standby
 
 @dataclass(frozen=True)
 class GpuRoom:
-    """The smallest GPU of a replica. worker: the operator's settings."""
+    """The smallest GPU of a replica. `worker`: the operator's settings."""
 
     memory_bytes: int
     worker: WorkerSettings
@@ -27,7 +27,10 @@ class GpuRoom:
         return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs, shares))
 
     def check_kv_memory(self, estimate: RankEstimate) -> None:
-        """Raises: ConfigError when the operator has asked for more memory for keys and values than fits beside the weights."""
+        """Check the memory for keys and values that the operator has asked for. `estimate`: what a rank needs besides it.
+
+        Raises: ConfigError when it does not fit beside the weights.
+        """
         most = self.memory_bytes - estimate.weight_bytes - estimate.working_bytes
         if self.worker.kv_memory_bytes > most:
             raise ConfigError(
@@ -39,7 +42,9 @@ class GpuRoom:
         """Whether a replica gets a standby gang: as the operator `asked`; if nothing was asked (None), where at least half of
         the room for keys and values is left, and at least `wanted_tokens`.
 
-        least_tokens: without so much room no server starts. Raises: ConfigError when a standby is asked for and does not fit.
+        `least_tokens`: with less room no server starts.
+
+        Raises: ConfigError when a standby is asked for and does not fit.
         """
         if asked is False:
             return False

@@ -74,7 +74,10 @@ def files_needed(n_children: int) -> int:
 
 
 def _check_open_files(n_children: int) -> None:
-    """Raises: ConfigError when the processes of a server would have too few open files."""
+    """Check that this user may open as many files as the processes of a server with so many children need.
+
+    Raises: ConfigError with the number that is needed.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = files_needed(n_children)
     if most != resource.RLIM_INFINITY and most < needed:
@@ -84,7 +87,10 @@ def _check_open_files(n_children: int) -> None:
 
 
 def _check_weights(name: str) -> None:
-    """Raises: WeightsError for a folder without weights. Models that are downloaded or converted later are not checked."""
+    """Check that the folder of a model holds its weights. Models that are downloaded or converted later are not checked.
+
+    Raises: WeightsError.
+    """
     found = find_model(name)
     if found.kind is ModelKind.FOLDER and found.path is not None:
         weight_files(found.path)

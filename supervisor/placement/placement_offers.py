@@ -87,9 +87,10 @@ def _followed(host: Host, model: ModelConfig | None, asked: PlacementRequest) ->
 
 
 def check_deterministic(placement: Placement, attention: str) -> None:
-    """Check a placement with `deterministic`. attention: `WorkerSettings.attention`. A rank refuses models without kernels.
+    """Check a placement whose tokens are to depend on the request alone. `attention`: as in `WorkerSettings`.
 
-    Raises: ConfigError naming the key."""
+    Models without kernels for it are refused later, by the ranks. Raises: ConfigError naming the key.
+    """
     if not placement.deterministic:
         return
     if attention == "torch":

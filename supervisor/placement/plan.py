@@ -73,7 +73,7 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
 
 
 def _check_processes(host: Host, tp: int, replicas: int) -> None:
-    """Refuse more ranks of the hash chain than the memory of the host has room for."""
+    """Check that the memory of the host has room for so many ranks of the hash chain. Raises: PlacementRefused."""
     most = max(host.memory_bytes // _RANK_BYTES, 1)
     for key, got, others in (("tp", tp, 1), ("replicas", replicas, tp)):
         if got * others > most:
@@ -91,7 +91,10 @@ class _OnGpus:
         self._room = GpuRoom(self._memory_bytes, self._worker)
 
     def placement(self) -> Placement:
-        """Raises: ConfigError naming the key; a PlacementRefused where a number is refused."""
+        """The placement that fits what was asked.
+
+        Raises: ConfigError naming the key; PlacementRefused where a number is refused.
+        """
         n_gpus, replicas = len(self._gpus), self._asked.replicas
         if replicas > n_gpus:
             text = "expected at most {offers} (the number of GPUs), got {got}"
@@ -204,7 +207,10 @@ def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:
 
 
 def _check_split(model: ModelConfig, tp: int, most: int | None = None) -> None:
-    """Refuse a number of ranks that the model cannot be split over. most: there is no room for more."""
+    """Check that the model can be split over `tp` ranks. `most`: the most ranks that the error offers; None: no limit.
+
+    Raises: PlacementRefused.
+    """
     if can_split(model, tp):
         return
     sizes = [size for size in split_sizes(model) if most is None or size <= most]

@@ -30,7 +30,7 @@ class Budget:
 
     @property
     def most_attempts(self) -> int:
-        """Of a first start, however it fails."""
+        """How many attempts a first start may have, however they fail."""
         return max(self.start_attempts, self.restart_attempts)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the restart policy remembers of a group of children and of each incarnation that lives. Data only."""
+"""What the restart policy remembers of a group of children and of each living incarnation. Data only."""
 
 from __future__ import annotations
 

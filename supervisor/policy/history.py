@@ -19,7 +19,7 @@ class History(msgspec.Struct, gc=False):
 
     restarts_s: list[float] = []  # times of restarts inside the budget's window, by the monotonic clock
     failed_starts: int = 0  # in a row
-    killed_starts: int = 0  # of these, the ones that a kill from outside has ended
+    killed_starts: int = 0  # how many of these were ended by a kill from outside
     n_short: int = 0  # short incarnations in a row
     was_ready: bool = False  # all of it, at least once
 

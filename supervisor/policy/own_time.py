@@ -20,7 +20,7 @@ class ProcessSample:
 
     is_suspended: bool  # stopped from outside: SIGSTOP, a debugger
     waits_for_disk: bool  # a thread is in an uninterruptible wait
-    run_delays_s: Mapping[int, float]  # by thread id: for how long in its life it could run and did not get a core
+    run_delays_s: Mapping[int, float]  # by thread id: for how long since its start it could run and did not get a core
 
 
 class OwnTime:

@@ -179,7 +179,7 @@ class RestartPolicy:
         """Count one death against the group's budget; returns the refusal when the budget is spent."""
         budget, history = group.group.budget, group.history
         history.note_death(budget, ended.ready_s, now_s, is_foreign)
-        self._retirement.note_life(group.group.title, 0.0 if ended.ready_s is None else now_s - ended.ready_s)
+        self._retirement.note_death(group.group.title, 0.0 if ended.ready_s is None else now_s - ended.ready_s)
         if history.has_failed_to_start(budget):
             status = ExitCode.BUDGET_SPENT if history.was_ready else ExitCode.NOT_STARTED
             return GiveUp(status, f"{name}: died {history.failed_starts} times in a row before it was ready", name)

@@ -35,7 +35,7 @@ class Retirement:
         if (retired := self.retired.get(title)) is not None:
             retired.reason = ""
 
-    def note_life(self, title: str, ready_s: float) -> None:
+    def note_death(self, title: str, ready_s: float) -> None:
         """A member of this group has died after it had been ready for `ready_s` seconds."""
         if ready_s >= _STEADY_S and not self.reason(title):
             self.retired.pop(title, None)

@@ -38,7 +38,7 @@ class Roll(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, failure=why)
 
     def progress(self) -> RestartProgress | None:
-        """As status reports show it; None if there was none."""
+        """This restart as a status report shows it; None if there was none."""
         if not self.number:
             return None
         return RestartProgress(number=self.number, done=list(self.done), todo=list(self.todo), failure=self.failure)

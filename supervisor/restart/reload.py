@@ -43,7 +43,10 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
 
 
 def _refuse_fixed(before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Compare what both releases know."""
+    """Check that the keys that cannot change have their old values. Keys that only one of two releases knows are left out.
+
+    Raises: ConfigError.
+    """
     for key in before.keys() & now.keys() - _FREE:
         _refuse_other(key, before[key], now[key])
     for key in _FIXED_OF_WORKER:

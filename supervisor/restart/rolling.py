@@ -81,7 +81,7 @@ class RollingRestart:
         return self._before.get(record.name) == record.incarnation
 
     def note_death(self, record: ChildRecord, incarnation: int, cause: lifecycle.Cause) -> None:
-        """A child is proven dead. Call it before the child is started again."""
+        """Note the proven death of a child, before the child is started again."""
         if incarnation <= self._before.get(record.name, incarnation) or cause in _FOREIGN or self._failure:
             return
         why = f"; {record.fault}" if record.has_reported_fault else "; the log has the reason"

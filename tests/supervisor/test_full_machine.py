@@ -33,7 +33,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_back(server: RunningServer, name: str) -> bool:
-    """Is it in its second life, and ready?"""
+    """Is it in its second incarnation, and ready?"""
     child = next(child for child in ask_status(server.run_dir, DEADLINE_S).children if child.name == name)
     return (child.state, child.incarnation) == ("ready", 2)
 

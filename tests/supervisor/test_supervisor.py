@@ -109,8 +109,8 @@ async def test_a_start_that_cannot_succeed_shows_one_line(open_rig, capfd: pytes
 
 async def test_a_spent_budget_stops_everybody(open_rig) -> None:
     async with open_rig(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9, 9))) as rig:
-        for life in (1, 2):
-            await rig.until(lambda life=life: rig.record("gateway/0").incarnation == life)
+        for incarnation in (1, 2):
+            await rig.until(lambda incarnation=incarnation: rig.record("gateway/0").incarnation == incarnation)
             await rig.until_serving()
             os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
         assert await rig.end() == ExitCode.BUDGET_SPENT

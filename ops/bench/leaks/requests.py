@@ -150,7 +150,7 @@ class RequestMix:
             self._compare(json.loads(answer)["tokens"], prompt, 2)
 
     async def _ask_until_answered(self, line: Line, body: bytes, headers: str) -> tuple[int, bytes]:
-        """As clients do that have a key: after a cut connection or a refusal for now they send the same again."""
+        """Ask as clients with an idempotency key do: after a cut connection or a refusal for now, send the same again."""
         while True:
             with suppress(OSError, EOFError, BrokenResponse):
                 status, answer = await line.ask("/v1/generate", body, headers)

@@ -1,4 +1,4 @@
-"""Peers are told how a life ended: real processes for each cause, and the kernel's count of kills for want of memory."""
+"""Peers are told how an incarnation ended: real processes for each cause, and the kernel's count of out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def running_sleep() -> AsyncIterator[LocalProcess]:
 
 
 def hit(rig: SupervisorRig, name: str, how: int) -> None:
-    """A signal to the present life."""
+    """A signal to the present incarnation."""
     process = rig.record(name).process
     assert process is not None
     os.kill(process.pid, how)
@@ -137,14 +137,14 @@ async def test_a_kill_by_the_kernel_is_told_apart(open_rig, tmp_path: Path) -> N
     counters.write_text("oom_kill 3\n")
     async with open_rig(group("speculation/0"), group("gateway/0")) as rig:
         rig.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters, window_s=DEADLINE_S)
-        for life, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
-            await rig.until(lambda life=life: rig.record("speculation/0").incarnation == life)
+        for incarnation, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
+            await rig.until(lambda incarnation=incarnation: rig.record("speculation/0").incarnation == incarnation)
             await rig.until_serving()
-            await rig.until_written("gateway/0", f"up speculation/0 {life}")
+            await rig.until_written("gateway/0", f"up speculation/0 {incarnation}")
             counters.write_text(f"oom_kill {count}\n")
             hit(rig, "speculation/0", signal.SIGKILL)
-            await rig.until_written("gateway/0", f"cause speculation/0 {life} {cause}")
-            if life == 1:
+            await rig.until_written("gateway/0", f"cause speculation/0 {incarnation} {cause}")
+            if incarnation == 1:
                 assert rig.record("speculation/0").last_exit == "killed by SIGKILL, out of memory"
 
 

@@ -85,10 +85,10 @@ def test_second_report_of_one_death_is_ignored() -> None:
 
 def test_budget_exhausted_stops_everything() -> None:
     policy = policy_of(group("gateway/0", budget=Budget(2, 60.0, 9, 9)))
-    for life in (1, 2):
-        assert isinstance(policy.died("gateway/0", life, 0.0)[0], Start)
-        policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1, 0.0)
+    for incarnation in (1, 2):
+        assert isinstance(policy.died("gateway/0", incarnation, 0.0)[0], Start)
+        policy.started("gateway/0", incarnation + 1)
+        policy.became_ready("gateway/0", incarnation + 1, 0.0)
     [action] = policy.died("gateway/0", 3, 0.0)
     assert isinstance(action, GiveUp)
     assert action.exit_status == ExitCode.BUDGET_SPENT
@@ -97,22 +97,22 @@ def test_budget_exhausted_stops_everything() -> None:
 
 def test_budget_comes_back_when_the_window_has_passed() -> None:
     policy = policy_of(group("gateway/0", budget=Budget(1, 60.0, 9, 9)))
-    for life, at_s in ((1, 0.0), (2, 60.0), (3, 120.0)):
-        assert policy.died("gateway/0", life, at_s) == [Start(("gateway/0",), 0.0)]
-        policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1, 0.0)
+    for incarnation, at_s in ((1, 0.0), (2, 60.0), (3, 120.0)):
+        assert policy.died("gateway/0", incarnation, at_s) == [Start(("gateway/0",), 0.0)]
+        policy.started("gateway/0", incarnation + 1)
+        policy.became_ready("gateway/0", incarnation + 1, 0.0)
 
 
 def restart_delays(life_s: float, count: int) -> list[float]:
     """Pauses before the restarts of a child that dies `life_s` seconds after each Ready."""
     policy = policy_of(group("gateway/0", budget=Budget(100, 60.0, 100, 100)))
     delays = []
-    for life in range(1, count + 1):
-        [action] = policy.died("gateway/0", life, 10.0 * life + life_s)
+    for incarnation in range(1, count + 1):
+        [action] = policy.died("gateway/0", incarnation, 10.0 * incarnation + life_s)
         assert isinstance(action, Start)
         delays.append(action.delay_s)
-        policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1, 10.0 * (life + 1))
+        policy.started("gateway/0", incarnation + 1)
+        policy.became_ready("gateway/0", incarnation + 1, 10.0 * (incarnation + 1))
     return delays
 
 
@@ -128,9 +128,9 @@ def test_short_incarnations_wait_twice_as_long_up_to_a_bound() -> None:
 
 def test_a_start_that_never_becomes_ready_fails_the_start() -> None:
     policy = policy_of(group("worker/0.0"), ready=False)
-    for life in (1, 2):
-        assert isinstance(policy.died("worker/0.0", life, 0.0)[0], Start)
-        policy.started("worker/0.0", life + 1)
+    for incarnation in (1, 2):
+        assert isinstance(policy.died("worker/0.0", incarnation, 0.0)[0], Start)
+        policy.started("worker/0.0", incarnation + 1)
     [action] = policy.died("worker/0.0", 3, 0.0)
     assert isinstance(action, GiveUp)
     assert action.exit_status == ExitCode.NOT_STARTED
@@ -149,18 +149,18 @@ def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
 
 def test_a_tree_that_is_shot_at_is_not_one_that_cannot_live() -> None:
     policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 2, 2)))
-    for life in range(1, 50):
-        assert policy.died("worker/0.0", life, 0.0, is_foreign=True) == [Start(("worker/0.0",), 0.0)]
-        policy.started("worker/0.0", life + 1)
+    for incarnation in range(1, 50):
+        assert policy.died("worker/0.0", incarnation, 0.0, is_foreign=True) == [Start(("worker/0.0",), 0.0)]
+        policy.started("worker/0.0", incarnation + 1)
 
 
 def test_a_first_start_that_is_shot_at_is_tried_as_often_as_a_later_one() -> None:
     """A server that goes on after a loss of power has requests in its journals, and must not give up for three kills."""
     policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 1, 9)), ready=False)
-    for life in range(1, 9):
-        [action] = policy.died("worker/0.0", life, 0.0, is_foreign=True)
+    for incarnation in range(1, 9):
+        [action] = policy.died("worker/0.0", incarnation, 0.0, is_foreign=True)
         assert isinstance(action, Start)
-        policy.started("worker/0.0", life + 1)
+        policy.started("worker/0.0", incarnation + 1)
     [action] = policy.died("worker/0.0", 9, 0.0, is_foreign=True)
     assert isinstance(action, GiveUp)
     assert action.exit_status == ExitCode.NOT_STARTED
@@ -168,10 +168,10 @@ def test_a_first_start_that_is_shot_at_is_tried_as_often_as_a_later_one() -> Non
 
 def test_kills_from_outside_do_not_hide_a_first_start_that_fails() -> None:
     policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 2, 9)), ready=False)
-    for life, is_foreign in enumerate((True, False, True), 1):
-        [action] = policy.died("worker/0.0", life, 0.0, is_foreign=is_foreign)
+    for incarnation, is_foreign in enumerate((True, False, True), 1):
+        [action] = policy.died("worker/0.0", incarnation, 0.0, is_foreign=is_foreign)
         assert isinstance(action, Start)
-        policy.started("worker/0.0", life + 1)
+        policy.started("worker/0.0", incarnation + 1)
     [action] = policy.died("worker/0.0", 4, 0.0)
     assert isinstance(action, GiveUp)
     assert action.exit_status == ExitCode.NOT_STARTED
@@ -212,24 +212,24 @@ def test_a_name_stands_once_in_the_tree() -> None:
 @given(st.lists(st.tuples(st.sampled_from((*GANG, "scheduler/0")), st.booleans()), max_size=40), st.sampled_from(Strategy))
 def test_every_dead_child_is_started_exactly_once(events: list[tuple[str, bool]], strategy: Strategy) -> None:
     """Whatever dies in whatever order: a child is started only while it is dead, kills hit only the living, and when all
-    kills have been carried out everybody lives again."""
+    kills have been carried out all children live again."""
     budget = Budget(1000, 1.0, 1000, 1000)
     policy = policy_of(group(*GANG, strategy=strategy, budget=budget), group("scheduler/0", budget=budget))
-    life: dict[str, int] = dict.fromkeys((*GANG, "scheduler/0"), 1)
-    alive, doomed = set(life), list[str]()
+    incarnation: dict[str, int] = dict.fromkeys((*GANG, "scheduler/0"), 1)
+    alive, doomed = set(incarnation), list[str]()
 
     def die(name: str) -> None:
         alive.discard(name)
-        for action in policy.died(name, life[name], 0.0):
+        for action in policy.died(name, incarnation[name], 0.0):
             if isinstance(action, Kill):
                 assert action.name in alive
                 doomed.append(action.name)
             elif isinstance(action, Start):
                 for started in action.names:
                     assert started not in alive
-                    life[started] += 1
+                    incarnation[started] += 1
                     alive.add(started)
-                    policy.started(started, life[started])
+                    policy.started(started, incarnation[started])
 
     for name, carry_out_first in events:
         if carry_out_first and doomed:
@@ -238,7 +238,7 @@ def test_every_dead_child_is_started_exactly_once(events: list[tuple[str, bool]]
             die(name)
     while doomed:
         die(doomed.pop(0))
-    assert alive == set(life)
+    assert alive == set(incarnation)
 
 
 def test_budget_names_the_bad_value() -> None:
