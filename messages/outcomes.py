@@ -80,7 +80,7 @@ class ExitCode(IntEnum):
         member.meaning = meaning
         return member
 
-    DONE = 0, "ended as ordered; a command has done what it was asked"
+    DONE = 0, "ended as asked; a command has done what it was asked"
     FAULT = 1, "a bug or a fault of a device; of a command: a stream was lost, a rolling restart stopped half way"
     UNUSABLE = 2, "the command line, the configuration or a file that it names cannot be used: another start fails as well"
     NOT_STARTED = 3, "a process of the server did not become ready; a fault of a drill could not be inflicted in every round"

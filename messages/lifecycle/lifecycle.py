@@ -103,7 +103,7 @@ Cause = Literal[
     "faulted",  # an unhandled error: exit status FAULT, usually after a Fault, or an exit status that no process of ours has
     "hung",  # killed by its supervisor because it was late, frozen or stuck
     "gang",  # killed by its supervisor because a child died that belongs to its group or to a group that its group needs
-    "ended",  # stopped as ordered, or its settings cannot be used
+    "ended",  # stopped as asked, or its settings cannot be used
 ]
 
 
