@@ -223,7 +223,7 @@ class _Campaign:
     def _harm(
         self, fault: ScheduledFault, child: Victim, running: dict[asyncio.Task[None], DrillStream]
     ) -> ScheduledFault | None:
-        """Returns what it was, with the phase in which the streams were; None if the process was dead already."""
+        """Inflict one fault. Returns it with the phase of the streams; None if the process was dead already."""
         streams = [stream for task, stream in running.items() if not task.done()]
         if fault.phase is Phase.DECODE and not all(stream.pieces for stream in streams):
             fault = replace(fault, phase=Phase.PREFILL)

@@ -30,7 +30,7 @@ class Harm(Enum):
     FREEZE = "freeze"
 
     def fault(self, name: str) -> PlannedFault:
-        """This, done to the process with this name."""
+        """The fault that does this to the process with this name."""
         if self is Harm.KILL:
             return PlannedFault(FaultKind.KILL, name)
         return PlannedFault(FaultKind.PAUSE, name, _PAUSE_S if self is Harm.PAUSE else _FREEZE_S)
@@ -83,7 +83,7 @@ class FaultSchedule:
         return bool(self._all(phase))
 
     def put_back(self, fault: ScheduledFault) -> None:
-        """It could not be inflicted: the phase was over, or there was no such process. It comes again after the others."""
+        """Take back a fault whose phase was over, or whose process did not exist. It is drawn again later."""
         self._left[fault.phase].append(fault)
         self._drawn.discard(fault.pair)
 

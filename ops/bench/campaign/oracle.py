@@ -32,7 +32,7 @@ class Oracle:
         self.right = reference.answers
 
     def streams(self, number: int) -> list[DrillStream]:
-        """Those of one episode. A real model gets the same prompts again."""
+        """The streams of one episode. A real model gets the same prompts again."""
         if not self._is_chain:
             return [DrillStream(prompt) for prompt in self._prompts(0)]
         chance = random.Random(f"{self._seed} {number}")

@@ -45,14 +45,14 @@ class CampaignPart:
 
     @property
     def arguments(self) -> list[str]:
-        """Those of `supervisor start`."""
+        """The arguments of `supervisor start`."""
         sets = [*_UNBOUNDED, *([f"worker.hash_chain_step_s={self.step_ms / 1e3}"] if self.is_chain else [])]
         flags = ["--model", self.model, "--gpus", "0", "--log-level", "warning"]
         return flags + [part for one in sets for part in ("--set", one)] + list(self.server_args)
 
     @property
     def is_chain(self) -> bool:
-        """The model is the hash chain, whose tokens are known."""
+        """True if the model is the hash chain, whose tokens are known."""
         return self.model == "hash-chain"
 
     def split(self, ports: Sequence[int]) -> list[CampaignPart]:

@@ -43,7 +43,7 @@ class Victim:
 
 
 class Processes:
-    """Those of the server in this run directory. All methods that wait block. `report`: its first status."""
+    """The processes of the server in this run directory. Methods that wait block the thread. `report`: its first status."""
 
     def __init__(self, run_dir: Path, report: StatusReport, chance: random.Random) -> None:
         self._run_dir, self._chance = run_dir, chance
@@ -51,7 +51,7 @@ class Processes:
 
     @property
     def roles(self) -> list[str]:
-        """All that there are, in alphabetical order."""
+        """All roles of this server, in alphabetical order."""
         victims = [Victim.of(child) for child in self._last_report.children]
         return sorted({victim.role for victim in victims} | {SUPERVISOR, PARENT})
 
@@ -92,9 +92,9 @@ class Processes:
         return {(child.name, int(child.incarnation)): child.statistics.get("custodians", 0.0) for child in gateways}
 
     def wait_held(self, had: dict[tuple[str, int], float], longest_s: float = BACK_S) -> None:
-        """Until each gateway has given its connections to another custodian than the ones it `had`, at most `longest_s`.
+        """Wait until each gateway has given its connections to another custodian than the ones it `had`, at most `longest_s`.
 
-        A connection ends with its gateway while no custodian has it. A custodian that was only paused has them still.
+        A connection ends with its gateway while no custodian has it. A custodian that was only paused still has them.
         """
         until_s = time.monotonic() + longest_s
         while time.monotonic() < until_s:
@@ -103,7 +103,7 @@ class Processes:
             time.sleep(_LOOK_S)
 
     def _next_supervisor(self, pid_before: int) -> Victim:
-        """The one after the supervisor with this process id, as soon as it has written its own: it answers no call yet."""
+        """The supervisor after the one with this process id, as soon as its own id is written. It may not answer yet."""
         until_s = time.monotonic() + BACK_S
         while time.monotonic() < until_s:
             pid = read_pid(self._run_dir)
@@ -113,7 +113,7 @@ class Processes:
         raise TimeoutError(f"no supervisor came within {BACK_S:g} s")
 
     def _look(self, is_it: Callable[[Victim], bool], longest_s: float = BACK_S) -> Victim:
-        """One of the processes that are it. Raises: TimeoutError after `longest_s`."""
+        """A process for which `is_it` is true, as soon as there is one. Raises: TimeoutError after `longest_s`."""
         until_s = time.monotonic() + longest_s
         while True:
             victims = [Victim.of(child) for child in self._report().children]

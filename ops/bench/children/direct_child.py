@@ -36,7 +36,7 @@ def main(settings: str) -> None:
 
 
 def jobs_of(question: dict[str, Any]) -> list[DirectJob]:
-    """Given prompts, or random ones of given lengths."""
+    """The jobs of one question: its prompts, or random prompts of its lengths."""
     if "prompts" in question:
         return [DirectJob(prompt, n) for prompt, n in zip(question["prompts"], question["outputs"], strict=True)]
     rng = random.Random(question["seed"])
