@@ -1,4 +1,4 @@
-"""What a ZeroMQ client is told of a request: a pure function of the request and its tokens, at whatever token it begins."""
+"""The messages to a ZeroMQ client about a request: a pure function of the request and its tokens, from any token on."""
 
 from __future__ import annotations
 

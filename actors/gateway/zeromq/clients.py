@@ -105,7 +105,7 @@ class PendingRequest:
 
 
 def failed_of(request: str, refusal: Refusal) -> Failed:
-    """A refusal as a message."""
+    """The message that refuses the request or call with this id."""
     return Failed(
         request=request[:256],
         code=refusal.code,

@@ -105,6 +105,6 @@ class ForwardedStream(OpenCall):
             self._link.close_call(self._asked.request)
 
     def left(self) -> None:
-        """The client has left, or has everything. The other gateway decides how long a request that goes on waits for it."""
+        """The client has left, or has everything. The other gateway decides how long a running request waits for it."""
         if self._link is not None and not self._is_over:
             self._link.send_once(public.CancelRequest(request=self._asked.request, has_left=True))

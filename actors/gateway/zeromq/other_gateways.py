@@ -39,7 +39,7 @@ class OtherGateways:
 
 
 def _confirm_all(link: ClientLink | None) -> None:
-    """The gateway at the other end asks whether its clients are there."""
+    """Answer the gateway at the other end, which asks whether its clients are there."""
     for call in link.open_calls.values() if link is not None else ():
         if isinstance(call, ForwardedStream):
             call.confirm()

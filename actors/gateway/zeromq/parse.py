@@ -44,7 +44,7 @@ def have_of(message: Asked) -> list[int]:
 
 
 def _answered(message: AnswersWanted, caller: bytes, body: ChatBody | CompletionBody) -> NewRequest:
-    """A body of the HTTP API. The client reads it as a stream. Raises: Refusal."""
+    """The request of a message with a body of the HTTP API, which the client reads as a stream. Raises: Refusal."""
     digest = blake2b(message.body + message.tokens.tobytes(), digest_size=16, key=message.api.encode())
     name = RequestName(
         request=message.request,
@@ -68,7 +68,7 @@ def _answered(message: AnswersWanted, caller: bytes, body: ChatBody | Completion
 
 
 def _generated(message: Generate, caller: bytes) -> NewRequest:
-    """What version 2 asks for. Raises: Refusal."""
+    """The request of a message of version 2. Raises: Refusal."""
     given = [message.prompt is not None, len(message.tokens) > 0, message.turns is not None]
     if sum(given) != 1:
         raise Refusal("invalid", f"prompt: expected exactly one of prompt, tokens and turns, got {sum(given)}", field="prompt")

@@ -7,15 +7,11 @@ window of a stream bounds the tokens that are sent but not yet confirmed by the 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
-import zmq
 
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
@@ -28,17 +24,17 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.large_messages import LargeMessages
 from actors.gateway.zeromq.other_gateways import OtherGateways
 from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, request_in
+from actors.gateway.zeromq.public_socket import PublicSocket
 from actors.gateway.zeromq.stream import ZmqStream
 from messages import public
 from messages.errors import WireError
-from messages.transport import zmq_options
-from messages.transport.zmq_reader import ZmqReader
 from messages.wire.codec import Codec
 from messages.wire.message import Message
 
@@ -64,39 +60,25 @@ class ZmqServer:
         self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
+        self._tasks = CallTasks(self._refuse)
         reader = BodyReader(settings.max_length, settings.max_batch)
-        self._large = LargeMessages(reader, admission.bodies, self._spawn, self._understood, self._refuse, self._cancel)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._log = structlog.get_logger()
+        self._large = LargeMessages(reader, admission.bodies, self._tasks.spawn, self._understood, self._refuse, self._cancel)
         self._loop = asyncio.get_running_loop()
         self._beat_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Bind the socket to its one or two addresses, and start to send Alive every 0.5 s."""
-        endpoint, tcp_endpoint = self._settings.zeromq_endpoint, self._settings.zeromq_tcp_endpoint
-        self._context = zmq.Context()
-        path = endpoint.removeprefix("ipc://")
-        self._path = path if path != endpoint else ""
-        if self._path and os.path.exists(path):
-            os.unlink(path)  # left by an earlier incarnation, which has ended
-        socket = self._socket = zmq_options.public_router(self._context, endpoint)
-        if self._path:
-            os.chmod(path, 0o600)
-        if tcp_endpoint:
-            socket.bind(tcp_endpoint)
-        self._reader = ZmqReader(socket, self._on_frames, self._pump_all, tells_addresses=bool(tcp_endpoint))
+        addresses = self._settings.zeromq_endpoint, self._settings.zeromq_tcp_endpoint
+        self._socket = PublicSocket(*addresses, self._on_frames, self._pump_all)
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
 
     async def close(self) -> None:
         """Close the socket."""
         if self._beat_timer is not None:
             self._beat_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         await self._others.close()
-        await asyncio.sleep(0.01)  # so that ZeroMQ's I/O thread can send what is in the pipes
-        self._reader.close()
-        await self._loop.run_in_executor(None, self._context.term)
+        await self._socket.close()
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
@@ -122,34 +104,18 @@ class ZmqServer:
                 names, max_length = [self._settings.model_name], self._settings.max_length
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
-                self._spawn(identity, message.call, partial(self._stats, identity, message))
+                self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
                 work = partial(send_vectors, self._embeddings, bodies, message, sum(map(len, frames[1:])), send)
-                self._spawn(identity, message.call, work)
+                self._tasks.spawn(identity, message.call, work)
             case _:
                 kind = type(message).__name__
                 self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
 
-    def _spawn(self, identity: bytes, request: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Begin work in a task. It is made in that task, so that a task which is cancelled before it begins leaves nothing."""
-
-        async def run() -> None:
-            try:
-                await work()
-            except Refusal as refusal:
-                self._refuse(identity, request, refusal)
-            except Exception as error:
-                self._log.exception("ZeroMQ call failed", request=request)
-                self._refuse(identity, request, Refusal("internal", f"{type(error).__name__}: {error}"[:1000]))
-
-        task = self._loop.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _asked(self, identity: bytes, message: Asked, n_bytes: int) -> None:
         try:
-            caller = caller_of_address(self._reader.sender_address)
+            caller = caller_of_address(self._socket.reader.sender_address)
             if not self._large.takes(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
@@ -161,7 +127,7 @@ class ZmqServer:
         if known is not None:
             self._again(identity, message, known)
         elif message.is_repeated and self._others.are_there:
-            self._spawn(identity, message.request, partial(self._search, identity, message, new, n_bytes))
+            self._tasks.spawn(identity, message.request, partial(self._search, identity, message, new, n_bytes))
         else:
             self._begin(identity, message, new, n_bytes)
 
@@ -172,7 +138,7 @@ class ZmqServer:
             raise Refusal("not_found", detail, field="request")
         arrival = self._admission.begin(new, n_bytes)
         self._pending[message.request] = PendingRequest(identity)
-        self._spawn(identity, message.request, partial(self._new, message.request, arrival))
+        self._tasks.spawn(identity, message.request, partial(self._new, message.request, arrival))
 
     async def _search(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """Another gateway may have this request: pass its stream on, or begin the request here. Raises: Refusal.
@@ -273,7 +239,7 @@ class ZmqServer:
 
     def _send(self, identity: bytes, message: Message) -> bool:
         body, arrays = self._codec.encode(message)
-        return self._reader.send([identity, body, arrays])
+        return self._socket.reader.send([identity, body, arrays])
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
         self._manager.metrics.refused.labels(refusal.code).inc()
@@ -287,13 +253,5 @@ class ZmqServer:
     def _beat(self) -> None:
         self._clients.beat()
         self._pump_all()
-        self._reader.poll()
-        if self._path and not os.path.exists(self._path):
-            self._bind_again()
+        self._socket.look()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
-
-    def _bind_again(self) -> None:
-        """Somebody has removed the socket file: make it again, so that new clients find this gateway."""
-        with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next beat tries again
-            self._socket.bind(self._settings.zeromq_endpoint)
-            os.chmod(self._path, 0o600)

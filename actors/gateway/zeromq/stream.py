@@ -77,6 +77,7 @@ class ZmqStream:
         self._reader.close()
 
     def _flush(self) -> bool:
+        """Send what waits; False if the socket is full before all of it is sent."""
         while self._unsent:
             if not self._send(self._unsent[0]):
                 self.is_blocked = True

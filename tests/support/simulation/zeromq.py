@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from actors.gateway.zeromq import server
+from actors.gateway.zeromq import public_socket
 from messages.client import link as client_link
 from messages.transport import zmq_options
 from tests.support.simulation.edges import Edges
@@ -54,7 +54,7 @@ class Sockets:
         patch(zmq, "Context", lambda: SimpleNamespace(term=lambda: None, destroy=lambda linger: None))
         patch(zmq_options, "public_router", lambda context, endpoint: Router(self, endpoint))
         patch(zmq_options, "unconnected", lambda context, identity, most_bytes: Dealer(self))
-        patch(server, "ZmqReader", Reader)
+        patch(public_socket, "ZmqReader", Reader)
         patch(client_link, "ZmqReader", Reader)
 
     def process_died(self, life: SimulatedLife) -> None:

@@ -96,7 +96,7 @@ async def test_answers_that_wait_for_a_client_are_few_and_nothing_stops_libzmq_f
     """See `zmq_options`: a full receiving pipe lets a client that leaves end the process."""
     async with zmq_rig() as (r, _):
         assert r.gateway.doors.zeromq is not None
-        socket = r.gateway.doors.zeromq._reader._socket
+        socket = r.gateway.doors.zeromq._socket._socket
         assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
             0,
             512,

@@ -62,8 +62,8 @@ async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> 
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             server._on_frames([b"client", *server._codec.encode(public.StatsWanted(call="c"))])
-            assert [task.cancel() for task in server._tasks] == [True]
-            while server._tasks:
+            assert [task.cancel() for task in server._tasks.running] == [True]
+            while server._tasks.running:
                 await asyncio.sleep(0)
             gc.collect()
     never_awaited = [

@@ -1,0 +1,60 @@
+"""The public ROUTER socket of one gateway: bound to its addresses, and bound again when its file is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+import zmq
+
+from messages.transport import zmq_options
+from messages.transport.zmq_reader import ZmqReader
+
+_LINGER_S = 0.01  # so that ZeroMQ's I/O thread can send what is in the pipes
+
+
+class PublicSocket:
+    """An open socket. `reader` sends and receives with it."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        tcp_endpoint: str,
+        on_frames: Callable[[list[bytes]], None],
+        on_writable: Callable[[], None],
+    ) -> None:
+        """Bind to `endpoint`, and to `tcp_endpoint` unless it is "". `on_frames`: called with each message; its first frame is
+        the identity of the sender. `on_writable`: called when a refused send may be tried again.
+        """
+        self._endpoint = endpoint
+        path = endpoint.removeprefix("ipc://")
+        self._path = path if path != endpoint else ""
+        if self._path and os.path.exists(path):
+            os.unlink(path)  # left by an earlier incarnation, which has ended
+        self._context = zmq.Context()
+        self._socket = zmq_options.public_router(self._context, endpoint)
+        if self._path:
+            os.chmod(path, 0o600)
+        if tcp_endpoint:
+            self._socket.bind(tcp_endpoint)
+        self.reader = ZmqReader(self._socket, on_frames, on_writable, tells_addresses=bool(tcp_endpoint))
+
+    def look(self) -> None:
+        """Look for missed events and for a removed file. To be called about twice a second."""
+        self.reader.poll()
+        if self._path and not os.path.exists(self._path):
+            self._bind_again()
+
+    async def close(self) -> None:
+        """Close the socket. What is in its pipes has a moment to leave."""
+        await asyncio.sleep(_LINGER_S)
+        self.reader.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._context.term)
+
+    def _bind_again(self) -> None:
+        """Somebody has removed the socket's file: make it again, so that new clients find this gateway."""
+        with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next look tries again
+            self._socket.bind(self._endpoint)
+            os.chmod(self._path, 0o600)
