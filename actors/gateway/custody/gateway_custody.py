@@ -1,4 +1,4 @@
-"""This gateway's connection to the custodian: gives it sockets, and gets back those of an earlier incarnation.
+"""This gateway's connection to the custodian: it gives sockets, and gets back those of an earlier incarnation.
 
 What changes in one turn of the event loop is told at its end, in as few packets as possible: a packet of its own for each
 change would take a tenth of a short request's time.
@@ -23,7 +23,7 @@ from messages.descriptors.client import KeptDescriptor
 from messages.descriptors.packets import MAX_BATCH, Change, close_all
 from messages.errors import DescriptorError
 
-# longest wait for the custodian at the start of a gateway; one that has died ends the wait, and one that hangs is killed
+# longest wait for the custodian at the start of a gateway. It ends earlier if the custodian dies; one that hangs is killed.
 _TAKE_S = 30.0
 _RETRY_S = 0.5  # between two tries to reach it
 _AGAIN_S = 1.0  # between two tries to give it what it had no room for
@@ -48,7 +48,7 @@ class GatewayCustody(Custodian):
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self.n_connected = 0  # custodians to which this gateway has connected; each was given every hold at once
+        self.n_connected = 0  # how often it has connected to a custodian, which was then given every hold at once
         self._log = structlog.get_logger()
 
     async def claim(self) -> list[LeftConnection]:
@@ -137,6 +137,7 @@ class GatewayCustody(Custodian):
             self._change(hold.key, None)
 
     def _change(self, key: str, hold: Hold | None) -> None:
+        """Tell the custodian of a hold, or of a dropped one (None), at the end of this turn of the event loop."""
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._tell_changed)
         self._changed[key] = hold
@@ -165,7 +166,7 @@ class GatewayCustody(Custodian):
         self._n_again = MAX_BATCH
 
     def _give_again(self) -> None:
-        """Give some again: few while there is no room, and twice as many each time as long as there is."""
+        """Give some again: each time twice as many, until the custodian has no room again."""
         self._again_timer = self._later(_AGAIN_S, self._give_again) if self._not_kept else None
         if self._client is None:
             return
@@ -183,7 +184,7 @@ class GatewayCustody(Custodian):
 
 
 def _read(kept: KeptDescriptor) -> LeftConnection | None:
-    """A connection from the custodian; None, with the descriptor closed, when its note cannot be read."""
+    """A connection that the custodian has returned; None, with the descriptor closed, when what it has noted cannot be read."""
     try:
         response = _decoder.decode(kept.meta)
         return LeftConnection(kept.key, socket.socket(fileno=kept.descriptor), response)

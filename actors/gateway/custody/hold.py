@@ -23,12 +23,12 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     request: str  # its id in the journal; "": nothing is under way, the connection waits for its next request
     path: str  # of the HTTP request
-    start: int  # streams: the id of the event that the client had before; -1: the response is not a stream
+    start: int  # streams: the id of the event that the client had before this call; -1: no stream
     base_bytes: int  # bytes that had been written to the connection before the response
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
-    origin: str = ""  # of the web page that may read it; its headers name it
-    run: int = 0  # of the request, when the newest part of the response was written; see `Request.runs`
+    origin: str = ""  # of the web page that may read the response, whose headers name it
+    run: int = 0  # of the request, (`Request.runs`) when the newest part of the response was written
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def answer_hold(scope: Scope) -> AnswerHold | None:
 class Hold:
     """The hold of one connection. `fd` is its socket, open until `close`.
 
-    `resumed`: the response of an earlier incarnation that goes on; it is held already.
+    `resumed`: the response of an earlier incarnation that goes on here; the custodian holds it already.
     """
 
     def __init__(

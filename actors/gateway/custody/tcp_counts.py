@@ -16,7 +16,7 @@ from dataclasses import dataclass
 _INFO_BYTES = 256
 _BYTES_ACKED = 120  # offsets of two unsigned 64-bit counters in the kernel's struct tcp_info
 _BYTES_RECEIVED = 128
-_READS = 16  # tries to read counters that do not change meanwhile
+_READS = 16  # tries to read counters while they do not change
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TcpCounts:
 def tcp_counts(fd: int) -> TcpCounts | None:
     """The counts of a connected socket; None where the system does not count. `fd` stays open.
 
-    Each count is the sum of two numbers that change at the same moment, so they are read until none changed in between.
+    Each count is made of two numbers that change together, so both are read until nothing has changed between the two reads.
     """
     try:
         one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)  # finding the real family takes four system calls
@@ -57,6 +57,7 @@ def _counters(one: socket.socket) -> tuple[int, int]:
 
 
 def _queued(fd: int, which: int) -> int:
+    """Bytes in one of the queues of a socket: TIOCOUTQ is what the peer has not confirmed, FIONREAD what was not read."""
     count = array("i", [0])
     fcntl.ioctl(fd, which, count)
     return count[0]

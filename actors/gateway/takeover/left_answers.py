@@ -31,10 +31,12 @@ _A_TURN = 8  # connections that go on in one turn of the event loop; one takes a
 
 
 class LeftAnswers:
-    """The answers of a dead incarnation, on their connections. They go on while the gateway serves already: schedulers compute
-    the next tokens meanwhile, and the event loop has other turns between. `custody` None: nobody has kept the connections."""
+    """The answers of a dead incarnation, on their connections. They go on while the gateway serves already, a few in each turn
+    of the event loop, and schedulers compute the next tokens meanwhile.
+    """
 
     def __init__(self, custody: GatewayCustody | None, on_failure: Callable[[BaseException], None]) -> None:
+        """`custody` None: nobody has kept the connections. `on_failure`: called with an error that stopped all of this."""
         self._custody, self._on_failure = custody, on_failure
         self._left: list[LeftConnection] = []
         self._task: asyncio.Task[None] | None = None
@@ -59,7 +61,8 @@ class LeftAnswers:
             await self._task
 
     def unread_by_connection(self, server: HttpServer | None) -> Mapping[Hashable, int]:
-        """As `HttpServer.unread_by_connection`. Until all are adopted they count as one, with 1 byte."""
+        """How many bytes each client of the server has not read yet. Until all connections are adopted, they count as one with
+        1 byte."""
         if self._task is not None and not self._task.done():
             return {self._task: 1}
         return {} if server is None else server.unread_by_connection()
@@ -84,6 +87,7 @@ async def _go_on_all(left_connections: list[LeftConnection], services: Services,
 
 
 async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -> bool:
+    """Serve one connection, with the rest of its answer if one was under way; False if it had to be closed."""
     counts = tcp_counts(left.socket.fileno())
     if counts is not None and not left.response.request:
         return await _adopt(left, server, Connection)  # nothing was under way
@@ -96,6 +100,7 @@ async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -
 
 
 async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., Connection]) -> bool:
+    """Give a connection to the server; False if its client has left."""
     try:
         await server.adopt(left.socket, make)
     except OSError:  # the client has left
@@ -119,5 +124,6 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> A
 
 
 def _n_more_head_bytes(response: HeldResponse) -> int:
+    """By how much the head of this response is longer than that of a plain one on a kept connection."""
     headers = granting(response.origin) if response.origin else []
     return sum(len(name) + len(value) + 4 for name, value in headers) + (0 if response.keeps_alive else len(CLOSE))

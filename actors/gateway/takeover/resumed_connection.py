@@ -1,7 +1,7 @@
-"""A connection that an earlier incarnation of this gateway has left in the middle of a response, and that goes on with it.
+"""A connection that an earlier incarnation of this gateway has left in the middle of a response. Here the response goes on.
 
-uvicorn's protocol makes the whole response again; the bytes that the dead incarnation has written are left out. So the rest has
-uvicorn's framing, its flow control and this server's deadlines, and afterwards the connection is like any other.
+uvicorn's protocol makes the whole response again, and the bytes that the dead incarnation has written are left out. So the rest
+has uvicorn's framing, its flow control and this server's deadlines. Afterwards the connection is like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLOSE = b"connection: close\r\n"
 
 
 class ResumedConnection(Connection):
-    """Goes on with the response of `left`. The client has its first `n_written` bytes already.
+    """Sends the rest of the response of `left`. The client has its first `n_written` bytes already.
 
     `answer` makes the whole response. `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the
     connection can serve a next request.
@@ -55,7 +55,7 @@ class ResumedConnection(Connection):
         self.cycle.transport = _RemainderTransport(transport, self._remainder)
 
     def _granted_origin(self) -> str:
-        """For the response that goes on the origin that it began with, whatever the settings say by now."""
+        """The resumed response keeps the origin that it began with, whatever the settings allow by now."""
         return self._left.response.origin if self._is_beginning else super()._granted_origin()
 
     def on_response_complete(self) -> None:

@@ -52,8 +52,8 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         options: TemplateOptions = PLAIN,
     ) -> str:
-        """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: as
-        OpenAI has them, for a template that knows tools.
+        """The prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: in OpenAI's
+        format, for a template that knows tools.
 
         Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_TEXT_CHARACTERS`.
         """
@@ -75,7 +75,7 @@ class ChatTemplate:
 
 
 def _up_to(prompt: str, last: str) -> str:
-    """The prompt up to the end of the text of the last message. Templates may strip it. Raises: TemplateError."""
+    """The prompt up to the end of the last message, whose text the template may have stripped. Raises: TemplateError."""
     for text in (last, last.rstrip(), last.strip()):
         if text and (at := prompt.rfind(text)) >= 0:
             return prompt[: at + len(text)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _NOTHING_MATCHES = "NoExtensionBias"  # of llguidance
-# Between the parts of a JSON text: as json.dumps writes it. Free white space invites small models to write nothing else.
+# White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -29,8 +29,8 @@ class GrammarError(ValueError):
 
 @lru_cache(maxsize=256)
 def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
-    """The same as a grammar of kind LLGUIDANCE. Blocks for a millisecond, and longer for large schemas. `reasoning`: any text
-    between these marks may come before.
+    """The grammar in the form that ranks follow, of kind LLGUIDANCE. `reasoning`: any text between these marks may come before
+    it. Blocks for a millisecond, and longer for large schemas.
 
     Raises: GrammarError.
     """
@@ -61,6 +61,7 @@ def _begin(source: str) -> None:
 
 
 def _source(grammar: Grammar) -> str:
+    """A grammar of any kind in llguidance's own format. Raises: GrammarError."""
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
@@ -78,6 +79,7 @@ def _source(grammar: Grammar) -> str:
 
 
 def _after_reasoning(source: str, marks: ReasoningMarks) -> str:
+    """The grammar of an answer that matches `source` once its reasoning is over."""
     grammar = json.loads(source) if source.lstrip().startswith("{") else {"grammars": [{"lark_grammar": source}]}
     answer, *others = grammar["grammars"]
     thought = "thought blanks" if marks.is_open else f"({json.dumps(marks.begin)} thought blanks)?"
@@ -86,6 +88,7 @@ def _after_reasoning(source: str, marks: ReasoningMarks) -> str:
 
 
 def _choices(text: str) -> list[str]:
+    """The texts in a JSON list. Raises: GrammarError."""
     choices = json.loads(text)
     if not isinstance(choices, list) or not choices or not all(isinstance(one, str) and one for one in choices):
         raise GrammarError("a list of texts that are not empty")

@@ -1,4 +1,4 @@
-"""What a model folder says of its model: family, size, type of its numbers."""
+"""What a model folder says about its model: family, size, type of its numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _NAMES = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 @dataclass(frozen=True)
 class ModelCard:
-    """Facts about a model; 0 and "" for those that its folder does not tell. `dtype`: of most of its numbers, as safetensors
-    names it."""
+    """Facts about a model; 0 and "" where its folder says nothing. `dtype`: of most of its numbers, by safetensors' name."""
 
     family: str = ""
     dtype: str = ""
@@ -25,7 +24,7 @@ class ModelCard:
 
     @property
     def parameter_size(self) -> str:
-        """The number of parameters, as people say it: 134.5M."""
+        """The number of parameters, as it is usually written: 134.5M."""
         for unit, name in _NAMES:
             if self.n_parameters >= unit:
                 return f"{self.n_parameters / unit:.1f}{name}"

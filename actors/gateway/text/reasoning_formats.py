@@ -26,9 +26,8 @@ AUTO, NONE = "auto", "none"
 
 
 def marks_of(name: str, template: str) -> ReasoningMarks | None:
-    """The marks of a model's reasoning; None: it has none. name: one of `FORMATS`, "none", or "auto" for what the template has.
-
-    Raises: ConfigError.
+    """The marks of a model's reasoning; None: it has none. `name`: one of `FORMATS`, "none", or "auto": the marks that stand in
+    its chat template. Raises: ConfigError for another name.
     """
     if name == AUTO:
         found = (FORMATS[known] for known in _FOUND_IN_TEMPLATES if FORMATS[known].end in template)
@@ -39,5 +38,5 @@ def marks_of(name: str, template: str) -> ReasoningMarks | None:
 
 
 def begins_open(marks: ReasoningMarks, end_of_prompt: str) -> bool:
-    """True if the answer to a prompt that ends so begins within the reasoning."""
+    """True if an answer begins within the reasoning. `end_of_prompt`: the last text of its prompt."""
     return marks.is_open or end_of_prompt.rfind(marks.begin) > end_of_prompt.rfind(marks.end)

@@ -7,6 +7,7 @@ from enum import Enum
 import msgspec
 
 from actors.gateway.text.pieces import Channel, Splitter, TextPiece
+from actors.gateway.text.stop_strings import held_length
 
 _BLANKS = " \t\r\n"
 
@@ -30,15 +31,15 @@ class _Part(Enum):
 class ReasoningSplitter(Splitter):
     """Reasoning first, between its marks, then content.
 
-    Blanks around the reasoning, and before what follows it, belong to neither. A text that does not begin with the first mark
-    is content as a whole, also if marks come later. What may become a mark, and blanks that may stand before one, are held.
+    Blanks around the reasoning are dropped. A text that does not begin with the first mark is content as a whole, even if marks
+    come later. What may become a mark, and blanks that may stand before one, are held back.
     """
 
     def __init__(self, marks: ReasoningMarks) -> None:
         self._marks, self._held = marks, ""
         self._part = _Part.REASONING if marks.is_open else _Part.BEFORE
-        self._has_text = False  # of the reasoning something has been returned
-        self._may_repeat = marks.is_open  # some models write the first mark although the prompt has it
+        self._has_text = False  # some of the reasoning has been returned
+        self._may_repeat = marks.is_open  # some models write the first mark although the prompt ends with it
 
     @property
     def is_reasoning(self) -> bool:
@@ -91,7 +92,7 @@ class ReasoningSplitter(Splitter):
         if mark:
             self._part, self._held = _Part.AFTER, rest
             return head.rstrip(_BLANKS)
-        n_safe = len(self._held[: len(self._held) - _n_begun(self._held, self._marks.end)].rstrip(_BLANKS))
+        n_safe = len(self._held[: len(self._held) - held_length(self._held, (self._marks.end,))].rstrip(_BLANKS))
         safe, self._held = self._held[:n_safe], self._held[n_safe:]
         self._has_text = self._has_text or bool(safe)
         return safe
@@ -103,8 +104,3 @@ class ReasoningSplitter(Splitter):
             self._held, self._may_repeat = self._held[len(begin) :].lstrip(_BLANKS), False
             return False
         return begin.startswith(self._held)
-
-
-def _n_begun(text: str, mark: str) -> int:
-    """Characters at the end of `text` with which `mark` may begin."""
-    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)

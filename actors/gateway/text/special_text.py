@@ -26,17 +26,9 @@ from tokenizers import Tokenizer
 _SENTINEL_CHARACTERS = 12
 _BREAKER_CHARACTERS = 2  # short, because a client who guesses it can only have it removed from a text
 _PRIVATE_USE = range(0xE000, 0xF900)  # private use area: characters without a meaning
-
-
-# of turns and tools
-_KEYS = frozenset(
-    key
-    for keys in (
-        ("role", "content", "name", "tool_calls", "tool_call_id", "id", "function", "arguments"),
-        ("type", "description", "parameters", "properties", "required", "items", "enum", "default"),
-    )
-    for key in keys
-)
+_KEYS_OF_TURNS = ("role", "content", "name", "tool_calls", "tool_call_id", "id", "function", "arguments")
+_KEYS_OF_TOOLS = ("type", "description", "parameters", "properties", "required", "items", "enum", "default")
+_KEYS = frozenset(_KEYS_OF_TURNS + _KEYS_OF_TOOLS)  # templates look for them, so they stay as they are
 C = TypeVar("C")
 
 
@@ -81,7 +73,7 @@ class SpecialText:
         return [id_of.get(token, token) for token in ids]
 
     def _broken(self, value: Any) -> Any:
-        """The same with a breaker in each text. The names of roles, and keys that templates look for, stay what they are."""
+        """The same value with breakers in its texts. Names of roles, and keys that templates look for, stay as they are."""
         if isinstance(value, str):
             return self._break(value)
         if isinstance(value, Mapping):
@@ -116,6 +108,7 @@ class SpecialText:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
+    """All texts of a client in turns or tools."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -143,4 +136,5 @@ def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
 
 
 def _random_private(n: int) -> str:
+    """`n` random characters of the private use area."""
     return "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(n))

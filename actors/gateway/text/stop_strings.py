@@ -8,8 +8,8 @@ from collections.abc import Sequence
 class StopStringFilter:
     """Passes on the text of one sequence up to its first stop string. `is_matched`: a stop string was found.
 
-    Invariant: the concatenation of everything returned contains no stop string, but for a kept one at its end, and does not
-    depend on how the text was cut into pieces. Text that could be the start of a stop string is held back until the next piece
+    Invariant: what is returned, joined, contains no stop string (except a kept one at its end), and it does not depend on how
+    the text was cut into pieces. Text that could be the start of a stop string is held back until the next piece
     decides.
     """
 
@@ -43,7 +43,7 @@ class StopStringFilter:
         return rest
 
     def _first_complete(self, text: str) -> tuple[int, str]:
-        """Where the stop string starts that ends first in `text`, and which it is; the longest one if several end there."""
+        """(where it starts, the stop string) of the one that ends first in `text`; the longest if several end there."""
         _, at, found = min((at + len(s), at, s) for s in self._stop_strings if (at := text.find(s)) >= 0)
         return at, found
 

@@ -10,7 +10,7 @@ from typing import Any
 @dataclass(frozen=True)
 class TemplateOptions:
     """`variables`: for the template, beside the conversation. `has_answer_head`: the prompt ends with what begins an answer.
-    `continues_last`: it ends within the last message, which the answer goes on with.
+    `continues_last`: the prompt ends with the text of the last message, and the answer continues that text.
     """
 
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -22,5 +22,5 @@ PLAIN = TemplateOptions()
 
 
 def thinking(*, is_on: bool) -> dict[str, Any]:
-    """The variables by which templates are told to let the model think first, or not: Qwen's name and DeepSeek's."""
+    """The variables that tell templates whether the model thinks first, under the names of Qwen and of DeepSeek."""
     return {"enable_thinking": is_on, "thinking": is_on}

@@ -26,7 +26,7 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 
 
 class FolderText(TextModel):
-    """A model folder with a tokenizer.json.
+    """The text of a model folder with a tokenizer.json.
 
     Raises: TemplateError when its chat template cannot be compiled, ConfigError when a file is not JSON.
     """
@@ -46,8 +46,8 @@ class FolderText(TextModel):
         self.reasoning = marks_of(AUTO, self.chat_template)
 
     def changed(self, chat_template: str, reasoning: str) -> FolderText:
-        """The same with another chat template, if this is not "", and the reasoning format of that name. Raises: TemplateError,
-        ConfigError."""
+        """A copy with another chat template ("": the same one) and with the reasoning format of that name. Raises:
+        TemplateError, ConfigError."""
         model = copy(self)
         if chat_template:
             model._use_template(chat_template)

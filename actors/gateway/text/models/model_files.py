@@ -24,14 +24,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def token_text(value: Any) -> str:
-    """The text of a special token, which the file has as a string or as {"content": string}; "" if it is missing."""
+    """The text of a special token, which stands in the file as a string or as {"content": string}; "" if it is missing."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""
 
 
 def id_list(value: Any) -> list[int]:
-    """The token ids in a field that has one or a list."""
+    """The token ids in a field that holds one id, a list of ids, or something else: then none."""
     values = value if isinstance(value, list) else [value]
     return [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
 

@@ -57,8 +57,8 @@ class TextModel(Protocol):
         tools: Sequence[Mapping[str, Any]] = (),
         options: TemplateOptions = PLAIN,
     ) -> list[int]:
-        """Token ids of a conversation ({"role", "content"}; perhaps "tool_calls"), with tools (as OpenAI has them) that the
-        model may call. Raises: NoTokenizer, TemplateError, TextTooLong."""
+        """Token ids of a conversation ({"role", "content"}; perhaps "tool_calls"). `tools`: those that the model may call, in
+        OpenAI's format. Raises: NoTokenizer, TemplateError, TextTooLong."""
         ...
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
@@ -75,5 +75,5 @@ class TextModel(Protocol):
 
 
 def detokenizers(model: TextModel, terms: Terms) -> Callable[[np.ndarray], Detokenizer]:
-    """What makes the detokenizer of an answer from its prompt, for requests with these terms."""
+    """A function that makes the detokenizer of an answer from its prompt, int32 [n], for requests with these terms."""
     return partial(model.detokenizer, skips_special=terms.skip_special_tokens)

@@ -1,7 +1,7 @@
 """Finds calls of tools in a growing text: what all dialects share. Pure.
 
-A dialect says with which marks calls begin and what may follow. Whatever does not come out as a call is content again, so no
-text is lost; white space around calls belongs to nothing.
+A dialect says with which marks calls begin and what may follow. What turns out to be no call is content, so no text is lost.
+White space around calls is dropped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WAIT = None  # of `CallSplitter.next_of`: more text decides
 class CallSplitter(Splitter):
     """Splits a text into content and calls. `names`: of the tools; a call of another name is content.
 
-    A dialect is a subclass. It gives `marks`, which begin calls anywhere in the text, `first_marks`, which do at its beginning
-    only, and `after_mark`, which reads on. It reads from `held`, the text that nothing has become of yet, and adds to `out`.
-    A method that reads returns False to wait for more text; `go` names the method that reads next.
+    A dialect is a subclass. It has `marks`, which begin calls anywhere in the text, `first_marks`, which do so only at the
+    beginning of the text, and `after_mark`, which reads a call. Text that is not decided yet is in `held`; what is decided is
+    added to `out`. Every method that reads returns False to wait for more text; `go` sets the method that reads next.
     """
 
     marks: Sequence[str] = ()
@@ -57,53 +57,53 @@ class CallSplitter(Splitter):
 
     @abstractmethod
     def after_mark(self, mark: str) -> bool:
-        """A mark has come, and is no longer held; as any method that reads."""
+        """Read what follows `mark`, which is no longer in `held`. Returns False to wait for more text."""
         ...
 
     def fail_at_end(self) -> None:
-        """The text is over within a call."""
+        """The text has ended within a call: pass on what has come as content."""
         self._say(self.begun + self.held)
 
     def go(self, read: Callable[[], bool]) -> bool:
-        """The method that reads next."""
+        """Set the method that reads next. Returns True: it can begin."""
         self._read = read
         return True
 
     def leave(self) -> bool:
-        """What follows is content again."""
+        """What follows is content. Returns True."""
         self.begun = ""
         return self.go(self._read_content)
 
     def fail(self) -> bool:
-        """What has begun is no call: its text is content, and what is held is read again."""
+        """What has begun is no call: its text is content, and what is held is read again. Returns True."""
         self._say(self.begun)
         return self.leave()
 
     def called(self, *pieces: TextPiece) -> None:
-        """A call is complete with these pieces."""
+        """Pass on the last pieces of a call, which is complete with them."""
         self.out += pieces
         self.begun, self._is_after_call = "", True
 
     def peek_of(self, *expected: str) -> str | None:
-        """Which of these texts comes next, after white space. WAIT: more text decides; "": none."""
+        """Which of these texts comes next, after white space. WAIT: more text is needed to say; "": none."""
         bare = self.held.lstrip(_BLANKS)
         found = next((text for text in expected if bare.startswith(text)), "")
         return WAIT if not found and any(text.startswith(bare) for text in expected) else found
 
     def next_of(self, *expected: str) -> str | None:
-        """As `peek_of`, and what is found is taken."""
+        """Which of these texts comes next, and take it. WAIT: more text is needed to say; "": none."""
         if found := self.peek_of(*expected):
             self.take(self.held.index(found) + len(found))
         return found
 
     def take(self, n: int) -> str:
-        """The next `n` characters, which are part of what has begun."""
+        """Move the next `n` characters from what is held to the call that has begun; returns them."""
         text, self.held = self.held[:n], self.held[n:]
         self.begun += text
         return text
 
     def give_back(self, n: int) -> None:
-        """The last `n` characters that were taken are read again."""
+        """Undo `take` for the last `n` characters: they are read again."""
         self.begun, self.held = self.begun[:-n], self.begun[-n:] + self.held
 
     def _read_start(self) -> bool:
@@ -175,6 +175,6 @@ class FewCalls(Splitter):
 def json_text(value: Any) -> str:
     """A value as JSON text that can be sent. Raises: ValueError for what JSON lacks."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if any("\ud800" <= character <= "\udfff" for character in text):  # half of a character cannot be sent but as an escape
+    if any("\ud800" <= character <= "\udfff" for character in text):  # half of a character can only be sent as an escape
         return json.dumps(value)
     return text

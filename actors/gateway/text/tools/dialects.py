@@ -29,7 +29,7 @@ class Dialect(StrEnum):
         return self in (Dialect.LLAMA_JSON, Dialect.MISTRAL, Dialect.PYTHONIC)
 
 
-# What the template of a model has that writes this dialect; the first one that fits, and Hermes' if none does.
+# Texts in the chat templates of models that write a dialect. The first dialect whose texts are all there counts; else Hermes.
 _SIGNS: tuple[tuple[Dialect, Sequence[str]], ...] = (
     (Dialect.QWEN_XML, ("<function=", "<parameter=")),
     (Dialect.MISTRAL, ("[TOOL_CALLS]",)),
@@ -46,7 +46,7 @@ def dialect_of(template: str) -> Dialect:
 
 
 def forced_dialect(dialect: Dialect) -> Dialect:
-    """The dialect in which calls are forced by a grammar: one that is JSON."""
+    """The dialect in which a grammar forces calls; it is always one that is JSON."""
     match dialect:
         case Dialect.PYTHONIC:
             return Dialect.MISTRAL  # a list too
@@ -57,11 +57,11 @@ def forced_dialect(dialect: Dialect) -> Dialect:
 
 
 class ToolRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How calls in the answers to one request are found and shown; recorded with it."""
+    """How calls in the answers to one request are found and shown. The journal records it with the request."""
 
     dialect: Dialect
     names: list[str]  # of the tools that may be called
-    texts: list[str] = []  # their parameters that are texts, as "tool.parameter": for dialects that do not say it
+    texts: list[str] = []  # their parameters that are texts, as "tool.parameter"; for dialects that do not mark texts
     most_calls: int = 0  # in one answer, 0: any number; later ones are left out
     is_function: bool = False  # the client has used the older fields `functions` and `function_call`
 

@@ -1,7 +1,7 @@
 """The grammar of an answer that must call a tool: calls in the model's own dialect, with arguments that follow their schemas.
 
-Dialects that are not JSON are forced into one that is, which the same model is told or knows. Keywords of schemas that cannot
-be enforced count for strict tools only.
+Where the model's own dialect is not JSON, the calls are in one that is and that the model is told of or knows. A keyword of a
+schema that cannot be enforced is refused for strict tools, and ignored for others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def grammar_of(offered: OfferedTools, dialect: Dialect, answer: Grammar | None =
 
 
 def arguments_schema(tool: Tool) -> dict[str, Any]:
-    """The schema of a tool's arguments: an object; without keys that are not named, unless it says that there may be some."""
+    """The schema of a tool's arguments: an object. It may have unnamed keys only if the tool's own schema says so."""
     schema = dict(tool.parameters)
     schema.setdefault("type", "object")
     if not {"additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref"} & set(schema):

@@ -1,7 +1,7 @@
 """Calls that are written as JSON objects with the keys `name` and `arguments` (or `parameters`). Pure.
 
-The arguments are passed on as they come, once the name is known. An object is read as a whole, and then passed on, if its keys
-come in another order, or its arguments are a text that holds JSON.
+The arguments are passed on as they come, once the name is known. If the keys come in another order, or the arguments are a text
+that holds JSON, the object is passed on when it is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_STRING = re.compile(r'["\\]')
 
 
 class JsonSpan:
-    """Finds where JSON objects and lists end in a growing text, without a check of anything else."""
+    """Finds where JSON objects and lists end in a growing text. It checks nothing else."""
 
     def __init__(self) -> None:
         self.at, self.depth = 0, 0  # what has been read, and how many brackets are open there
@@ -56,14 +56,14 @@ class JsonSpan:
 
 
 class JsonCallSplitter(CallSplitter):
-    """What reads one or several JSON objects. `separators`: what may be between two of them; a comma is in a list.
-    `closers`: what may be after the last one."""
+    """Reads one JSON object or several. `separators`: what may stand between two of them; in a list it is a comma.
+    `closers`: what may stand after the last one."""
 
     separators: Sequence[str] = ()
     closers: Sequence[str] = ()
 
     def read_calls(self) -> bool:
-        """An object comes next, or a list of them."""
+        """Read an object or a list of them, which comes next. Returns False to wait for more text."""
         self._is_in_list = False
         found = self.peek_of("[", "{")
         if found == "[":
@@ -72,11 +72,11 @@ class JsonCallSplitter(CallSplitter):
         return found is not WAIT and (self._read_object() if found else self.otherwise())
 
     def otherwise(self) -> bool:
-        """Neither comes; as any method that reads."""
+        """Read what comes if it is neither an object nor a list. Returns False to wait for more text."""
         return self.fail()
 
     def read_arguments(self, name: str) -> bool:
-        """The arguments of a call come next, a JSON object without anything around it."""
+        """Read the arguments of a call, which come next: a bare JSON object. Returns False to wait for more text."""
         self.out.append(TextPiece(Channel.CALL, name))
         self._span, self._n_passed, self._floor, self._is_in_list = JsonSpan(), 0, 0, False
         return self.go(self._read_arguments)

@@ -28,11 +28,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class OfferedTools:
-    """`tools`: those that the model is told of. `callable_names`: of those that the answer may call."""
+    """`tools`: what the model is told of. `callable_names`: the tools among them that the answer may call."""
 
     tools: tuple[Tool, ...]
     callable_names: tuple[str, ...]
-    is_required: bool = False  # the answer is calls, at least one
+    is_required: bool = False  # the answer is at least one call, and nothing else
     most_calls: int = 0  # 0: any number
     is_function: bool = False  # asked for by the older fields `functions` and `function_call`
     # the client's names of the fields, for refusals

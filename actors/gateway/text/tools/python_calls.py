@@ -1,6 +1,6 @@
 """Calls that are written as a list of Python's calls: `[get_weather(city="Paris"), now()]` (Llama 3.2 and 4). Pure.
 
-They are at the beginning of the answer. A call is passed on when it is complete.
+They stand at the beginning of the answer. A call is passed on when it is complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pythonic(CallSplitter):
 
 
 def _closed(text: str, start: int) -> int:
-    """The position after the bracket that closes the one at `start`; -1: it is not there."""
+    """The position after the bracket that closes the one at `start`; -1: it has not come."""
     depth, quote, at = 0, "", start
     while found := _STRUCTURE.search(text, at):
         character, at = found[0], found.end()

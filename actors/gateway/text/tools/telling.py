@@ -1,7 +1,7 @@
 """Tells a model of tools whose chat template does not know any. Pure.
 
-The tools stand in the system message, calls and results are plain text. The calls are in Hermes' dialect, which
-many models have met in training.
+The tools stand in the system message; calls and results are plain text. The calls are in Hermes' dialect, which many models
+have met in training.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ To call a tool, write its name and its arguments as a JSON object within the mar
 
 
 def told(turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The turns with all that concerns tools in the contents. `tools`: as OpenAI has them. Results become the user's turns."""
+    """The turns with everything about tools written into their contents. `tools`: in OpenAI's format. Results of calls become
+    turns of the user."""
     plain: list[Mapping[str, Any]] = []
     for turn in turns:
         if turn["role"] == "tool":

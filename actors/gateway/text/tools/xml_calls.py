@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-The mark around it may be left out, and an object in it is read as Hermes' is. A value is passed on when it is complete.
+The outer mark may be left out. A JSON object within it is read as Hermes writes it. A value is passed on when it is complete.
 """
 
 from __future__ import annotations
