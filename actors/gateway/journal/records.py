@@ -22,10 +22,9 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. A ping of a request: the key
-    of sequence `PING_TURN`, and no ids. A new run of a request: the key of sequence `RUN_TURN`, the number of the run as
-    `first`, and no ids. A suspicion: the key of sequence `SUSPICION_ROW`, the index of the suspect as `first`, and a
-    `SuspectRecord` as `ids`.
+    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. Other rows have the key of a
+    sequence that cannot exist: `PING_TURN` is a ping, without ids; `RUN_TURN` is a new run, its number as `first`, without ids;
+    `SUSPICION_ROW` is a suspicion, the index of the suspect as `first` and a `SuspectRecord` as `ids`.
     """
 
     key: int
