@@ -27,6 +27,7 @@ import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
+from actors.pages.open_pages import OpenPages
 from actors.pages.page_hash import depths
 from actors.pages.seal_table import SealTable
 
@@ -54,6 +55,7 @@ class PageLedger:
         self._seals = seals
         self._holders = [0] * n_pages
         self._free: deque[int] = deque(range(n_pages))
+        self._open: OpenPages | None = None  # free ones that the last scheduler has left; they are used last
         self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._hash_of: dict[int, int] = {}  # by page
@@ -70,7 +72,11 @@ class PageLedger:
     @property
     def n_available(self) -> int:
         """Pages that could be allocated now."""
-        return len(self._free) + len(self._cached)
+        return self._n_free + len(self._cached)
+
+    @property
+    def _n_free(self) -> int:
+        return len(self._free) + (len(self._open) if self._open is not None else 0)
 
     @property
     def n_known(self) -> int:
@@ -109,12 +115,23 @@ class PageLedger:
             self._drop_content(page)
             self._cached.drop(page)
             self._evictions += 1
+        elif self._open:
+            page = self._open.pop()
         else:
             return None
         assert self._holders[page] == 0, f"page {page} was free, and held by {self._holders[page]}"
         self._holders[page] = 1
         self._n_references += 1
         return page
+
+    def take_open(self, parent: int, tokens: bytes) -> tuple[int, int] | None:
+        """A page that the last scheduler has left partly filled, now with one holder, and how many of these tokens it holds.
+        parent: the hash of the page before. None if there is none."""
+        found = self._open.take(parent, tokens) if self._open else None
+        if found is not None:
+            self._holders[found[0]] = 1
+            self._n_references += 1
+        return found
 
     def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool) -> None:
         """Note the content that a page has once a plan has run: the one being made if `is_planned`, else the last one sent."""
@@ -138,7 +155,8 @@ class PageLedger:
         depth = depths(hashes, parents[order])
         order = np.lexsort((pages, -depth))[: np.count_nonzero(depth)]  # a page comes before those that it continues
         is_free = np.ones(self.n_pages, bool)
-        is_free[pages[order]] = False
+        self._open = OpenPages(self._seals)
+        is_free[pages[order]] = is_free[self._open.pages] = False
         numbers, contents = pages[order].tolist(), hashes[order].tolist()
         self._page_of, self._hash_of = dict(zip(contents, numbers, strict=True)), dict(zip(numbers, contents, strict=True))
         self._free = deque(np.flatnonzero(is_free).tolist())
@@ -185,6 +203,8 @@ class PageLedger:
                     cached.append(page)
                     continue
                 self._free.append(page)
+                if self._seals is not None:
+                    self._seals.erase(page)
                 if self._duplicates.by_hash and (known := self._duplicate_released(page)) is not None:
                     cached.append(known)
         self._n_references -= len(pages)
@@ -202,7 +222,7 @@ class PageLedger:
 
     def statistics(self) -> LedgerStatistics:
         """Pages by state."""
-        free, cached = len(self._free), len(self._cached)
+        free, cached = self._n_free, len(self._cached)
         held = self.n_pages - free - cached
         return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions)
 
@@ -214,7 +234,7 @@ class PageLedger:
         """
         expected = Counter(page for pages in held_by for page in pages)
         is_right = all(self._holders[page] == holders for page, holders in expected.items())
-        is_whole = len(self._free) + len(self._cached) + len(expected) == self.n_pages
+        is_whole = self._n_free + len(self._cached) + len(expected) == self.n_pages
         if not (is_right and is_whole and self._n_references == expected.total()):
             for page, holders in enumerate(self._holders):
                 assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in the lists"

@@ -7,6 +7,9 @@ A page is recorded when the step that completes it has been applied, and its rec
 overwrite it. A process can die between two stores. So the hash is stored last, at once; hash 0 means no record. Nobody reads
 100,000 records while streams wait: the next scheduler reads the tokens of a page when it looks that page up, and compares all
 of a record with what it looks for, so a damaged record costs a cache miss.
+
+An open page, which is partly filled, has the number of its tokens (1 to 15) in the place of the hash, as long as somebody
+holds it. A page that nobody holds has no record unless it is full.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ class SealTable:
         if magic != _MAGIC or len(buffer) < table_bytes(self.n_pages):
             raise ValueError(f"seal table: expected the records of {self.n_pages} pages, got {len(buffer)} other bytes")
         self._buffer = buffer
+        n_words = self.n_pages * _RECORD_BYTES // _HASH_BYTES
+        self._words = np.frombuffer(buffer, np.uint64, n_words, _HEADER_BYTES).reshape(self.n_pages, -1)  # hash, parent, ...
+        self._tokens = self._words.view(np.int32)[:, -PAGE_TOKENS:]
 
     def record(self, page: int, content_hash: int, parent: int, tokens: bytes) -> None:
         """Note the content of a page, which its finished steps have written. Its last record has been erased."""
@@ -65,16 +71,45 @@ class SealTable:
         end = table_bytes(self.n_pages)
         self._buffer[_HEADER_BYTES:end] = bytes(end - _HEADER_BYTES)
 
+    def record_open(self, page: int, n_tokens: int, parent: int, tokens: bytes) -> None:
+        """Note that a page is filled up to `n_tokens` (1 to 15). tokens: those, and the one after them, if it is known."""
+        start = _HEADER_BYTES + page * _RECORD_BYTES
+        _HASH.pack_into(self._buffer, start, 0)
+        _CONTENT.pack_into(self._buffer, start + _HASH_BYTES, parent, tokens)
+        _HASH.pack_into(self._buffer, start, n_tokens)
+
+    def extend_open(self, pages: np.ndarray, n_tokens: np.ndarray, newest: np.ndarray) -> np.ndarray:
+        """Note that pages are filled up to `n_tokens` by one more token, the one that was `newest` before.
+
+        Args: [n] each: different pages; tokens in each, 0 to 15 (0 is ignored); the id of the token after them.
+        Returns: [n] bool, False where the record did not stand one token before: there nothing is noted.
+        """
+        follows = (n_tokens > 1) & (self._words[pages, 0] == (n_tokens - 1).astype(np.uint64))
+        pages, n_tokens = pages[follows], n_tokens[follows]
+        self._tokens[pages, n_tokens] = newest[follows]
+        self._words[pages, 0] = n_tokens
+        return follows
+
     def read(self) -> SealedPages:
-        """Every page that has a record."""
-        words = np.frombuffer(self._buffer, np.uint64, self.n_pages * _RECORD_BYTES // _HASH_BYTES, _HEADER_BYTES)
-        records = words.reshape(self.n_pages, -1)
-        pages = np.flatnonzero(records[:, 0])
-        return SealedPages(pages, records[pages, 0], records[pages, 1])
+        """Every full page that has a record."""
+        return self._of(np.flatnonzero(self._words[:, 0] >= PAGE_TOKENS))
+
+    def read_open(self) -> SealedPages:
+        """Every partly filled page that has a record, with the number of its tokens in the place of the hash."""
+        numbers = self._words[:, 0]
+        return self._of(np.flatnonzero((numbers > 0) & (numbers < PAGE_TOKENS)))
+
+    def _of(self, pages: np.ndarray) -> SealedPages:
+        return SealedPages(pages, self._words[pages, 0], self._words[pages, 1])
 
     def content(self, page: int) -> tuple[int, int, bytes]:
         """(hash, parent's hash, token bytes) in the record of a page."""
         return _RECORD.unpack_from(self._buffer, _HEADER_BYTES + page * _RECORD_BYTES)
+
+    def open_tokens(self, page: int) -> bytes:
+        """The tokens that a partly filled page has; b"" if its record says something else."""
+        n_tokens, _, tokens = self.content(page)
+        return tokens[: n_tokens * self._tokens.itemsize] if n_tokens < PAGE_TOKENS else b""
 
 
 def table_bytes(n_pages: int) -> int:

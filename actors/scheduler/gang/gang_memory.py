@@ -11,6 +11,8 @@ from typing import Protocol
 
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable
+from actors.scheduler.gang.open_page_records import record_open_pages
+from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.policy import EvictionName, make_eviction
 
 
@@ -67,6 +69,11 @@ class GangMemory:
             self._generation = generation
         self.is_suspect = False
         return self.ledger
+
+    def note_open(self, advances: list[Advance]) -> None:
+        """Record how far the last pages of these sequences are filled."""
+        if self._table is not None:
+            record_open_pages(self._table, advances)
 
     def drop(self) -> None:
         """The memory has lost its content."""

@@ -256,6 +256,7 @@ class GangView:
         if self._canary is not None:
             self._apply_canary(self._canary)
             return []
+        self._memory.note_open(advances)
         if computed:
             self.probation.computed(computed)
         return advances

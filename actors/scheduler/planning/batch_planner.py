@@ -207,14 +207,14 @@ class BatchPlanner:
             return False
         self._ledger.count_hits(shared)
         sequence.pages = list(shared)
-        sequence.planned = len(shared) * PAGE_TOKENS
+        sequence.planned = len(shared) * PAGE_TOKENS + self._take_open(sequence)
         builder.n_cached += sequence.planned
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
         sequence.n_sealed = sequence.n_shared = len(shared)
         self._queues.start(sequence)
         builder.entered.append(sequence)
-        builder.add_pages(sequence.slot, 0, shared)
+        builder.add_pages(sequence.slot, 0, sequence.pages)
         taken = self._allocate_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
         return True
@@ -235,6 +235,14 @@ class BatchPlanner:
                 return None if self._ledger.is_planned(content[0]) else shared
             shared.append(page)
         return shared
+
+    def _take_open(self, sequence: Sequence) -> int:
+        """Take the page after its shared ones, if the last scheduler has left it partly filled. Returns its tokens."""
+        wanted = sequence.open_content() if self._prefix_reuse else None
+        if wanted is None or (found := self._ledger.take_open(*wanted)) is None:
+            return 0
+        sequence.pages.append(found[0])
+        return found[1]
 
     # -- pages, rows, lease -----------------------------------------------------------------------------------
 

@@ -187,6 +187,15 @@ class Sequence:
         parent = self._hashes[index - 1] if index else ROOT
         return self._hashes[index], parent, self._page_tokens(index)
 
+    def open_content(self) -> tuple[int, bytes] | None:
+        """(hash of the page before, token bytes) of the reusable positions after its pages, which are full; None if there are
+        none, or more than one page of them."""
+        n_full, n_tokens = divmod(min(self.known - 1, self.n_reusable), PAGE_TOKENS)
+        if n_full != len(self.pages) or not n_tokens:
+            return None
+        parent = self.page_content(n_full - 1)[0] if n_full else ROOT
+        return parent, self.tokens(n_full * PAGE_TOKENS, n_full * PAGE_TOKENS + n_tokens).tobytes()
+
     def _page_tokens(self, index: int) -> bytes:
         return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
 

@@ -33,8 +33,8 @@ class Seals:
 
 def content_of(text: str) -> Content:
     """The content of the last page of a text in which each character is a page."""
-    digits = text.replace("a", "1").replace("b", "2")
-    return int(digits), int(digits[:-1] or ROOT), text[-1].encode()
+    digits = text.replace("a", "21").replace("b", "22")  # two for each, because smaller numbers than 16 are no hashes
+    return int(digits), int(digits[:-2] or ROOT), text[-1].encode()
 
 
 @dataclass

@@ -80,7 +80,7 @@ class AdoptionCheck:
     def __init__(self, workers: Callable[[], list[Any]]) -> None:
         self._workers = workers
         self.n_adopted = 0
-        self.n_kept = 0  # positions in partly filled pages
+        self.n_kept = 0  # positions in partly filled pages, of sequences and of the last scheduler
         self.problems: list[str] = []
 
     def watch(self, patch: Callable[[Any, str, Any], None]) -> None:
@@ -111,6 +111,22 @@ class AdoptionCheck:
                     self.n_adopted += 1
                     if states[page].tolist() != expected:
                         self.problems.append(f"page {page} of {worker.child.spawn_spec.name}: other content, or no prefix")
+
+                self._check_open(gang, states, worker.child.spawn_spec.name, by_hash)
+
+    def _check_open(self, gang: GangView, states: np.ndarray, rank: str, by_hash: dict[int, _Content]) -> None:
+        """The partly filled pages that the last scheduler has left: where the page before is known, so is what is in them."""
+        assert gang.ledger is not None
+        left = gang.ledger._open
+        for page in left.pages if left is not None else ():
+            tokens = left._table.open_tokens(page)
+            parent = left._table.content(page)[1]
+            if parent and parent not in by_hash:
+                continue
+            before = _states_of(by_hash[parent], by_hash)[-1] if parent else hash_chain.START
+            self.n_kept += len(tokens) // 4
+            if states[page].tolist()[: len(tokens) // 4] != _chain(before, np.frombuffer(tokens, "<i4").tolist()):
+                self.problems.append(f"open page {page} of {rank}: other content")
 
     def _check_kept(self, gang: GangView, states: np.ndarray, rank: str) -> None:
         """`states`: [pages, PAGE_TOKENS] uint64, the memory of a rank."""

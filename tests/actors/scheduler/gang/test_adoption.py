@@ -227,3 +227,22 @@ async def test_equal_tokens_after_random_deaths(seed: int, cluster: MemoryCluste
     if seed in _SEEDS_THAT_ADOPT:
         assert sum(scheduler._gang.n_adopted for scheduler in schedulers) > 0
     assert not cluster.faults
+
+
+@pytest.mark.parametrize("n_prompt", [5, 40, 47, 48, 49])
+async def test_a_sequence_goes_on_at_a_new_scheduler_with_one_token(cluster: MemoryCluster, n_prompt: int) -> None:
+    """What was computed is not computed again, not even in the last page, which is partly filled."""
+    bench = await begin(cluster)
+    prompt = prompt_of(1, n_prompt)
+    bench.gateway.submit(1, prompt, 100, group_tokens=1)
+    await cluster.wait_until(lambda: len(bench.gateway.tokens.get(1, ())) >= 20)
+    await cluster.kill("scheduler/0")
+    seen = list(bench.gateway.tokens[1])
+    n_plans = len(bench.gang.plans)
+    cluster.start(SchedulerActor, "scheduler/0", VAULT, 2)
+    await cluster.wait_until(lambda: "scheduler/0" in cluster.up)
+    bench.gateway.submit(2, [*prompt, *seen], 100, n_prompt=n_prompt)
+    await bench.ended(1)
+    first = bench.gang.plans[n_plans]
+    assert (first.row_starts.tolist(), first.row_counts.tolist()) == ([n_prompt + len(seen) - 1], [1])
+    assert seen + bench.gateway.tokens[2] == expected(prompt, 100)
