@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -61,16 +63,32 @@ class SealStore(Seals):
         except OSError as error:
             self._log.error("a seal table could not be made", reason=str(error))
             return None
-        self.give_again()
+        self._give(self._descriptor)
         return table
 
     def give_again(self) -> None:
-        """Put the present table into the vault, which may be new. Without a vault the table is kept for the next one."""
+        """Put the present table into the vault, which may be new. Without a vault the table is kept for the next one.
+
+        Returns at once: a vault that has just started answers late, and steps must not wait for it."""
         if self._descriptor is None:
             return
         try:
+            descriptor = os.dup(self._descriptor)  # the table may be replaced meanwhile
+        except OSError as error:
+            self._log.warning("the seal table is not in the vault", reason=str(error))
+            return
+        threading.Thread(target=partial(self._give_and_close, descriptor), name="vault", daemon=True).start()
+
+    def _give_and_close(self, descriptor: int) -> None:
+        try:
+            self._give(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _give(self, descriptor: int) -> None:
+        try:
             with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
-                client.put(self._owner, _KEY, self._descriptor)
+                client.put(self._owner, _KEY, descriptor)
         except DescriptorError as error:
             self._log.warning("the seal table is not in the vault", reason=str(error))
 

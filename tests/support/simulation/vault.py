@@ -67,6 +67,7 @@ def make_vaults_virtual(patch: Callable[[Any, str, Any], None]) -> None:
 
     patch(seal_store, "DescriptorClient", SimulatedDescriptorClient)
     patch(kv_memory, "DescriptorClient", SimulatedDescriptorClient)
+    patch(seal_store, "threading", SimpleNamespace(Thread=_Thread))
     patch(rank_memory, "threading", SimpleNamespace(Thread=_Thread))
 
 
