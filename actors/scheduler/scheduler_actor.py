@@ -92,9 +92,7 @@ class SchedulerActor(Actor):
         self.send(delivery.sender, Taken(attempt=submit.attempt))
         sequence = Sequence(delivery.sender, submit, self._next_number)
         self._next_number += 1
-        self._queues.add(sequence)
-        if submit.suspicion is not None:
-            self._gang.probation.arrived(sequence, submit.suspicion)
+        self._gang.arrived(sequence, submit.suspicion)
         if self._gang.capacity is not None:
             self._fit_to(sequence, self._gang.capacity)
 

@@ -35,6 +35,7 @@ from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation.replica_state import ReplicaCondition
+from messages.generation.sequences import Suspicion
 from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Reset, Result, StepFailed
 
@@ -94,11 +95,8 @@ class GangView:
 
     def begin_epoch(self) -> Reset:
         """Begin an epoch, once all ranks are ready. Returns the Reset to send to them."""
-        return Reset(
-            epoch=self.tracker.begin_epoch(),
-            memory_generation=self._memory.known_generation,
-            is_memory_suspect=self._memory.is_suspect,
-        )
+        known, is_suspect = self._memory.known_generation, self._memory.is_suspect
+        return Reset(epoch=self.tracker.begin_epoch(), memory_generation=known, is_memory_suspect=is_suspect)
 
     def begin(self, answer: Capacity) -> EngineCapacity:
         """The ranks have reset. Keeps the ledger if it describes their memory, else adopts the pages that an earlier scheduler
@@ -268,6 +266,14 @@ class GangView:
             self.n_changes += 1
 
     # -- sequences and pages -----------------------------------------------------------------------------------------
+
+    def arrived(self, sequence: Sequence, suspicion: Suspicion | None) -> None:
+        """A sequence has come, which may have been suspect elsewhere. While plans must wait there is time to hash its pages."""
+        self._queues.add(sequence)
+        if suspicion is not None:
+            self.probation.arrived(sequence, suspicion)
+        if not self.is_alive and self._settings.prefix_reuse:
+            sequence.hash_pages()
 
     def release(self, sequence: Sequence) -> None:
         """A sequence has ended: remove it, seal its full pages and give them back."""

@@ -228,8 +228,7 @@ class BatchPlanner:
         shared: list[int] = []
         if not self._prefix_reuse:
             return shared
-        for index in range(min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS):
-            content = sequence.page_content(index)
+        for content in sequence.page_contents(min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS):
             page = self._ledger.find(*content)
             if page is None:
                 return None if self._ledger.is_planned(content[0]) else shared

@@ -20,7 +20,7 @@ When its gang is lost, a running sequence stays in its slot (`interrupt`), until
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 import numpy as np
@@ -30,6 +30,8 @@ from actors.scheduler.sequences.timeline import Timeline
 from messages.generation.logprobs import PromptLogprobs
 from messages.generation.sequences import Submit
 from messages.steps import PAGE_TOKENS
+
+_PAGE_BYTES = PAGE_TOKENS * 4
 
 
 class State(Enum):
@@ -186,6 +188,22 @@ class Sequence:
             self._hashes.append(page_hash(self._hashes[-1] if self._hashes else ROOT, tokens))
         parent = self._hashes[index - 1] if index else ROOT
         return self._hashes[index], parent, self._page_tokens(index)
+
+    def page_contents(self, n_pages: int) -> Iterator[tuple[int, int, bytes]]:
+        """`page_content` of each of the first `n_pages` pages of known tokens, in less time."""
+        parent, data = ROOT, self._ids[: n_pages * PAGE_TOKENS].tobytes()
+        for index, start in enumerate(range(0, len(data), _PAGE_BYTES)):
+            tokens = data[start : start + _PAGE_BYTES]
+            if index == len(self._hashes):
+                self._hashes.append(page_hash(parent, tokens))
+            content_hash = self._hashes[index]
+            yield content_hash, parent, tokens
+            parent = content_hash
+
+    def hash_pages(self) -> None:
+        """Compute the hashes of all full pages of known tokens in advance."""
+        for _ in self.page_contents(self.known // PAGE_TOKENS):
+            pass
 
     def open_content(self) -> tuple[int, bytes] | None:
         """(hash of the page before, token bytes) of the reusable positions after its pages, which are full; None if there are
