@@ -119,7 +119,9 @@ class AdoptionCheck:
         """The partly filled pages that the last scheduler has left: where the page before is known, so is what is in them."""
         assert gang.ledger is not None
         left = gang.ledger._open
-        for page in left.pages if left is not None else ():
+        if left is None:
+            return
+        for page in left.pages:
             tokens = left._table.open_tokens(page)
             parent = left._table.content(page)[1]
             if parent and parent not in by_hash:
