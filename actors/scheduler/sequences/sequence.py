@@ -206,13 +206,14 @@ class Sequence:
             pass
 
     def open_content(self) -> tuple[int, bytes] | None:
-        """(hash of the page before, token bytes) of the reusable positions after its pages, which are full; None if there are
-        none, or more than one page of them."""
-        n_full, n_tokens = divmod(min(self.known - 1, self.n_reusable), PAGE_TOKENS)
-        if n_full != len(self.pages) or not n_tokens:
+        """(hash of the page before, token bytes) of the reusable positions after its pages, which are full; at most 15 of them,
+        because a full page may be recorded as an open one for a while. None if there are none."""
+        n_full = len(self.pages)
+        start = n_full * PAGE_TOKENS
+        stop = min(self.known - 1, self.n_reusable, start + PAGE_TOKENS - 1)
+        if stop <= start:
             return None
-        parent = self.page_content(n_full - 1)[0] if n_full else ROOT
-        return parent, self.tokens(n_full * PAGE_TOKENS, n_full * PAGE_TOKENS + n_tokens).tobytes()
+        return self.page_content(n_full - 1)[0] if n_full else ROOT, self.tokens(start, stop).tobytes()
 
     def _page_tokens(self, index: int) -> bytes:
         return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
