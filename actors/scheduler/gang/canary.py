@@ -1,4 +1,5 @@
-"""A built-in sequence that a gang computes alone, before any request, after a death or a refusal that a device may cause. Pure.
+"""The trial of a device: a built-in sequence that a gang computes alone, before any request, after a death or a refusal that a
+device may have caused. Pure.
 
 A device, driver or kernel that faults on every step looks, request by request, as if each of them killed its gang. A gang that
 dies of the canary proves that no request is to blame.
@@ -29,7 +30,7 @@ _MAX_TOKENS = 2  # one step of prefill, one of decode
 
 
 class Canary:
-    """One run of the canary, in slot 0 and a page of its own. No other sequence may run before `end`."""
+    """One run of the built-in sequence, in slot 0 and a page of its own. No other sequence may run before `end`."""
 
     def __init__(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
         self._ledger = ledger
@@ -65,3 +66,45 @@ class Canary:
     def end(self) -> None:
         """Give its page back."""
         self._ledger.release(self._queues.finish(self._sequence))
+
+
+class DeviceTrial:
+    """When a gang has to compute the canary, and what came of the last one."""
+
+    def __init__(self) -> None:
+        self.is_needed = False  # the last gang may have died of a computation
+        self.has_failed = False  # the last canary was not computed
+        self._canary: Canary | None = None  # being computed
+
+    @property
+    def is_running(self) -> bool:
+        """True while the canary is being computed."""
+        return self._canary is not None
+
+    @property
+    def pages(self) -> list[int]:
+        """The pages that the canary holds; none while it does not run."""
+        return self._canary.pages if self._canary is not None else []
+
+    def begin(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
+        """A gang is ready: begin a canary if one is needed."""
+        if self.is_needed:
+            self._canary = Canary(ledger, capacity, settings, times)
+
+    def plan(self, epoch: int, step: int) -> PlannedStep | None:
+        """The next step of the canary; None when there is none, or while it does not run."""
+        return self._canary.plan(epoch, step) if self._canary is not None else None
+
+    def step_done(self) -> bool:
+        """A step of the canary is done. Returns True if it was the last one: the gang can compute, and the trial is over."""
+        if self._canary is None or not self._canary.is_computed:
+            return False
+        self.interrupt()
+        self.is_needed = self.has_failed = False
+        return True
+
+    def interrupt(self) -> None:
+        """The canary, if it runs, is not computed further: it gives its page back."""
+        if self._canary is not None:
+            self._canary.end()
+            self._canary = None

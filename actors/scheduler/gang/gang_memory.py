@@ -75,6 +75,11 @@ class GangMemory:
         if self._table is not None:
             record_open_pages(self._table, advances)
 
+    def release(self, pages: list[int]) -> None:
+        """One holder of each of these pages gives it back."""
+        if self.ledger is not None:
+            self.ledger.release(pages)
+
     def drop(self) -> None:
         """The memory has lost its content."""
         self.ledger = None

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import usable_capacity
-from actors.scheduler.gang.canary import Canary
+from actors.scheduler.gang.canary import DeviceTrial
 from actors.scheduler.gang.gang_memory import GangMemory, NoSeals, Seals
 from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
@@ -60,10 +60,8 @@ class GangView:
         self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
-        self._needs_canary = False  # the last gang may have died of a computation
-        self._canary: Canary | None = None  # being computed
-        self._died_of_canary = False  # it was being computed when the first rank died
-        self._is_sick = False  # the last canary was not computed
+        self._trial = DeviceTrial()
+        self._died_in_trial = False  # the first rank died while the canary was being computed
         self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
 
     @property
@@ -79,9 +77,9 @@ class GangView:
     @property
     def condition(self) -> ReplicaCondition:
         """Whether the gang can compute, for the gateways."""
-        if self.is_alive and self._canary is None:
+        if self.is_alive and not self._trial.is_running:
             return ReplicaCondition.UP
-        return ReplicaCondition.SICK if self._is_sick else ReplicaCondition.DOWN
+        return ReplicaCondition.SICK if self._trial.has_failed else ReplicaCondition.DOWN
 
     @property
     def awaited(self) -> tuple[int, int] | None:
@@ -103,17 +101,15 @@ class GangView:
         has recorded for this memory. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_kept = self._memory.keeps(answer.memory_generation, capacity.n_pages)
-        self._keep_slots(capacity.n_slots if is_kept and not self._needs_canary else 0)
+        self._keep_slots(capacity.n_slots if is_kept and not self._trial.is_needed else 0)
         ledger = self._memory.begin(answer.memory_generation, capacity.n_pages)
         self.n_adopted += ledger.n_known
-        pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
+        pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
         self._times.warmed_up(capacity.step_times)
-        victims = LastInOrder()
         self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
-        if self._needs_canary:
-            self._canary = Canary(ledger, capacity, self._settings, self._times)
+        self._trial.begin(ledger, capacity, self._settings, self._times)
         self.n_changes += 1
         return capacity
 
@@ -122,7 +118,7 @@ class GangView:
         one death causes others, with errors of their own, and those may be reported first."""
         if self.is_alive:
             self._lost_rows, self._causes = self.tracker.in_flight(), []
-            self._died_of_canary = self._canary is not None
+            self._died_in_trial = self._trial.is_running
         self._end_epoch()
         self._causes.append(cause)
         self.note_proof(cause)
@@ -131,8 +127,8 @@ class GangView:
         if not is_last or not is_evidence(self._causes):
             return []
         computed, self._lost_rows = self._lost_rows, []
-        self._needs_canary = True
-        if self._died_of_canary:
+        self._trial.is_needed = True
+        if self._died_in_trial:
             self._fall_sick()
             return []
         return self.probation.gang_died(computed)
@@ -149,7 +145,7 @@ class GangView:
         `failed` names suspects by their slots in that plan; other sequences may be in these slots now. The ledger is not kept:
         plans after the refused one may have been computed, with page tables that lack its differences.
         """
-        if self._canary is not None:
+        if self._trial.is_running:
             self._end_epoch()
             self._drop_memory()
             self._fall_sick()
@@ -157,7 +153,7 @@ class GangView:
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
         slots = set(failed.suspects.tolist())
         named = [(row, stop) for row, stop in rows if row.slot in slots]
-        self._needs_canary |= not named  # the device may be at fault, as after a death
+        self._trial.is_needed |= not named  # the device may be at fault, as after a death
         endings = self.probation.plan_refused(named or rows, failed.reason[:1000])
         self._end_epoch()
         self._drop_memory()
@@ -174,7 +170,7 @@ class GangView:
         """Running sequences stay in slots [0, n_slots), with what they have computed; others wait and are computed again."""
         for sequence in list(self._queues.running):
             if sequence.slot >= n_slots:
-                self._give_back(self._queues.preempt(sequence))
+                self._memory.release(self._queues.preempt(sequence))
         self.n_tail_tokens += sum(sequence.planned % PAGE_TOKENS for sequence in self._queues.running)
 
     def _drop_memory(self) -> None:
@@ -187,18 +183,16 @@ class GangView:
         the next gang says whether it has the same memory."""
         first_lost = first_lost_positions(self.tracker.in_flight())
         self.tracker.end_epoch()
-        if self._canary is not None:
-            self._canary.end()
-            self._canary = None
+        self._trial.interrupt()
         lost_pages = self.ledger.drop_unapplied() if self.ledger is not None else set()
         for sequence in self._queues.running:
             kept = n_kept(sequence, first_lost.get(sequence.number), lost_pages)
-            self._give_back(sequence.interrupt(kept, lost_pages))
+            self._memory.release(sequence.interrupt(kept, lost_pages))
         self._planner = None
 
     def _fall_sick(self) -> None:
         """The gang has not computed the canary: the device is at fault, and no sequence."""
-        self._is_sick = True
+        self._trial.has_failed = True
         self.probation.clear_all()
         self.n_changes += 1
 
@@ -209,8 +203,8 @@ class GangView:
         tracker, planner = self.tracker, self._planner
         if planner is None or self.capacity is None:
             return None
-        if self._canary is not None:
-            planned = self._canary.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
+        if self._trial.is_running:
+            planned = self._trial.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
         elif self.probation.is_active:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
         elif self._look_ahead.is_enough_in_flight(tracker.plans_in_flight, tracker.steps_in_flight):
@@ -233,7 +227,7 @@ class GangView:
         planned = planner.plan(*at, lambda s: s is alone, drafts)
         if planned is None:  # the waiting sequences hold the pages that it needs
             for sequence in [s for s in self._queues.running if s is not alone]:
-                self._give_back(self._queues.preempt(sequence))
+                self._memory.release(self._queues.preempt(sequence))
             planned = planner.plan(*at, lambda s: s is alone, drafts)
         return planned
 
@@ -251,19 +245,13 @@ class GangView:
         advances = self.tracker.apply(result)
         if self.tracker.plans_in_flight < n_plans and self.ledger is not None:
             self.ledger.apply_plan()
-        if self._canary is not None:
-            self._apply_canary(self._canary)
+        if self._trial.is_running:
+            self.n_changes += self._trial.step_done()
             return []
         self._memory.note_open(advances)
         if computed:
             self.probation.computed(computed)
         return advances
-
-    def _apply_canary(self, canary: Canary) -> None:
-        if canary.is_computed:
-            canary.end()
-            self._canary, self._needs_canary, self._is_sick = None, False, False
-            self.n_changes += 1
 
     # -- sequences and pages -----------------------------------------------------------------------------------------
 
@@ -279,7 +267,7 @@ class GangView:
         """A sequence has ended: remove it, seal its full pages and give them back."""
         if sequence.state is State.RUNNING and self._planner is not None:
             self._planner.seal_known(sequence, is_planned=False)
-        self._give_back(self._queues.finish(sequence))
+        self._memory.release(self._queues.finish(sequence))
         self.probation.clear(sequence)
 
     def audit(self) -> None:
@@ -288,10 +276,5 @@ class GangView:
         Raises: AssertionError naming the first page that is wrong.
         """
         if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
-            apart = [self._canary.pages] if self._canary is not None else []
-            self.ledger.audit([*apart, *(s.pages for s in [*self._queues.running, *self._queues.waiting])])
+            self.ledger.audit([self._trial.pages, *(s.pages for s in [*self._queues.running, *self._queues.waiting])])
             self._is_dirty = False
-
-    def _give_back(self, pages: list[int]) -> None:
-        if self.ledger is not None:
-            self.ledger.release(pages)
