@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from actors.actor import Actor, Handler
-from actors.scheduler.admission import judge, unfit
+from actors.scheduler.admission import judge
 from actors.scheduler.condition_reports import ConditionReports
+from actors.scheduler.endings import Endings
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.idleness import Idleness
@@ -33,11 +34,10 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, steps
 from messages.generation.replica_state import ReplicaCondition
-from messages.generation.sequences import Ack, Cancel, Ending, Submit, Taken
+from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
 from messages.lifecycle.lifecycle import Cause, Peer, RankEnding
 from messages.lifecycle.spawn_spec import SpawnSpec
-from messages.outcomes import Code, EndReason, NoCode
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -59,9 +59,10 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports = ConditionReports(self, self._gang)
+        self.metrics = SchedulerMetrics(self.registry)
+        self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics)
         self._idleness = Idleness()
         self._next_number, self._is_draining = 1, False
-        self.metrics = SchedulerMetrics(self.registry)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
@@ -94,7 +95,7 @@ class SchedulerActor(Actor):
         self._next_number += 1
         self._gang.arrived(sequence, submit.suspicion)
         if self._gang.capacity is not None:
-            self._fit_to(sequence, self._gang.capacity)
+            self._endings.fit_to(sequence, self._gang.capacity)
 
     def on_ack(self, delivery: Delivery, ack: Ack) -> None:
         """The gateway has recorded tokens, which gives its sequences credit."""
@@ -103,7 +104,7 @@ class SchedulerActor(Actor):
     def on_cancel(self, delivery: Delivery, cancel: Cancel) -> None:
         """The gateway does not want the rest of an attempt: end its sequence."""
         if (sequence := self._queues.find(delivery.sender, int(cancel.attempt))) is not None:
-            self._end(sequence, "cancelled", cancel.why)
+            self._endings.end(sequence, "cancelled", cancel.why)
 
     # -- the gang ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class SchedulerActor(Actor):
         elif role_of(name) == "gateway":
             self._outgoing.pop(name, None)
             for sequence in self._queues.of_gateway(name):
-                self._release(sequence)
+                self._endings.release(sequence)
         self._hints.peer_down(name)
 
     def on_rank_ending(self, delivery: Delivery, ending: RankEnding) -> None:
@@ -139,7 +140,7 @@ class SchedulerActor(Actor):
         usable = self._gang.begin(capacity)
         self._hints.publish_inventory()
         for sequence in [*self._queues.running, *self._queues.waiting]:
-            self._fit_to(sequence, usable)
+            self._endings.fit_to(sequence, usable)
         running, waiting = len(self._queues.running), len(self._queues.waiting)
         adopted = self._gang.ledger.n_known if self._gang.ledger is not None else 0
         pages = {"adopted_pages": adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
@@ -156,6 +157,23 @@ class SchedulerActor(Actor):
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:
             self._advance(advance, result, is_drafting)
+
+    def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
+        sequence = advance.row.sequence
+        if advance.ending == "failed":
+            return self._endings.end(sequence, "failed", f"grammar: {advance.detail}", "grammar_too_complex")
+        self._outgoing[sequence.gateway].add(advance, result)
+        if not sequence.timeline.first_token_s:
+            sequence.timeline.first_token_s = time.monotonic()
+        if advance.row.drafts:
+            sequence.timeline.verified(len(advance.row.drafts), advance.n_accepted)
+            self.metrics.count_drafts(len(advance.row.drafts), advance.n_accepted)
+        if advance.ending == "length":
+            self._endings.end_at_limit(sequence)
+        elif advance.ending is not None:
+            self._endings.end(sequence, advance.ending)
+        elif is_drafting and sequence.terms.speculation:
+            self._hints.advanced(advance)
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
         """The gang has refused a plan as a whole: all sequences start again in a new epoch, and some are suspects."""
@@ -191,10 +209,7 @@ class SchedulerActor(Actor):
         self._end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
-        for ending in endings:
-            fields = ending.sequence.log_fields
-            self.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)
-            self._end(ending.sequence, ending.reason, ending.detail)
+        self._endings.end_forced(endings)
         if self._gang.probation.is_active:
             requests, waiting = self._gang.probation.requests, len(self._queues.waiting)
             self.log.warning("suspects are computed alone", requests=requests, waiting=waiting)
@@ -229,55 +244,6 @@ class SchedulerActor(Actor):
         """The received drafts; None when so many sequences run that drafts cost more than they give."""
         is_few = len(self._queues.running) <= self.settings.draft_rows
         return self._hints.drafts if self.settings.speculation and is_few else None
-
-    # -- endings -------------------------------------------------------------------------------------------------------
-
-    def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
-        sequence = advance.row.sequence
-        if advance.ending == "failed":
-            return self._end(sequence, "failed", f"grammar: {advance.detail}", "grammar_too_complex")
-        self._outgoing[sequence.gateway].add(advance, result)
-        if not sequence.timeline.first_token_s:
-            sequence.timeline.first_token_s = time.monotonic()
-        if advance.row.drafts:
-            sequence.timeline.verified(len(advance.row.drafts), advance.n_accepted)
-            self.metrics.count_drafts(len(advance.row.drafts), advance.n_accepted)
-        if advance.ending == "length":
-            self._end_at_limit(sequence)
-        elif advance.ending is not None:
-            self._end(sequence, advance.ending)
-        elif is_drafting and sequence.terms.speculation:
-            self._hints.advanced(advance)
-
-    def _fit_to(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:
-        """Limit the length of a sequence by the capacity; end it if it can never run or is already complete."""
-        sequence.fit_to(capacity.max_sequence_tokens - sequence.n_prompt)
-        refusal = unfit(sequence.attempt, sequence.tokens(), capacity)
-        if sequence.n_generated and sequence.n_generated >= sequence.max_tokens:
-            self._end_at_limit(sequence)
-        elif refusal is not None:
-            self.send(sequence.gateway, refusal)
-            self._release(sequence)
-
-    def _end_at_limit(self, sequence: Sequence) -> None:
-        """End a sequence at its `max_tokens`. One that was accepted for more, by a gang that could hold more, has failed."""
-        if sequence.is_cut:
-            detail = f"the replica that accepted it could hold more tokens than this one: {sequence.max_tokens} of the answer"
-            self._end(sequence, "failed", detail, "too_large_for_memory")
-        else:
-            self._end(sequence, "length")
-
-    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
-        n_cached = min(sequence.n_cached, sequence.n_prompt)
-        work = sequence.timeline.work(time.monotonic())
-        ending = Ending(attempt=sequence.attempt, reason=reason, n_cached=n_cached, code=code, detail=detail, work=work)
-        self._outgoing[sequence.gateway].end(sequence, ending)
-        self.metrics.endings.labels(reason=reason).inc()
-        self._release(sequence)
-
-    def _release(self, sequence: Sequence) -> None:
-        self._gang.release(sequence)
-        self._hints.ended(sequence)
 
     # -- life cycle ------------------------------------------------------------------------------------------
 

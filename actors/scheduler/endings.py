@@ -1,0 +1,67 @@
+"""Ends the sequences of a scheduler: each attempt gets its one ending, and its slot and pages are given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from actors.actor import Actor
+from actors.scheduler.admission import unfit
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.probation import ForcedEnding
+from actors.scheduler.hints import Hints
+from actors.scheduler.metrics import SchedulerMetrics
+from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.sequences.sequence import Sequence
+from messages.generation.sequences import Ending
+from messages.outcomes import Code, EndReason, NoCode
+from messages.steps import EngineCapacity
+
+
+class Endings:
+    """Ends sequences of one scheduler. `actor` sends and logs; `outgoing` has the next message to each gateway."""
+
+    def __init__(
+        self, actor: Actor, gang: GangView, outgoing: Mapping[str, Outgoing], hints: Hints, metrics: SchedulerMetrics
+    ) -> None:
+        self._actor, self._gang, self._outgoing, self._hints, self._metrics = actor, gang, outgoing, hints, metrics
+
+    def end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
+        """End a sequence. Its gateway is told with the last tokens; detail, code: why it failed."""
+        n_cached = min(sequence.n_cached, sequence.n_prompt)
+        work = sequence.timeline.work(time.monotonic())
+        ending = Ending(attempt=sequence.attempt, reason=reason, n_cached=n_cached, code=code, detail=detail, work=work)
+        self._outgoing[sequence.gateway].end(sequence, ending)
+        self._metrics.endings.labels(reason=reason).inc()
+        self.release(sequence)
+
+    def end_at_limit(self, sequence: Sequence) -> None:
+        """End a sequence at its `max_tokens`. One that was accepted for more, by a gang that could hold more, has failed."""
+        if sequence.is_cut:
+            detail = f"the replica that accepted it could hold more tokens than this one: {sequence.max_tokens} of the answer"
+            self.end(sequence, "failed", detail, "too_large_for_memory")
+        else:
+            self.end(sequence, "length")
+
+    def end_forced(self, endings: Iterable[ForcedEnding]) -> None:
+        """End the sequences that have killed their gangs too often, each with an error in the log."""
+        for ending in endings:
+            fields = ending.sequence.log_fields
+            self._actor.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)
+            self.end(ending.sequence, ending.reason, ending.detail)
+
+    def fit_to(self, sequence: Sequence, capacity: EngineCapacity) -> None:
+        """Limit the length of a sequence by the gang's capacity. End it if it is already complete then; refuse it if it can
+        never run on this gang."""
+        sequence.fit_to(capacity.max_sequence_tokens - sequence.n_prompt)
+        refusal = unfit(sequence.attempt, sequence.tokens(), capacity)
+        if sequence.n_generated and sequence.n_generated >= sequence.max_tokens:
+            self.end_at_limit(sequence)
+        elif refusal is not None:
+            self._actor.send(sequence.gateway, refusal)
+            self.release(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Remove a sequence whose gateway needs no ending: it has got one, was refused, or is dead."""
+        self._gang.release(sequence)
+        self._hints.ended(sequence)
