@@ -13,7 +13,7 @@ import msgspec
 
 from messages.generation.logprobs import PromptParts, TokenLogprobs, TopWanted
 from messages.generation.sampling import Sampling
-from messages.generation.terms import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS
+from messages.generation.terms import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, RankTerms
 from messages.wire.arrays import EMPTY_I32, Int32s, check_arrays, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
@@ -88,12 +88,19 @@ class NewSequence(Part, frozen=True):
     n_tokens: Count  # all tokens known so far: prompt and already generated ones
     n_prompt: Count  # how many of them are the prompt; output penalties count the others
     sampling: Sampling
-    min_tokens: Count = 0  # none of `banned_tokens` is sampled before this many tokens are generated
-    banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
+    terms: RankTerms | None = None  # None: the scheduler is of the last release, which sends the next two fields instead
+    min_tokens: Count = 0  # for ranks of the last release, as `terms` has it
+    banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # the same
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
     end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # tokens that may end an answer
     rules: TokenRules | None = None  # None: all tokens are treated alike
     prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
+
+    def obeyed_terms(self) -> RankTerms:
+        """The terms that its ranks obey, whichever of the two releases has sent them."""
+        if self.terms is not None:
+            return self.terms
+        return RankTerms(min_tokens=self.min_tokens, stop_tokens=self.banned_tokens)
 
 
 class Plan(Message, frozen=True):

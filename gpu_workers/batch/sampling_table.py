@@ -26,7 +26,8 @@ def temperature_of(sampling: Sampling) -> float:
 
 
 def _banned_until(new: NewSequence) -> int:
-    return new.n_prompt + new.min_tokens if new.banned_tokens else 0
+    terms = new.obeyed_terms()
+    return new.n_prompt + terms.min_tokens if terms.banned_tokens else 0
 
 
 def _edited_until(new: NewSequence) -> int:
@@ -142,8 +143,9 @@ class SamplingTable:
         self._rules.pop(new.slot, None)
         if new.rules is not None:
             self._rules[new.slot] = SlotRules.of(new.rules)
-        if new.banned_tokens:
-            self._banned[new.slot] = np.array(new.banned_tokens, np.int64)
+        banned = new.obeyed_terms().banned_tokens
+        if banned:
+            self._banned[new.slot] = np.array(banned, np.int64)
 
     def values_of(self, slots: np.ndarray) -> np.ndarray:
         """[N] SAMPLING_ROW, a copy. slots [N] int64."""

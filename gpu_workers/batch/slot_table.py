@@ -62,9 +62,9 @@ class SlotTable:
             raise PlanRefused(f"new.n_tokens: expected 1 to {limit}, got {new.n_tokens}", [new.slot])
         if new.n_prompt > new.n_tokens:
             raise PlanRefused(f"new.n_prompt: expected at most {new.n_tokens}, got {new.n_prompt}", [new.slot])
-        if new.banned_tokens:
-            banned = np.array(new.banned_tokens, np.int64)
-            self._check_range("new.banned_tokens", banned, self.capacity.vocabulary, np.array([new.slot]))
+        used = new.obeyed_terms().used_tokens
+        if used:
+            self._check_range("new.terms", np.array(used, np.int64), self.capacity.vocabulary, np.array([new.slot]))
         if new.rules is not None:
             named = [*new.rules.biased, *(new.rules.allowed or ()), *chain.from_iterable(new.rules.bad)]
             self._check_range("new.rules", np.array(named, np.int64), self.capacity.vocabulary, np.array([new.slot]))

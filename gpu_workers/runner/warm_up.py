@@ -7,7 +7,9 @@ from __future__ import annotations
 import time
 
 from gpu_workers.engine import Engine
-from messages.generation.sampling import Sampling, example_sampling
+from messages.generation.examples import example_of
+from messages.generation.sampling import Sampling
+from messages.generation.terms import RankTerms
 from messages.steps import PAGE_TOKENS, NewSequence, Plan, StepTime
 from messages.wire.arrays import int32s, total
 
@@ -16,7 +18,7 @@ _FEW_TOKENS = 8  # the same for an engine that compiles nothing, where longer st
 _LONG_TOKENS = 2048  # of a long prompt, for an engine whose steps are short
 _SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
-_FULL = example_sampling()  # every parameter is in use
+_FULL, _FULL_TERMS = example_of(Sampling), example_of(RankTerms)  # every parameter and term is in use
 
 
 def warm_up(engine: Engine) -> list[StepTime]:
@@ -73,8 +75,8 @@ def _plans(n: int) -> list[Plan]:
 
 
 def _new(slot: int, n: int, sampling: Sampling) -> NewSequence:
-    banned = [0] if sampling is _FULL else []
-    return NewSequence(slot=slot, n_tokens=n, n_prompt=n, sampling=sampling, min_tokens=len(banned), banned_tokens=banned)
+    terms = _FULL_TERMS if sampling is _FULL else RankTerms()
+    return NewSequence(slot=slot, n_tokens=n, n_prompt=n, sampling=sampling, terms=terms)
 
 
 def _plan(

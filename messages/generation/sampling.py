@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict, get_type_hints
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -32,13 +32,6 @@ class Sampling(StrictPart, frozen=True):
     repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0, examples=[1.1])] = 1.0
     # -1: none; n: the chosen token's and the top n
     logprobs: TopWanted = -1
-
-
-def example_sampling() -> Sampling:
-    """A sampling that uses every parameter: each has the example of its declaration."""
-    hints = get_type_hints(Sampling, include_extras=True)
-    metas = {name: hints[name].__metadata__[0] for name in Sampling.__struct_fields__}
-    return Sampling(**{name: meta.examples[0] for name, meta in metas.items() if meta.examples})
 
 
 class SamplingOptions(TypedDict, total=False):

@@ -8,7 +8,7 @@ import msgspec
 
 from messages.generation.grammar import Grammar
 from messages.generation.logprobs import TopWanted
-from messages.wire.message import NO_TRACE, CallerId, ShortText, StrictPart, TraceId
+from messages.wire.message import NO_TRACE, CallerId, Part, ShortText, StrictPart, TraceId
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
@@ -25,14 +25,34 @@ Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 DeadlineS = Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-class Terms(StrictPart, frozen=True):
+class RankTerms(Part, frozen=True, omit_defaults=True):
+    """The terms that ranks obey as they are. Each sequence brings them whole to its ranks (`NewSequence.terms`), so a term that
+    is declared here needs no line in a message or in the scheduler. The example of a term is a value with which it is in use.
+
+    Ranks get `grammar`, `prompt_logprobs` and the rules for single tokens in forms of their own, see `NewSequence`."""
+
+    # generated before a stop token or stop string counts
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT, examples=[1])] = 0
+    # ids that end the answer
+    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS, examples=[[0]])] = []
+
+    @property
+    def banned_tokens(self) -> list[int]:
+        """The ids that are not sampled before `min_tokens` tokens are generated."""
+        return self.stop_tokens if self.min_tokens else []
+
+    @property
+    def used_tokens(self) -> list[int]:
+        """Every id that a rank looks up for these terms. It refuses a plan with one that is outside of its vocabulary."""
+        return self.banned_tokens
+
+
+class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
     Clients may set every term but those of `SERVER_TERMS`: a new field is offered by HTTP, ZeroMQ and the client library."""
 
     max_tokens: MaxTokens = NO_TOKEN_LIMIT  # generated tokens at most
-    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
     stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
-    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     include_stop_str_in_output: bool = False  # the stop string or stop token that ends the answer is a part of its text
     skip_special_tokens: bool = True  # their text is not shown
     # The prompt is cut to its last so many tokens. -1: to as many as have room beside `max_tokens`. None: all must fit.
@@ -54,6 +74,10 @@ class Terms(StrictPart, frozen=True):
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
+
+    def of_ranks(self) -> RankTerms:
+        """Those of these terms that ranks obey."""
+        return RankTerms(**{name: getattr(self, name) for name in RankTerms.__struct_fields__})
 
 
 SERVER_TERMS = frozenset(("group_tokens", "caller", "bad_tokens"))  # set by the gateway; clients cannot set them

@@ -10,7 +10,8 @@ import torch
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import WorkerSettings
-from messages.generation.sampling import Sampling, example_sampling
+from messages.generation.examples import example_of
+from messages.generation.sampling import Sampling
 from tests.support.workers.sampling_kinds import KINDS, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import write_model
@@ -18,7 +19,7 @@ from tests.support.workers.tiny_model import write_model
 pytestmark = pytest.mark.gpu
 
 _GRAPH_TOKENS = 32  # steps with more tokens of prompts run kernel by kernel, as those of a large model do
-_OPTIONS: list[Sampling] = [*KINDS.values(), example_sampling()]
+_OPTIONS: list[Sampling] = [*KINDS.values(), example_of(Sampling)]
 
 
 @pytest.fixture(params=[False, True], ids=["fast", "deterministic"])

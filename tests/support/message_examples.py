@@ -13,7 +13,7 @@ from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Cancel, Ending, Holding, Refused, Submit, Suspicion, Taken, Tokens, Work
-from messages.generation.terms import Terms
+from messages.generation.terms import RankTerms, Terms
 from messages.lifecycle import lifecycle
 from messages.lifecycle.tree import (
     ChildState,
@@ -167,6 +167,7 @@ INTERNAL: tuple[Message, ...] = (
                 n_tokens=3,
                 n_prompt=3,
                 sampling=_SAMPLING,
+                terms=RankTerms(min_tokens=2, stop_tokens=[2]),
                 min_tokens=2,
                 banned_tokens=[2],
                 grammar="{}",

@@ -137,16 +137,15 @@ class PlanBuilder:
 
 def _entry_of(sequence: Sequence) -> NewSequence:
     """What the ranks need to know of a sequence that enters a slot."""
-    min_tokens = sequence.terms.min_tokens
-    is_early = sequence.n_generated < min_tokens
-    grammar = sequence.terms.grammar
+    terms, grammar = sequence.terms.of_ranks(), sequence.terms.grammar
     return NewSequence(
         slot=sequence.slot,
         n_tokens=sequence.known,
         n_prompt=sequence.n_prompt,
         sampling=sequence.sampling,
-        min_tokens=min_tokens if is_early else 0,
-        banned_tokens=sequence.terms.stop_tokens if is_early else [],
+        terms=terms,
+        min_tokens=terms.min_tokens,
+        banned_tokens=terms.banned_tokens,
         grammar=grammar.text if grammar is not None else "",
         end_tokens=sequence.terms.stop_tokens if grammar is not None else [],
         rules=_rules_of(sequence.terms),

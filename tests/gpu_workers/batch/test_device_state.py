@@ -8,12 +8,13 @@ import pytest
 from gpu_workers.batch.device_state import SAMPLING_WORDS, DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SAMPLING_ROW, SamplingTable, column_index
 from messages.generation.sampling import Sampling
+from messages.generation.terms import RankTerms
 from messages.steps import NewSequence, Plan
 from messages.wire.arrays import int32s
 
 N_SLOTS, MAX_LENGTH, DUMMY_PAGE = 4, 40, 9
 FIRST = NewSequence(
-    slot=2, n_tokens=3, n_prompt=2, min_tokens=5, banned_tokens=[7],
+    slot=2, n_tokens=3, n_prompt=2, terms=RankTerms(min_tokens=5, stop_tokens=[7]),
     sampling=Sampling(
         temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=2**62 + 1,
         presence_penalty=0.25, frequency_penalty=-0.5, repetition_penalty=1.5, logprobs=2,

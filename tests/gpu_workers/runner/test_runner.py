@@ -161,7 +161,7 @@ def test_bans_are_the_same_in_leases_and_with_drafts(runner: ModelRunner, kind: 
 def test_a_banned_token_outside_of_the_vocabulary_is_refused(runner: ModelRunner) -> None:
     scheduler = SmallScheduler(runner)
     s = banning(scheduler, GREEDY, {TINY["vocab_size"]}, 1)
-    with pytest.raises(PlanRefused, match=r"new\.banned_tokens: expected 0 to 210, got 211"):
+    with pytest.raises(PlanRefused, match=r"new\.terms: expected 0 to 210, got 211"):
         runner.launch(scheduler.write_plan([Row(s, 45)]))
 
 

@@ -12,6 +12,7 @@ from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.slot_rules import SlotRules
 from gpu_workers.sampling.sampler import edit_logits, sample_tokens
 from messages.generation.sampling import Sampling
+from messages.generation.terms import RankTerms
 from messages.steps import NewSequence, TokenRules
 from tests.support.depth import examples
 
@@ -65,7 +66,8 @@ def test_biases_come_before_penalties_and_bans_after() -> None:
     rules = TokenRules(biased=[1, 2], biases=[3.0, 50.0])
     table = SamplingTable(1)
     sampling = Sampling(temperature=0.0, repetition_penalty=2.0)
-    table.put(NewSequence(slot=0, n_tokens=1, n_prompt=1, sampling=sampling, min_tokens=9, banned_tokens=[2], rules=rules))
+    terms = RankTerms(min_tokens=9, stop_tokens=[2])
+    table.put(NewSequence(slot=0, n_tokens=1, n_prompt=1, sampling=sampling, terms=terms, rules=rules))
     edited = edit_logits(
         torch.tensor([[0.0, -1.0, 5.0]]), table.gather(np.zeros(1, np.int64), np.ones(1, np.int64)), torch.tensor([[1]])
     )

@@ -16,6 +16,7 @@ from gpu_workers.cuda.kernels.attention.paged_fixed import MOST_SEGMENTS, SEGMEN
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
 from gpu_workers.sampling.sampler import sample_tokens
+from messages.generation.terms import RankTerms
 from messages.steps import NewSequence
 from tests.support.workers.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv
 from tests.support.workers.deterministic_runs import SAMPLINGS
@@ -126,7 +127,8 @@ def check_sampler(device: torch.device, dtype: torch.dtype) -> None:
     state, table = random_state(device, n_slots=5, max_length=100, n_pages=20), SamplingTable(5)
     for slot, sampling in enumerate((*SAMPLINGS, SAMPLINGS[1])):
         banned = [*range(0, 900, 2)] if slot == len(SAMPLINGS) else []
-        table.put(NewSequence(slot=slot, n_tokens=9, n_prompt=9, sampling=sampling, min_tokens=50, banned_tokens=banned))
+        terms = RankTerms(min_tokens=50, stop_tokens=banned)
+        table.put(NewSequence(slot=slot, n_tokens=9, n_prompt=9, sampling=sampling, terms=terms))
     slots = np.repeat(np.arange(5), 6)
     state.sampling[:5] = torch.from_numpy(table.values_of(np.arange(5)).view(np.int64)).view(5, -1).to(device)
     rows = table.gather(slots, 9 + np.tile(np.arange(6), 5))

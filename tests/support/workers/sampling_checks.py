@@ -16,6 +16,7 @@ from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.sampling.masked_logits import MaskedSamples, mask_logits
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.sampling import Sampling
+from messages.generation.terms import RankTerms
 from messages.steps import NewSequence, TokenRules
 from tests.support.workers.kernel_checks import Check, column_of
 
@@ -169,7 +170,7 @@ def _enter(
 ) -> None:
     new = NewSequence(
         slot=slot, n_tokens=n_tokens, n_prompt=max(1, n_tokens // 2), sampling=sampling,
-        min_tokens=n_tokens - n_tokens // 2 + 1 if banned else 0, banned_tokens=[*range(0, 40, 3), 0] if banned else [],
+        terms=RankTerms(min_tokens=n_tokens - n_tokens // 2 + 1, stop_tokens=[*range(0, 40, 3), 0]) if banned else None,
         rules=_RULES[slot % len(_RULES)] if has_rules else None,
     )  # fmt: skip
     table.put(new)

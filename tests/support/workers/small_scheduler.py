@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gpu_workers.engine import Engine
 from messages.generation.sampling import Sampling
+from messages.generation.terms import RankTerms
 from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result, TokenRules
 from messages.wire.arrays import int32s
 
@@ -152,8 +153,7 @@ def _entry_of(sequence: Running) -> NewSequence:
         n_tokens=len(sequence.tokens),
         n_prompt=sequence.n_prompt,
         sampling=sequence.sampling,
-        min_tokens=sequence.min_tokens,
-        banned_tokens=sequence.banned_tokens,
+        terms=RankTerms(min_tokens=sequence.min_tokens, stop_tokens=sequence.banned_tokens),
         grammar=sequence.grammar,
         end_tokens=sequence.end_tokens,
         rules=sequence.rules,

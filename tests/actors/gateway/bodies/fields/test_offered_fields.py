@@ -10,7 +10,8 @@ import pytest
 from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from actors.gateway.http.endpoints.anthropic import MessagesBody
-from messages.generation.sampling import Sampling, example_sampling
+from messages.generation.examples import example_of
+from messages.generation.sampling import Sampling
 from messages.generation.terms import SERVER_TERMS, Terms
 from tests.support.answers.short_bodies import BODIES, USER_TURN
 from tests.support.gateway.gateway_rig import rig
@@ -31,7 +32,7 @@ def test_a_body_has_every_parameter_and_term(body: type[msgspec.Struct]) -> None
 
 
 async def test_their_values_reach_the_scheduler() -> None:
-    wanted = example_sampling()
+    wanted = example_of(Sampling)
     names = [name for name in Sampling.__struct_fields__ if name not in ("logprobs", "seed")]
     given = {name: getattr(wanted, name) for name in names} | {"seed": 5, "stop_token_ids": [9]}
     async with rig() as r, r.http() as http:
