@@ -1,4 +1,4 @@
-"""How many pages fit: arithmetic on bytes only; `model_loading` measures. The ranks of a gang agree on the smallest number."""
+"""How many pages fit: arithmetic on bytes only; `rank_device.py` measures. The ranks of a gang agree on the smallest number."""
 
 from __future__ import annotations
 

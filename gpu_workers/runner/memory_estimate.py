@@ -1,7 +1,7 @@
 """Estimates the memory that a rank needs from the model's configuration alone, before anything is loaded.
 
 The supervisor plans with it, so nothing here imports torch or numpy. After the weights are loaded the rank measures instead;
-see `model_loading.py`. The estimate is conservative: a plan that fits here fits on the device.
+see `rank_device.py`. The estimate is conservative: a plan that fits here fits on the device.
 """
 
 from __future__ import annotations

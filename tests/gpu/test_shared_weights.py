@@ -18,7 +18,8 @@ import torch
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.runner.model_loading import build_model, run_empty_step
+from gpu_workers.runner.empty_step import run_empty_step
+from gpu_workers.runner.model_loading import build_model
 from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess
 from tests.support.real_server import real_server

@@ -19,7 +19,8 @@ from gpu_workers.models.model import Model
 from gpu_workers.models.weights import SafetensorsSource, WeightPlacement
 from gpu_workers.runner import model_loading, weight_sharing
 from gpu_workers.runner.backend import Backend, choose_backend
-from gpu_workers.runner.model_loading import build_model, run_empty_step
+from gpu_workers.runner.empty_step import run_empty_step
+from gpu_workers.runner.model_loading import build_model
 from gpu_workers.vault import weight_vault
 from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess

@@ -10,7 +10,8 @@ import torch
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.runner.model_loading import build_model, fullest_rows, run_empty_step
+from gpu_workers.runner.empty_step import fullest_rows, run_empty_step
+from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS
 
 CPU = torch.device("cpu")
