@@ -51,12 +51,12 @@ class DeterministicCpuOps(CpuOps):
         return matrix.pack(weight)
 
     def linear_weight(self, packed: torch.Tensor) -> PackedWeight:
-        """See Ops."""
+        """packed, from `pack` -> what `linear` takes."""
         n_blocks, n_steps, _, pair = packed.shape
         return PackedWeight(packed, packed.data_ptr(), n_steps * pair, n_blocks * matrix.BLOCK)
 
     def linear(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
-        """See Ops."""
+        """x [T, in] -> [T, out]: x @ weight.T + bias, by our kernel for any T."""
         if not x.shape[0]:
             return x.new_empty((0, weight.n_out))
         return super().linear(x.contiguous(), weight, bias)

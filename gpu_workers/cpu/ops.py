@@ -70,7 +70,7 @@ class CpuOps(TorchOps):
         return other
 
     def linear_weight(self, packed: torch.Tensor) -> torch.Tensor | PackedWeight:
-        """See Ops."""
+        """packed, from `pack` -> what `linear` takes: a PackedWeight if our kernel reads its layout, else `packed` itself."""
         if self._few_rows is None or packed.dtype != self._dtype or not self._is_readable(packed):
             return packed
         return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), packed.shape[1], packed.shape[0])
@@ -85,7 +85,7 @@ class CpuOps(TorchOps):
         return self._layouts[shape]
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
-        """See Ops."""
+        """x [T, in] -> [T, out]: x @ weight.T + bias, by our kernel for contiguous x of few rows, else by torch."""
         n_rows = x.shape[0]
         if self._few_rows is None or not isinstance(weight, PackedWeight):
             self._calls.leave_to_torch("a weight in another layout")
@@ -107,7 +107,7 @@ class CpuOps(TorchOps):
         return out
 
     def embed(self, token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """token_ids [T] int64, table [rows, n] -> a new [T, n], by our kernel where n is a multiple of its vectors."""
         n_rows, width = token_ids.shape[0], table.shape[1]
         if width % self._lanes or table.dtype != self._dtype:
             self._calls.leave_to_torch("an embedding whose width is no multiple of the vector")
@@ -117,7 +117,7 @@ class CpuOps(TorchOps):
         return out
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """See Ops."""
+        """x [T, n] or [T, heads, n], weight [n] -> a new tensor of x's shape, by our kernel where n is whole vectors."""
         width = x.shape[-1]
         heads = x.shape[1] if x.dim() == 3 else 1
         is_in_order = x.dim() in (2, 3) and x.stride()[1:] == (width, 1)[-x.dim() + 1 :]
@@ -133,7 +133,7 @@ class CpuOps(TorchOps):
     def add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """x, residual [T, n] -> (a new rms_norm(x + residual), residual, which is overwritten with the sum)."""
         n_rows, width = x.shape[0], x.shape[-1]
         is_in_order = x.dim() == 2 and x.is_contiguous() and residual.is_contiguous()
         if weight.dtype != x.dtype or width % self._lanes or not is_in_order:
@@ -146,7 +146,7 @@ class CpuOps(TorchOps):
         return out, residual
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
-        """See Ops."""
+        """Rotates q and k and writes k and v to their pages; shapes as in `Ops.rope_and_store`. Returns a new q."""
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
         if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != q.dtype:
@@ -162,7 +162,7 @@ class CpuOps(TorchOps):
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """gate_up [T, 2 n] -> a new [T, n], by our kernel where n is a multiple of its vectors."""
         n = gate_up.shape[1] // 2
         if n % self._lanes or not gate_up.is_contiguous():
             self._calls.leave_to_torch("a gate whose width is no multiple of the vector")
@@ -172,7 +172,7 @@ class CpuOps(TorchOps):
         return out
 
     def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """gate_up [T, 2 n] -> a new [T, n], by torch."""
         self._calls.leave_to_torch("a gate with GELU")
         return super().gelu_mul(gate_up)
 

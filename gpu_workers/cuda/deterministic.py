@@ -38,7 +38,7 @@ class DeterministicCudaOps(CudaOps):
         self._fixed: set[tuple[int, int, torch.dtype]] = set()  # rows, columns and dtype of all weights
 
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
-        """See Ops."""
+        """packed [out, in] -> the same weight, without kernels that are chosen by the number of rows."""
         self._fixed.add((*packed.shape, packed.dtype))  # pyright: ignore[reportArgumentType]
         return PackedLinear(packed, None, None, None)
 
@@ -50,7 +50,7 @@ class DeterministicCudaOps(CudaOps):
         return list(least.values())
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
-        """See Ops."""
+        """x [T, in] -> [T, out]: x @ weight.T + bias, with one order of additions whatever T."""
         return fixed_product(x, weight.weight, bias)
 
     norm_linear = Ops.norm_linear

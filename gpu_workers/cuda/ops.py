@@ -36,7 +36,7 @@ class CudaOps(Ops):
         self._weights: set[tuple[int, int]] = set()  # rows and columns of all weights of 16-bit numbers
 
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
-        """See Ops."""
+        """packed [out, in] of any float dtype -> the same weight with the kernels that are chosen for its shape."""
         if packed.dtype not in (torch.bfloat16, torch.float16) or packed.stride(-1) != 1:
             return PackedLinear(packed, None, None, None)
         n_out, width = packed.shape
@@ -45,7 +45,7 @@ class CudaOps(Ops):
         return PackedLinear(packed, gemv_shape(n_out, width), normed, gated)
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
-        """See Ops."""
+        """x [T, in] -> [T, out]: x @ weight.T + bias, by our kernel for one row or few, else by cuBLAS."""
         if weight.one is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
             return gemv(x, weight.weight, bias, weight.one)
         shape = _few_rows_shape(x, weight.weight, is_gated=False)
@@ -60,21 +60,21 @@ class CudaOps(Ops):
         return list(least.values())
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """See Ops."""
+        """x [..., n], weight [n] -> a new [..., n], in one kernel."""
         return norm.rms_norm(x, weight, eps)
 
     def add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops. Overwrites both."""
+        """x, residual [T, n] -> (rms_norm(x + residual), x + residual), in one kernel. Overwrites both."""
         return norm.add_rms_norm(x, residual, weight, eps)
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
-        """See Ops."""
+        """Rotates q and k and writes k and v to their pages, in one kernel; shapes as in `Ops.rope_and_store`."""
         return rope.rope_and_store(q, k, v, target)
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """gate_up [T, 2 n] -> a new [T, n], in one kernel."""
         return activation.silu_mul(gate_up)
 
     def norm_linear(

@@ -80,7 +80,7 @@ class TorchStep(AttentionStep):
     groups: tuple[RowGroup, ...]
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """See AttentionStep."""
+        """As `AttentionStep.attend` says: q [T, n_heads, head_dim] -> the same shape, one call for each group of rows."""
         if len(self.groups) == 1:
             return attend_group(q, k_pages, v_pages, self.groups[0], scale)  # it holds all tokens, in order
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -127,7 +127,7 @@ class TorchAttention(Attention):
         return RowGroup(tokens, count, len(rows), n_keys, pages, places, mask, is_alone)
 
     def _vectors(self, table: torch.Tensor, n_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See RowGroup.pages and RowGroup.places; table [rows, P]."""
+        """`RowGroup.pages` and `RowGroup.places` of rows whose page table is [rows, P]."""
         keys = torch.arange(n_keys, device=table.device)
         heads = torch.arange(self._n_kv_heads, device=table.device)[:, None]
         pages = table[:, None, : -(-n_keys // PAGE_TOKENS)].to(torch.int64).repeat_interleave(PAGE_TOKENS, 2)[:, :, :n_keys]

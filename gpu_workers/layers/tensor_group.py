@@ -50,19 +50,19 @@ class SingleRank(TensorGroup):
     size = 1
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """Returns x itself, of any shape and dtype: there is nothing to add."""
         return x
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """Returns x [T, n] itself."""
         return x
 
     def least(self, value: int) -> int:
-        """See TensorGroup."""
+        """Returns the value itself."""
         return value
 
     def close(self) -> None:
-        """See TensorGroup."""
+        """Nothing is open."""
 
 
 class DistributedGroup(TensorGroup):
@@ -101,24 +101,24 @@ class DistributedGroup(TensorGroup):
         return cls(rank, size, device)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """Overwrites x, of any shape and float dtype, with the sum over the ranks, and returns it. On CUDA only queued."""
         dist.all_reduce(x)
         return x
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """x [T, n] -> a new [T, size * n], the ranks' parts side by side in rank order. On CUDA only queued."""
         gathered = torch.empty((self.size, *x.shape), dtype=x.dtype, device=x.device)
         _all_gather(gathered.flatten(0, 1), x.contiguous())
         return gathered.transpose(0, 1).flatten(1)
 
     def least(self, value: int) -> int:
-        """See TensorGroup."""
+        """The smallest of the ranks' values. Waits for the device."""
         holder = torch.tensor([value], dtype=torch.int64, device=self._device)
         dist.all_reduce(holder, op=dist.ReduceOp.MIN)
         return int(holder.item())
 
     def close(self) -> None:
-        """See TensorGroup."""
+        """Leaves the group; no collective may be called afterwards."""
         dist.destroy_process_group()
 
 
@@ -133,7 +133,7 @@ class FixedOrderGroup(TensorGroup):
         self.rank, self.size = group.rank, group.size
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup. x [T, n]."""
+        """x [T, n] of any float dtype -> the sum over the ranks, alike. With one or two ranks it may overwrite x."""
         if self.size <= 2:
             return self._group.all_reduce(x)
         parts = self._group.all_gather_last(x).view(x.shape[0], self.size, x.shape[1])
@@ -143,13 +143,13 @@ class FixedOrderGroup(TensorGroup):
         return total.to(x.dtype)
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """x [T, n] -> [T, size * n], by the group that this one wraps."""
         return self._group.all_gather_last(x)
 
     def least(self, value: int) -> int:
-        """See TensorGroup."""
+        """The smallest of the ranks' values, by the group that this one wraps."""
         return self._group.least(value)
 
     def close(self) -> None:
-        """See TensorGroup."""
+        """Closes the group that this one wraps."""
         self._group.close()

@@ -122,15 +122,15 @@ class TorchOps(Ops):
         ] = {}  # by id of the table: the table, so that the id stays its own, and its widened form
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> a copy that is packed for oneDNN, on CPUs that can; else the weight itself."""
         return pack_weight(weight) if packs_weights(weight.device, weight.dtype) else weight
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
-        """See Ops."""
+        """x [T, in] -> [T, out]: x @ weight.T + bias. weight: from `pack`; bias [out] or None."""
         return packed_linear(x, weight, bias) if weight.is_mkldnn else linear(x, weight, bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """See Ops."""
+        """x [..., n], weight [n] -> a new [..., n] in the dtype of x; computed in float32 where weight has another dtype."""
         if weight.dtype != x.dtype:
             return torch.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
         if x.dim() == 2 and x.shape[0] <= _FEW_ROWS and x.device.type == "cpu":
@@ -140,12 +140,12 @@ class TorchOps(Ops):
     def add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """x, residual [T, n] -> (rms_norm(x + residual), residual, which is overwritten with the sum)."""
         residual = residual.add_(x)
         return self.rms_norm(residual, weight, eps), residual
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
-        """See Ops."""
+        """Rotates q and k and writes k and v to their pages; shapes as in `Ops.rope_and_store`."""
         cos, sin = self._rotations_of(target.cos_sin).index_select(0, target.positions).unbind(1)  # [T, 1, head_dim] each
         joined = _joined(q, k)
         if joined is None:
@@ -167,7 +167,7 @@ class TorchOps(Ops):
         return found[1]
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """gate_up [T, 2 n] -> a new [T, n]: silu(first half) * second half."""
         gate, up = gate_up.chunk(2, -1)
         return silu(gate).mul_(up)
 

@@ -48,11 +48,11 @@ class GgufFile(GgufKeys):
 
     @property
     def architecture(self) -> str:
-        """See GgufKeys."""
+        """The model's architecture: one of ARCHITECTURES."""
         return self._architecture
 
     def key(self, name: str, default: Any = _MISSING) -> Any:
-        """See GgufKeys."""
+        """The value of a key; the default where it is missing. Raises: GgufError when it is missing and there is no default."""
         field = self._reader.fields.get(name)
         if field is not None:
             return field.contents()
@@ -61,11 +61,11 @@ class GgufFile(GgufKeys):
         return default
 
     def model_key(self, name: str, default: Any = _MISSING) -> Any:
-        """See GgufKeys."""
+        """The value of a key in the section of the architecture; default and errors as for `key`."""
         return self.key(f"{self.architecture}.{name}", default)
 
     def array_length(self, name: str) -> int:
-        """See GgufKeys."""
+        """The number of elements of an array. Raises: GgufError when it is missing."""
         return len(self.key(name))
 
     @property
@@ -75,7 +75,7 @@ class GgufFile(GgufKeys):
 
     @property
     def tensor_names(self) -> frozenset[str]:
-        """See GgufKeys."""
+        """The file's own names of its tensors."""
         return frozenset(tensor.name for tensor in self._reader.tensors)
 
     def rope_factors(self) -> np.ndarray | None:

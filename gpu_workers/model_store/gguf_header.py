@@ -90,33 +90,35 @@ class GgufHeader(GgufKeys):
 
     @property
     def architecture(self) -> str:
-        """See GgufKeys."""
+        """The model's architecture: one of ARCHITECTURES."""
         return self._architecture
 
     @property
     def tensor_names(self) -> frozenset[str]:
-        """See GgufKeys."""
+        """The file's own names of its tensors."""
         return self._tensor_names
 
     def key(self, name: str, default: Any = _MISSING) -> Any:
-        """See GgufKeys. Arrays cannot be asked for."""
+        """The value of a key that is no array; the default where it is missing.
+
+        Raises: GgufError when it is missing and there is no default."""
         value = self._values.get(name, default)
         if value is _MISSING:
             raise GgufError(f"{name}: missing in {self._name}")
         return value
 
     def model_key(self, name: str, default: Any = _MISSING) -> Any:
-        """See GgufKeys."""
+        """The value of a key in the section of the architecture; default and errors as for `key`."""
         return self.key(f"{self._architecture}.{name}", default)
 
     def array_length(self, name: str) -> int:
-        """See GgufKeys."""
+        """The number of elements of an array. Raises: GgufError when it is missing."""
         if name not in self._lengths:
             raise GgufError(f"{name}: missing in {self._name}")
         return self._lengths[name]
 
     def rope_factors(self) -> None:
-        """See GgufKeys. They are stored as a tensor, which is not read here."""
+        """None: the factors are stored as a tensor, which is not read here."""
 
     def _read(self, cursor: _Cursor) -> frozenset[str]:
         """Fill in keys and lengths; returns the names of the tensors."""

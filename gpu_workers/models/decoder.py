@@ -74,27 +74,28 @@ class Decoder(Model, Generic[ConfigT, LayerT]):
 
     @property
     def config(self) -> ConfigT:
-        """See Model."""
+        """The config of the whole model, not of the rank's part."""
         return self._config
 
     @property
     def parts(self) -> RankParts:
-        """See Model."""
+        """The parts that it computes with."""
         return self._parts
 
     @property
     def device(self) -> torch.device:
-        """See Model."""
+        """The device of the weights."""
         return self._device
 
     @property
     def kv_shape(self) -> KvShape:
-        """See Model."""
+        """The shape of the rank's pages: one kv head for each that the rank has, in the dtype of the weights."""
         return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, self._dtype)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See Model."""
+        """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype. Each rank computes those of its part of
+        the vocabulary, and all ranks get all of them."""
         own = self._parts.ops.linear(hidden, self._weights.head, None)
         return gather_logits(own, self._config.vocabulary, self._parts.group)
 

@@ -24,5 +24,5 @@ class PrivateWeights(WeightMemory):
     wants_content = True
 
     def keep(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See WeightMemory."""
+        """Returns what `make` makes; the name is not used."""
         return make()

@@ -52,11 +52,11 @@ class SafetensorsSource(TensorSource):
                 self._files[name] = opened
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See TensorSource."""
+        """Name and shape of every tensor of the files."""
         return {name: tuple(opened.get_slice(name).get_shape()) for name, opened in self._files.items()}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
-        """See TensorSource."""
+        """Copies a block of a stored tensor into target, which may have another dtype and device."""
         stored = self._files[name].get_slice(name)
         if columns is None or len(shape) == 1:
             target.copy_(stored[rows.start : rows.stop])
@@ -68,11 +68,11 @@ class NoSource(TensorSource):
     """For weights that need no content: they are counted only, or are there already."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See TensorSource."""
+        """No names: any tensor may be asked for."""
         return {}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
-        """See TensorSource. Leaves the target as it is."""
+        """Leaves the target as it is."""
 
 
 class RandomSource(TensorSource):
@@ -82,7 +82,7 @@ class RandomSource(TensorSource):
         self._seed = seed
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """See TensorSource."""
+        """No names: any tensor may be asked for."""
         return {}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:

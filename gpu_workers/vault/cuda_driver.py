@@ -127,39 +127,40 @@ class CudaDriver(Driver):
         self.granularity_bytes = granularity.value
 
     def create(self, n_bytes: int) -> int:
-        """See Driver."""
+        """New physical memory of the device, n_bytes, with any content. Returns its handle. Raises: CudaError."""
         handle = c_uint64()
         self._call("cuMemCreate", ctypes.byref(handle), n_bytes, ctypes.byref(self._properties), 0)
         return handle.value
 
     def release(self, handle: int) -> None:
-        """See Driver."""
+        """Releases a handle of `create` or `adopt`; mappings stay. Raises: CudaError."""
         self._call("cuMemRelease", handle)
 
     def export(self, handle: int) -> int:
-        """See Driver."""
+        """A new POSIX file descriptor of the memory, which the caller closes. Raises: CudaError."""
         descriptor = c_int(-1)
         self._call("cuMemExportToShareableHandle", ctypes.addressof(descriptor), handle, _POSIX_DESCRIPTOR, 0)
         return descriptor.value
 
     def adopt(self, descriptor: int) -> int:
-        """See Driver."""
+        """A handle of the memory behind a descriptor of `export`, also of another process. Raises: CudaError."""
         handle = c_uint64()
         self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), descriptor, _POSIX_DESCRIPTOR)
         return handle.value
 
     def reserve(self, n_bytes: int) -> int:
-        """See Driver."""
+        """An address with room for n_bytes, where nothing is mapped yet. Raises: CudaError."""
         address = c_uint64()
         self._call("cuMemAddressReserve", ctypes.byref(address), n_bytes, 0, 0, 0)
         return address.value
 
     def free(self, address: int, n_bytes: int) -> None:
-        """See Driver."""
+        """Gives back a whole reservation, of which nothing is mapped. Raises: CudaError."""
         self._call("cuMemAddressFree", address, n_bytes)
 
     def map(self, address: int, n_bytes: int, handle: int, is_read_only: bool = False) -> None:
-        """See Driver."""
+        """Maps memory of exactly n_bytes at an address inside a reservation, and lets the device read it, and write it unless
+        `is_read_only`. A driver that refuses that lets the device write too, with a warning in the log. Raises: CudaError."""
         self._call("cuMemMap", address, n_bytes, 0, handle, 0)
         if is_read_only:
             try:
@@ -174,16 +175,16 @@ class CudaDriver(Driver):
         self._call("cuMemSetAccess", address, n_bytes, ctypes.byref(access), 1)
 
     def unmap(self, address: int, n_bytes: int) -> None:
-        """See Driver."""
+        """Undoes one `map`. Raises: CudaError."""
         self._call("cuMemUnmap", address, n_bytes)
 
     def zero(self, address: int, n_bytes: int) -> None:
-        """See Driver."""
+        """Fills mapped memory with zeros, and waits until that is done. Raises: CudaError."""
         self._call("cuMemsetD8_v2", address, 0, n_bytes)
         self.wait_idle()
 
     def wait_idle(self) -> None:
-        """See Driver."""
+        """Waits until the device has done all that this process asked for. Raises: CudaError, also for an earlier fault."""
         self._call("cuCtxSynchronize")
 
     def _call(self, name: str, *arguments: object) -> None:

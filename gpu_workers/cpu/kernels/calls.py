@@ -49,15 +49,15 @@ class DirectCalls(Calls):
     """Makes each call at once."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """See Calls."""
+        """A new tensor on the CPU, uninitialised."""
         return torch.empty(shape, dtype=dtype)
 
     def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
-        """See Calls."""
+        """Calls the kernel with these argument words, and returns when it is done."""
         kernel(words, is_spread=is_spread)
 
     def leave_to_torch(self, what: str) -> None:
-        """See Calls."""
+        """Nothing to do: torch computes when it is called."""
 
 
 class Recorder(Calls):
@@ -72,11 +72,11 @@ class Recorder(Calls):
         return self._pool.empty(shape, dtype)
 
     def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
-        """See Calls."""
+        """Adds a call of the kernel with these argument words to the program. Nothing is computed."""
         self._calls.append((kernel, tuple(words), is_spread))
 
     def leave_to_torch(self, what: str) -> None:
-        """See Calls."""
+        """Raises: NotRecordable naming `what`, because a program has kernel calls only."""
         raise NotRecordable(what)
 
     def finish(self, runner: Kernel) -> Program:

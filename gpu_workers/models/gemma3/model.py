@@ -35,7 +35,10 @@ class Gemma3Model(Decoder[Gemma3Config, Gemma3LayerWeights]):
 
     @torch.inference_mode()
     def forward(self, step: StepTensors, kv: KvPages) -> torch.Tensor:
-        """See Model."""
+        """Runs the layers on the T tokens of a step, and writes their keys and values to `kv`, pages of `kv_shape`.
+
+        Returns the hidden states [S, hidden] of the sampled tokens after the final norm, in the model's dtype on its device,
+        the same on all ranks."""
         ops, group, eps = self._parts.ops, self._parts.group, self._config.rms_eps
         prepare, window = self._parts.attention.prepare, self._config.attention_window
         full = prepare(step)

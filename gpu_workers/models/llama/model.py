@@ -29,14 +29,17 @@ class LlamaModel(Decoder[LlamaConfig, LlamaLayerWeights], RecordableModel):
         self._scale = config.head_dim**-0.5
 
     def with_parts(self, parts: RankParts) -> LlamaModel:
-        """See RecordableModel."""
+        """The same model on the same weights with these parts; weights are not copied."""
         other = copy.copy(self)
         other._parts = parts
         return other
 
     @torch.inference_mode()
     def forward(self, step: StepTensors, kv: KvPages) -> torch.Tensor:
-        """See Model."""
+        """Runs the layers on the T tokens of a step, and writes their keys and values to `kv`, pages of `kv_shape`.
+
+        Returns the hidden states [S, hidden] of the sampled tokens after the final norm, in the model's dtype on its device,
+        the same on all ranks."""
         ops, group, eps = self._parts.ops, self._parts.group, self._config.rms_eps
         attention = self._parts.attention.prepare(step)
         residual = self._embed(step.token_ids)
