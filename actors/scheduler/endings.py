@@ -44,7 +44,7 @@ class Endings:
             self.end(sequence, "length")
 
     def end_forced(self, endings: Iterable[ForcedEnding]) -> None:
-        """End the sequences that have killed their gangs too often, each with an error in the log."""
+        """End sequences because their gang has died of them or has refused them, each with an error in the log."""
         for ending in endings:
             fields = ending.sequence.log_fields
             self._actor.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)

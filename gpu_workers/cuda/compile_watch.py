@@ -1,5 +1,5 @@
-"""Watches Triton's compiler: a step that waits for it takes seconds and does not hang, and while requests are served none
-should."""
+"""Watches Triton's compiler. A step that waits for it takes seconds, but does not hang. While requests are served, no step
+should have to wait for it."""
 
 from __future__ import annotations
 

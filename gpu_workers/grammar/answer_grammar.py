@@ -65,8 +65,8 @@ class AnswerGrammar:
 
     @property
     def failure(self) -> str:
-        """Why the answer cannot go on; "" if it can, or has ended. A limit of the library that a grammar has met is met
-        again at the same token by whoever follows the answer."""
+        """Why the answer cannot go on; "" if it can, or has ended. Where a grammar exceeds a limit of the library, every
+        rank that follows the answer finds that at the same token."""
         if self.is_free or not self.matcher.is_error():
             return ""
         reason, _, _ = self.matcher.get_error().partition("\n")  # lines about the parser's state follow
@@ -89,7 +89,7 @@ class AnswerGrammar:
         return drafts[: self.matcher.validate_tokens(drafts)] if drafts and not self.is_over else []
 
     def forced(self) -> list[int]:
-        """The next tokens that can be no others: masks allow each of them alone. The first ones, if there are many."""
+        """The next tokens, as far as the grammar allows only one at each place; the first ones, if there are many."""
         if thought := self._thought and self._thought.forced():
             return thought
         return [] if self.is_free or self.is_over else self.matcher.compute_ff_tokens()[:_MOST_FORCED]

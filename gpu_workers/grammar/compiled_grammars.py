@@ -33,8 +33,8 @@ class CompiledGrammars:
     def get(self, grammar: str) -> Future[LLMatcher]:
         """A matcher at the beginning of the grammar, to be copied (10 µs), not moved. Begins to compile one that is not known.
 
-        The matcher is in its error state where the grammar exceeds what this vocabulary allows. The future raises ValueError
-        where the vocabulary cannot be used.
+        A grammar that exceeds a limit of the library gives a matcher in its error state. The future raises ValueError if the
+        vocabulary cannot be used.
         """
         known = self._compiled.pop(grammar, None)
         if known is None:

@@ -1,9 +1,9 @@
 """The grammars of a rank's slots: masks for the samples of a step, and what is known of the tokens after them.
 
-A matcher consumes the tokens that were sampled before the positions of a step, which are read from the token table. On a GPU
-that waits for the step before, while the layers of the step run already (`mask_question`). Samples after drafts are masked as
-if the drafts before them were right: where one is not, the samples after it are dropped, so their masks do not matter. A draft
-that breaks the grammar is never sampled, and so rejected.
+A matcher consumes the tokens that were sampled before the positions of a step. They are read from the token table: on a GPU
+they come with the end of the step before, while the layers of this step run already (`mask_question`). Samples after drafts are
+masked as if the drafts before them were right: where one is not, the samples after it are dropped, so their masks do not
+matter. A draft that breaks the grammar is never sampled, and so rejected.
 
 Where a grammar allows one continuation only, such as the next key of an object, rank 0 tells the scheduler these tokens, and
 they come back as drafts in a later plan. Only ranks can find them, because only they have the vocabulary. Nobody keeps them:

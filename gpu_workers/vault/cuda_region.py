@@ -1,9 +1,9 @@
 """Memory of a GPU at a fixed address, whose pages can be exchanged for shared memory without moving.
 
 Captured graphs keep addresses, and a gang captures before it may touch the memory of the gang before it. So a region begins as
-one small piece of memory that appears again and again, all over its addresses: warm-up steps write there and read no sense,
-which does no harm. `share` takes that away and maps the shared memory in its place. So a standby gang needs no second memory
-for keys and values.
+one small piece of memory that appears again and again, all over its addresses. What warm-up steps write and read there means
+nothing, which does no harm. `share` takes that away and maps the shared memory in its place. So a standby gang needs no second
+memory for keys and values.
 """
 
 from __future__ import annotations

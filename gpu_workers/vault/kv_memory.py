@@ -74,8 +74,10 @@ class KvMemory:
         assert kept is None, "suspect memory is never found"
 
     def reserve(self, region: Region) -> None:
-        """Put new memory for this region into the vault before it is needed, if there is none of this size: a device whose
-        memory is full refuses it while it loads, and gangs that load later know the size. Raises: as `map_region`."""
+        """Put new memory for this region into the vault before it is needed, if there is none of this size. So a device whose
+        memory is full refuses it during the load, and gangs that load later know the size.
+
+        Raises: OSError when the device has no memory."""
         with self._lock:
             kept = self._find(region.n_bytes)
             if kept is not None:

@@ -1,7 +1,7 @@
 """Notices that a plan, a Reset or an answer to one of them is lost: rank 0 is idle, while its scheduler waits for it. Pure.
 
 Links lose nothing between living processes, and the supervisor kills a rank whose step does not end. This notices what neither
-does: a message that the other side has dropped, because it could not be decoded for example.
+does: a message that the other side has dropped, for example because it could not be decoded.
 """
 
 from __future__ import annotations
