@@ -84,7 +84,7 @@ class JsonCallSplitter(CallSplitter):
     def fail_at_end(self) -> None:
         if self._read in (self._read_arguments, self._read_tail):
             self.out.append(TextPiece(Channel.NO_CALL, self.begun + self.held))
-        else:
+        elif self._read != self._read_after or self.peek_of(*self.closers) is not WAIT:  # half of a closer says nothing
             super().fail_at_end()
 
     def _read_element(self) -> bool:

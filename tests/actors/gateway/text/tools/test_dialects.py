@@ -125,6 +125,12 @@ def test_a_call_that_turns_out_to_be_none_gives_its_text_back(dialect: Dialect, 
         )
 
 
+@pytest.mark.parametrize("end", ["\n", "\n<", "\n</tool_call"])
+def test_an_answer_that_is_cut_in_the_mark_after_a_call_is_the_call_alone(end: str) -> None:
+    text = '<tool_call>\n{"name": "now", "arguments": {}}' + end
+    assert parts_of(split(H, [text])) == parts_of(split(H, list(text))) == [NOW]
+
+
 def test_arguments_come_as_the_model_writes_them() -> None:
     splitter = ToolRules(H, NAMES).splitter()
     pieces = splitter.push('<tool_call>\n{"name": "now", "arguments": {"a": "b')
