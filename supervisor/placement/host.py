@@ -42,6 +42,7 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
+    _check_embedder(config)
     _check_open_files(n_children(config, placement))
     return placement
 
@@ -55,6 +56,17 @@ def _read_model(config: ServerConfig) -> ModelConfig | None:
     except (ValueError, OSError) as error:
         raise ConfigError(f"model: {error}") from None
     return model
+
+
+def _check_embedder(config: ServerConfig) -> None:
+    """Raises: ConfigError when the GPU that shall compute embeddings is not there."""
+    device = config.embedder.device
+    if not config.embedding_model or device == "cpu":
+        return
+    n_gpus = len(find_gpus(os.environ.get(VISIBLE_VARIABLE)))
+    if int(device.partition(":")[2] or 0) >= n_gpus:
+        offers = " or ".join(["cpu", *(f"cuda:{index}" for index in range(n_gpus))])
+        raise ConfigError(f"embedder.device: expected {offers} ({n_gpus or 'no'} GPUs are visible here), got {device}")
 
 
 def n_children(config: ServerConfig, placement: Placement) -> int:

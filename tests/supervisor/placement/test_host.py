@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.runner.memory_estimate import GIB
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
@@ -135,6 +136,20 @@ def test_without_gpus_a_refusal_names_what_works_on_cpu_cores(
     with pytest.raises(ConfigError) as refused:
         plan_start(config)
     assert str(refused.value).endswith(said)
+
+
+def test_the_gpu_of_the_embedder_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def config(device: str) -> ServerConfig:
+        return ServerConfig(gpus=0, embedding_model="all-MiniLM-L6-v2", embedder=EmbedderSettings(device=device))
+
+    monkeypatch.setattr(host, "find_gpus", lambda visible: ())
+    assert plan_start(config("cpu")).device == "cpu"
+    with pytest.raises(ConfigError, match=r"^embedder.device: expected cpu \(no GPUs are visible here\), got cuda$"):
+        plan_start(config("cuda"))
+    monkeypatch.setattr(host, "find_gpus", lambda visible: find_gpus(visible, FakeNvml(2)))
+    assert plan_start(config("cuda")).device == plan_start(config("cuda:1")).device == "cpu"
+    with pytest.raises(ConfigError, match=r"^embedder.device: expected cpu or cuda:0 or cuda:1 \(2 GPUs .*, got cuda:2$"):
+        plan_start(config("cuda:2"))
 
 
 def test_a_model_that_cannot_be_read_is_named() -> None:
