@@ -1,4 +1,5 @@
-"""The HTTP socket of all gateways: made by the supervisor, which names host or port when it cannot listen."""
+"""The HTTP socket of all gateways: made by the supervisor, which names host or port when it cannot listen. And whether gateways
+can listen for ZeroMQ clients."""
 
 from __future__ import annotations
 
@@ -31,6 +32,17 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def check_zeromq_ports(host: str, first: int, n: int) -> None:
+    """Check `n` ports by binding them for a moment: each gateway binds its own. Raises: ConfigError if one is in use."""
+    for port in range(first, first + n):
+        probe, address = _unbound(host, port)
+        with probe:
+            try:
+                _bind(probe, address)
+            except OSError as error:
+                raise ConfigError(_not_bound(host, port, error, "zeromq_port")) from None
+
+
 def check_address(host: str, port: int) -> None:
     """Check a host and a port by binding them for a moment; a port in use is right.
 
@@ -61,16 +73,17 @@ def is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
-def _not_bound(host: str, port: int, error: OSError) -> str:
-    """The error text for an address on which this process cannot listen. It names the key to change."""
+def _not_bound(host: str, port: int, error: OSError, key: str = "port") -> str:
+    """The error text for an address on which this process cannot listen. It names the key to change; `key`: of the port."""
     match error.errno:
         case errno.EADDRNOTAVAIL:
             return f"host: expected an address of this host, got {host}"
         case errno.EADDRINUSE:
-            return f"port: expected one that is free on {host} (0 takes any), got {port}, which another process uses"
+            any_port = " (0 takes any)" if key == "port" else ""
+            return f"{key}: expected one that is free on {host}{any_port}, got {port}, which another process uses"
         case errno.EACCES:
-            return f"port: expected one that this user may listen on (1024 or more), got {port}"
-    return f"port: expected one that can be listened on, got {host}:{port} ({error.strerror})"
+            return f"{key}: expected one that this user may listen on (1024 or more), got {port}"
+    return f"{key}: expected one that can be listened on, got {host}:{port} ({error.strerror})"
 
 
 def _bind(listener: socket.socket, address: Any) -> None:

@@ -35,7 +35,7 @@ from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
-from supervisor.listener import is_loopback, listen
+from supervisor.listener import check_zeromq_ports, is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
@@ -67,6 +67,8 @@ def start(
             held.begin()
         listener = stack.enter_context(listen(config.host, config.port))
         port = listener.getsockname()[1]
+        if config.zeromq_port:
+            check_zeromq_ports(config.zeromq_host, config.zeromq_port, config.gateways)
         is_temporary = not (held or config.run_dir)
         run_dir = held or _hold_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
         keep_lock = partial(link.keep, _STATE_LOCK, "")

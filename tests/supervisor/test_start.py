@@ -15,7 +15,7 @@ from supervisor import start
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.run_dir import RunDir
 from supervisor.directories.run_dir_files import read_pid
-from supervisor.listener import is_loopback, listen
+from supervisor.listener import check_zeromq_ports, is_loopback, listen
 from supervisor.placement.placement import Placement
 
 
@@ -98,6 +98,15 @@ def test_an_address_that_cannot_be_used_names_the_key(monkeypatch: pytest.Monkey
     with pytest.raises(ConfigError) as caught:
         listen("h", 80)
     assert str(caught.value) == said
+
+
+def test_a_port_for_zeromq_clients_that_another_process_uses_is_named() -> None:
+    with listen("127.0.0.1", 0) as other:
+        used = other.getsockname()[1]
+        said = rf"^zeromq_port: expected one that is free on 127.0.0.1, got {used}, which another process uses$"
+        with pytest.raises(ConfigError, match=said):
+            check_zeromq_ports("127.0.0.1", used - 1, 2)
+    check_zeromq_ports("127.0.0.1", used, 1)
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
