@@ -46,6 +46,7 @@ from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 
+_TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")  # where a model folder has one
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
 
@@ -154,9 +155,7 @@ def _determine(
         log.warning("everybody who reaches this address can use the server: there are no keys and no TLS", host=host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _resolve(config, url)
-    takes_text = model.path is not None and (model.path / "tokenizer.json").is_file()
-    if model.path is not None and not takes_text:
-        log.warning("the model has no tokenizer.json: it takes token ids only, and no text", folder=model.setting)
+    takes_text, takes_chat = _text_inputs(config, model)
     keep_s = config.gateway.retention_s + config.gateway.request_timeout_s
     facts = StartFacts(
         state_dir=state_dir,
@@ -174,9 +173,25 @@ def _determine(
     groups = build_tree(config, facts)
     layout = placement.summary()
     server = Server(
-        groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text=takes_text
+        groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat
     )
     return server, facts
+
+
+def _text_inputs(config: ServerConfig, model: ModelFolder) -> tuple[bool, bool]:
+    """Whether the model takes text, and whether it takes conversations. Warns of one that does not."""
+    log, folder = structlog.get_logger(), model.path
+    if folder is None:
+        return False, False
+    if not (folder / "tokenizer.json").is_file():
+        log.warning("the model has no tokenizer.json: it takes token ids only, and no text", folder=model.setting)
+        return False, False
+    files = [file for name in _TEMPLATE_FILES if (file := folder / name).is_file()]
+    if config.gateway.chat_template or any(b"chat_template" in file.name.encode() + file.read_bytes() for file in files):
+        return True, True
+    said = "the model has no chat template: it takes prompts, and no conversations, unless gateway.chat_template names one"
+    log.warning(said, folder=model.setting)
+    return True, False
 
 
 def _embedding_facts(config: ServerConfig) -> EmbeddingFacts | None:

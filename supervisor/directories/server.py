@@ -40,6 +40,7 @@ class Server:
     log_level: str
     layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
     takes_text: bool = True  # False for a model without a tokenizer
+    takes_chat: bool = True  # False for a model without a chat template
     is_temporary: bool = False  # its run directory was made for a random port
     origin: StartInputs | None = None  # None: a rolling restart keeps all settings
 

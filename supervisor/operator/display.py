@@ -29,8 +29,8 @@ class Display:
     """Shows the progress of a start, and how to use the server.
 
     `url`: the address for HTTP clients; `zeromq`: the endpoint for ZeroMQ clients. `takes_text`: False for a model without a
-    tokenizer, whose clients send token ids. `is_json`: the log is JSON lines. `is_live`: True if standard error is a terminal;
-    None: find out.
+    tokenizer, whose clients send token ids. `takes_chat`: False for one without a chat template. `is_json`: the log is JSON
+    lines. `is_live`: True if standard error is a terminal; None: find out.
     """
 
     def __init__(
@@ -40,11 +40,12 @@ class Display:
         zeromq: str,
         *,
         takes_text: bool = True,
+        takes_chat: bool = True,
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
         self._model_name, self._url, self._zeromq = model_name, url, zeromq
-        self._takes_text, self._is_json = takes_text, is_json
+        self._takes_text, self._takes_chat, self._is_json = takes_text, takes_chat, is_json
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
@@ -54,7 +55,8 @@ class Display:
     def of(cls, server: Server) -> Display:
         """The output for this server, on the present standard error."""
         zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
-        return cls(server.model_name, server.url, zeromq, takes_text=server.takes_text, is_json=is_json)
+        takes_text, takes_chat = server.takes_text, server.takes_chat
+        return cls(server.model_name, server.url, zeromq, takes_text=takes_text, takes_chat=takes_chat, is_json=is_json)
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
@@ -79,7 +81,7 @@ class Display:
             log, after_s = structlog.get_logger(), round(after_s, 3)
             log.info("serving", model=self._model_name, url=self._url, zeromq=self._zeromq, after_s=after_s)
         else:
-            self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, self._takes_text))
+            self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, self._takes_text, self._takes_chat))
 
     def failed(self, reason: str) -> None:
         """Print why the server gives up. `reason` is one line."""
@@ -103,11 +105,13 @@ class Display:
             self._progress = None
 
 
-def serving_text(model_name: str, url: str, zeromq: str, after_s: float, takes_text: bool = True) -> str:
+def serving_text(
+    model_name: str, url: str, zeromq: str, after_s: float, takes_text: bool = True, takes_chat: bool = True
+) -> str:
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
-    model that is asked with token ids."""
+    model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only."""
     flag, supervisor = _server_flag(url, zeromq), supervisor_command()
-    call, client = _text_calls(model_name, url, zeromq) if takes_text else _token_calls(model_name, url, zeromq)
+    call, client = _text_calls(model_name, url, zeromq, takes_chat) if takes_text else _token_calls(model_name, url, zeromq)
     width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
@@ -128,13 +132,16 @@ def serving_text(model_name: str, url: str, zeromq: str, after_s: float, takes_t
     )
 
 
-def _text_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str]:
-    """A curl command that streams an answer to a question, and the same sort of call in Python."""
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+def _text_calls(model_name: str, url: str, zeromq: str, takes_chat: bool) -> tuple[list[str], str]:
+    """A curl command that streams an answer to a question, or the rest of a prompt, and the same sort of call in Python."""
+    prompt = "The capital of France is"
+    question = (
+        {"messages": [{"role": "user", "content": "What is the capital of France?"}]} if takes_chat else {"prompt": prompt}
+    )
     options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
-    body = {"model": model_name, "messages": question, **options, "stream": True}
-    client = f"print(Client('{zeromq}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
-    return _curl(f"{url}/v1/chat/completions", body), client
+    body = {"model": model_name, **question, **options, "stream": True}
+    client = f"print(Client('{zeromq}').generate('{prompt}', max_tokens=32, temperature=0.2).text)"
+    return _curl(f"{url}/v1/{'chat/' if takes_chat else ''}completions", body), client
 
 
 def _token_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str]:

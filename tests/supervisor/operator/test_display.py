@@ -56,6 +56,13 @@ def test_a_model_without_a_tokenizer_is_asked_with_token_ids() -> None:
     assert "chat" not in text
 
 
+def test_a_model_without_a_chat_template_is_asked_with_a_prompt() -> None:
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0, takes_chat=False)
+    assert "curl -N http://127.0.0.1:8000/v1/completions " in text
+    assert json.loads(text.partition("-d '")[2].partition("'\n")[0])["prompt"] == "The capital of France is"
+    assert "chat" not in text
+
+
 @pytest.mark.usefixtures("restored_logging")
 def test_with_a_json_log_every_line_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()

@@ -78,7 +78,9 @@ class FolderText(TextModel):
     ) -> list[int]:
         template = self.template
         if template is None:
-            raise TemplateError("this model has no chat template: send a plain prompt")
+            raise TemplateError(
+                "this model has no chat template: send a plain prompt, or set gateway.chat_template at the server"
+            )
 
         def render(conversation: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]) -> str:
             turns, tools = conversation
