@@ -20,6 +20,7 @@ _Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]
 _HOST_NAME = "a host name without scheme and port, or *"
 _HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$", description=_HOST_NAME)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
+_LimitSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0 * 30)]  # within 0 s no request can end
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +60,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_n: _Positive = 128  # sequences of one request
     max_batch: _Positive = 4096  # prompts of one request
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens; OpenAI's default
-    request_timeout_s: _Seconds = 3600.0  # an accepted request that has not ended by then fails
+    request_timeout_s: _LimitSeconds = 3600.0  # an accepted request that has not ended by then fails
     retention_s: _Seconds = 600.0  # how long clients can still ask for a finished request
     orphan_s: _Seconds = 60.0  # a resumable request is cancelled after this time without a reader
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token

@@ -18,6 +18,7 @@ def test_an_empty_section_is_the_defaults() -> None:
         (b'{"retentions": 1}', "unknown field `retentions`"),
         (b'{"retention_s": "long"}', r"Expected `float`, got `str` - at `\$\.retention_s`"),
         (b'{"max_n": 0}', r">= 1 - at `\$\.max_n`"),
+        (b'{"request_timeout_s": 0}', r"> 0.0 - at `\$\.request_timeout_s`"),
         (b'{"stream_window_tokens": 255}', r">= 256 - at `\$\.stream_window_tokens`"),
         (b"no json", "malformed"),
     ],
