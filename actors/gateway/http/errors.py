@@ -29,6 +29,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     504: "timeout_error",
 }
 _MOST_PATH_CHARACTERS = 120
+_OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
@@ -103,6 +104,9 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
 
 def _unknown_path(http: HttpRequest) -> str:
     """What is said of a path that no endpoint has: the paths of the same API."""
+    if http.url.path.startswith(_OF_MODELS):
+        called = f"{http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}"
+        return f"path: models cannot be pulled, made or deleted here, got {called}; GET /api/tags names the one served"
     form = error_body_at(http.url.path)
     paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes if error_body_at(route.path) is form})
     close = get_close_matches(http.url.path, paths, n=1, cutoff=NEAR)

@@ -127,7 +127,8 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/show", {"model": "other"}, 404, "model: expected"),
     ("/api/embed", {"input": "x"}, 404, "no embeddings"),
     ("/api/embeddings", {"prompt": "x"}, 404, "no embeddings"),
-    ("/api/pull", {"model": "x"}, 404, "path: unknown"),
+    ("/api/pull", {"model": "x"}, 404, "path: models cannot be pulled"),
+    ("/api/embedd", {"model": "x"}, 404, "path: unknown, got POST /api/embedd; did you mean /api/embed?"),
     ("/api/tags", {}, 405, "method: expected"),
 ]
 
