@@ -6,8 +6,8 @@
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
 when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
 captured graphs, which apply every sampling rule; rows that have a grammar are sampled once more after them, with masks that the
-host computes meanwhile. In a gang every rank samples from the same gathered logits with the same
-noise, so all token tables stay equal without any message between the ranks.
+host computes meanwhile. In a gang every rank samples from the same gathered logits with the same noise, so all token tables
+stay equal without any message between the ranks.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         events[0].record()
         asked: MaskQuestion | None = None
 
-        def keep(index: int) -> None:
-            index = len(launched)
+        def keep(_: int) -> None:
+            index = len(launched)  # with grammars each step is a call of its own
             ids, logprobs = self._take_samples(graphs, slots, asked)
             events[index + 1].record()
             around = (events[index], events[index + 1])

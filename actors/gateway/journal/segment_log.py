@@ -2,8 +2,8 @@
 
 Every process begins its own file, and a new one when that has 8 MiB or the disk has failed to write it. A request lives in
 the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the owner
-is asked to write the requests that live in the oldest file again (`pinned`), whether they are slow, waiting or finished; then
-that file is deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a finished request. Files
+is asked (`pinned`) to write again the requests that live in the oldest file: slow, waiting and finished ones. Then that file is
+deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a finished request. Files
 up to the last one with damage are replaced in the same way. An unfinished request is written again as soon as two newer files
 exist, so that a start has few steps to read. The oldest file is deleted first, because a later one may say that a request in an
 earlier one is forgotten.

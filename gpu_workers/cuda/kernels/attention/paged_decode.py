@@ -24,9 +24,10 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class DecodeShape:
-    """How decode attention is cut: programs that share a row's keys, keys at a time, warps and stages of a program, and keys
-    below which a row is not cut further, so that long rows do not keep a batch of short ones waiting. With `least` the last
-    program of a row joins it, so that rows in one piece, which are most of them then, cost no second kernel."""
+    """How decode attention is cut. splits: programs that share a row's keys; keys: those that a program reads at once; warps,
+    stages: of a program. least: keys below which a row is not cut further, so that long rows do not keep a batch of short
+    ones waiting. With `least` the last program of a row joins its pieces: most rows are in one piece then and need no second
+    kernel."""
 
     splits: int
     keys: int = 64

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from actors.gateway.bodies.schema import ChatBody, read_body
+from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
-ASKED = Sampling(
-    temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7,
-    presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.5, logprobs=2,
-)  # fmt: skip
+ASKED = msgspec.structs.replace(example_of(Sampling), seed=7, frequency_penalty=-0.5, logprobs=2)
 
 
 def sampling_of(**fields: object) -> Sampling:

@@ -12,16 +12,16 @@ from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, Ge
 from actors.gateway.http.endpoints.anthropic import MessagesBody
 from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
-from messages.generation.terms import SERVER_TERMS, Terms
+from messages.generation.terms import SERVER_TERMS, RankTerms, Terms
 from tests.support.answers.short_bodies import BODIES, USER_TURN
 from tests.support.gateway.gateway_rig import rig
 
 OTHERWISE = {"logprobs", "prompt_logprobs", "max_tokens", "stop", "stop_tokens", "trace_id", "grammar"}  # under other names
 TERMS: dict[str, Any] = {
-    "min_tokens": 2, "ignore_eos": True, "priority": 3, "deadline_s": 30.0, "speculation": False, "logit_bias": {"7": 1.5},
+    "ignore_eos": True, "priority": 3, "deadline_s": 30.0, "speculation": False, "logit_bias": {"7": 1.5},
     "include_stop_str_in_output": True, "truncate_prompt_tokens": 8, "allowed_token_ids": [7, 8], "skip_special_tokens": False,
     "bad_words": ["no"],
-}  # fmt: skip
+} | {name: getattr(example_of(RankTerms), name) for name in RankTerms.__struct_fields__ if name not in OTHERWISE}  # fmt: skip
 
 
 @pytest.mark.parametrize("body", [ChatBody, CompletionBody, GenerateBody, BatchBody, ResponsesBody, MessagesBody])

@@ -113,6 +113,7 @@ def test_a_stream_goes_on_after_any_number(texts: list[str], ended: Ended) -> No
 @pytest.mark.parametrize("texts", [*cuts(TEXT), *cuts(BROKEN)])
 @pytest.mark.parametrize("ended", [STOP, CUT])
 def test_the_official_client_reads_every_event(texts: list[str], ended: Ended) -> None:
+    """It raises nothing: its types and its state refuse an event that does not fit those before it."""
     request = answer(texts, ended)
     state: Any = ResponseStreamState(input_tools=[], text_format=omit)
     for part in parts_of(events_of(request)):
