@@ -25,6 +25,7 @@ class ModelConfig:
     max_position: int  # tokens of one sequence
     _: KW_ONLY
     tied_embeddings: bool = False
+    has_head: bool = True  # False: it gives hidden states only, as embedding models do
     rms_eps: float = 1e-6
     dtype: str = "bfloat16"  # of the files: float32, float16 or bfloat16
 

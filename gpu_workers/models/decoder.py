@@ -29,14 +29,15 @@ class DecoderWeights(Generic[LayerT]):
     embedding: torch.Tensor  # [vocabulary_rows, hidden]
     layers: tuple[LayerT, ...]
     norm: torch.Tensor  # [hidden]
-    head: Any  # [vocabulary_rows, hidden], packed
+    head: Any  # [vocabulary_rows, hidden], packed; None: the model gives hidden states only
 
 
 def decoder_shapes(config: ModelConfig, layer: dict[str, Shape]) -> dict[str, Shape]:
     """Name and shape of each tensor of the whole model. layer: those of one layer, whose names lack the layer's prefix."""
     shapes = {f"{layer_prefix(i)}{name}": shape for i in range(config.n_layers) for name, shape in layer.items()}
     shapes |= {_EMBEDDING: (config.vocabulary, config.hidden), _NORM: (config.hidden,)}
-    return shapes if config.tied_embeddings else shapes | {_HEAD: (config.vocabulary, config.hidden)}
+    is_stored = config.has_head and not config.tied_embeddings
+    return shapes | {_HEAD: (config.vocabulary, config.hidden)} if is_stored else shapes
 
 
 def layer_prefix(index: int) -> str:
@@ -60,7 +61,8 @@ def load_decoder(
     for index in range(config.n_layers):
         layers.append(load_layer(layer_prefix(index)))
         on_progress((index + 1) / config.n_layers)
-    head = reader.read_head(_HEAD, shard, embedding if config.tied_embeddings else None)
+    tied = embedding if config.tied_embeddings else None
+    head = reader.read_head(_HEAD, shard, tied) if config.has_head else None
     return DecoderWeights(embedding, tuple(layers), reader.read(Block(_NORM), finish_norm), head)
 
 

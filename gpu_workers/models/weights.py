@@ -22,7 +22,7 @@ from gpu_workers.model_store.weight_files import WeightsError, weight_files
 from gpu_workers.models.weight_memory import PrivateWeights, WeightMemory
 
 RANDOM_STD = 0.02
-_HEAD = "lm_head.weight"
+_PREFIX, _HEAD = "model.", "lm_head.weight"
 _HEADER_LENGTH_BYTES = 8  # at the beginning of a safetensors file, little-endian
 _MAX_HEADER_BYTES = 100_000_000  # the most that the safetensors library accepts
 
@@ -40,24 +40,28 @@ class TensorSource(Protocol):
 
 
 class SafetensorsSource(TensorSource):
-    """The *.safetensors files of a folder. They are mapped, and read when a block is asked for.
+    """The *.safetensors files of a folder. They are mapped, and read when a block is asked for. Files of a model without a head,
+    as embedding models are published, have names without the prefix "model."; here the names have it.
 
     Raises: WeightsError if a file is missing; SafetensorError if one is damaged."""
 
     def __init__(self, folder: Path) -> None:
-        self._files: dict[str, Any] = {}
+        self._stored: dict[str, tuple[Any, str]] = {}  # by our name: the file, and the name there
         for path in weight_files(folder):
             opened = _open(path)
             for name in opened.keys():  # noqa: SIM118  (not a mapping)
-                self._files[name] = opened
+                self._stored[name] = (opened, name)
+        if not any(name.startswith(_PREFIX) for name in self._stored):
+            self._stored = {name if name == _HEAD else _PREFIX + name: stored for name, stored in self._stored.items()}
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Name and shape of every tensor of the files."""
-        return {name: tuple(opened.get_slice(name).get_shape()) for name, opened in self._files.items()}
+        return {ours: tuple(opened.get_slice(name).get_shape()) for ours, (opened, name) in self._stored.items()}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
         """Copies a block of a stored tensor into target, which may have another dtype and device."""
-        stored = self._files[name].get_slice(name)
+        opened, stored_name = self._stored[name]
+        stored = opened.get_slice(stored_name)
         if columns is None or len(shape) == 1:
             target.copy_(stored[rows.start : rows.stop])
         else:
@@ -217,7 +221,7 @@ def _compare(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[
     if not found:
         return
     faults = [f"missing {name} {list(expected[name])}" for name in sorted(expected.keys() - found.keys())]
-    surplus = sorted(found.keys() - expected.keys() - {_HEAD})  # with tied embeddings a stored head is a copy of them
+    surplus = sorted(found.keys() - expected.keys() - {_HEAD})  # a stored head is a copy of tied embeddings, or is not needed
     faults += [f"unexpected {name} {list(found[name])}" for name in surplus if not name.endswith("rotary_emb.inv_freq")]
     both = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
     faults += [f"{name}: expected {list(expected[name])}, got {list(found[name])}" for name in both]

@@ -58,6 +58,19 @@ def test_fused_tensors_hold_the_checkpoint(tmp_path: Path) -> None:
     assert weights.head.equal(tensors["lm_head.weight"])
 
 
+def test_a_model_without_a_head_is_saved_with_shorter_names(tmp_path: Path) -> None:
+    tensors = _checkpoint()
+    del tensors["lm_head.weight"]
+    save_file({name.removeprefix("model."): tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"1 tensors do not fit .*: missing lm_head.weight"):
+        _load(SafetensorsSource(tmp_path))
+    config = replace(CONFIG, has_head=False)
+    reader = WeightReader(tensor_shapes(config), SafetensorsSource(tmp_path), CPU)
+    weights = load_weights(config, shard_model(config, 0, 1), reader)
+    assert weights.head is None
+    assert weights.layers[1].down.equal(tensors["model.layers.1.mlp.down_proj.weight"])
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_checkpoint_of_fused_projections_gives_the_same_parts(size: int, tmp_path: Path) -> None:
     apart = replace(CONFIG, qkv_bias=False)
