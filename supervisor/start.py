@@ -166,7 +166,7 @@ def _determine(
         model_length=model.config.max_position if model.config else 0,
         placement=placement,
         cores=len(os.sched_getaffinity(0)),
-        embedding=_embedding_facts(config),
+        embedding=_embedding_facts(config, url),
         have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, time.time()),
     )
     name = config.model_name or model.name
@@ -194,12 +194,31 @@ def _text_inputs(config: ServerConfig, model: ModelFolder) -> tuple[bool, bool]:
     return True, False
 
 
-def _embedding_facts(config: ServerConfig) -> EmbeddingFacts | None:
-    """The embedding model that the configuration names, if any. Raises: ConfigError."""
+def _embedding_facts(config: ServerConfig, url: str) -> EmbeddingFacts | None:
+    """The embedding model that the configuration names, if any; it is downloaded or converted first if needed.
+
+    Raises: ConfigError."""
     if not config.embedding_model:
         return None
-    model = open_model(config.embedding_model)
-    return EmbeddingFacts(model.name, str(model.folder), model.max_length, model.config.hidden_size)
+    display = Display("", url, "", is_json=config.log_format == "json")
+    try:
+        model = open_model(
+            config.embedding_model,
+            config.embedder,
+            lambda what, fraction: display.loading("embedding model", what, fraction),
+        )
+    finally:
+        display.close()
+    files = model.files
+    return EmbeddingFacts(
+        model.name,
+        str(model.folder),
+        model.max_length,
+        model.dimensions,
+        is_normalized=files.normalizes,
+        prompts=files.prompts,
+        default_prompt=files.default_prompt,
+    )
 
 
 def _resolve(config: ServerConfig, url: str) -> ModelFolder:

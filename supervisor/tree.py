@@ -20,7 +20,7 @@ gateways first, the cache directory and the custodian last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,16 @@ class NoSettings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class EmbeddingFacts:
-    """The embedding model: what clients call it, its folder, tokens of its longest text, dimensions of its vectors."""
+    """The embedding model: what clients call it, its folder, tokens of its longest text, dimensions of its vectors, whether
+    these have length 1, prompts by name, and the name of the one that texts get unless clients ask for another."""
 
     name: str
     folder: str
     max_length: int
     dimensions: int
+    is_normalized: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,9 @@ def _embedding_of(facts: StartFacts) -> dict[str, Any]:
         "embedding_folder": model.folder,
         "embedding_length": model.max_length,
         "embedding_dimensions": model.dimensions,
+        "embedding_normalized": model.is_normalized,
+        "embedding_prompts": dict(model.prompts),
+        "embedding_default_prompt": model.default_prompt,
     }
 
 

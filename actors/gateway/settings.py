@@ -41,6 +41,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     embedding_folder: str = ""  # folder with its tokenizer.json
     embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text
     embedding_dimensions: Annotated[int, msgspec.Meta(ge=0)] = 0  # of its vectors
+    embedding_normalized: bool = True  # its vectors have length 1
+    embedding_prompts: dict[str, str] = {}  # by name: what stands before a text
+    embedding_default_prompt: str = ""  # the name of the prompt that texts get without asking; "": none
     zeromq_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     zeromq_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process

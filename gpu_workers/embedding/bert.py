@@ -81,9 +81,8 @@ class BertEncoder(HiddenStates):
         self._activation = _ACTIVATIONS[config.hidden_act]
 
     @torch.inference_mode()
-    def forward(self, texts: list[np.ndarray]) -> torch.Tensor:
-        """`texts`: token ids, int32 [n] each, sorted by length. Returns the hidden states [tokens, hidden] of all texts, one
-        after the other, float32 on the device of the weights."""
+    def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
+        """See HiddenStates."""
         runs, lengths = _runs(texts), [len(text) for text in texts]
         ids = torch.from_numpy(np.concatenate(texts).astype(np.int64)).to(self.device)
         positions = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(self.device)
@@ -91,7 +90,7 @@ class BertEncoder(HiddenStates):
         for layer in self._layers:
             x = layer.norm(x + layer.out(self._attend(layer.qkv(x), runs)))
             x = layer.last_norm(x + layer.down(self._activation(layer.up(x))))
-        return x
+        return x if tokens is None else x[torch.from_numpy(tokens).to(self.device)]
 
     def _attend(self, qkv: torch.Tensor, runs: list[_Run]) -> torch.Tensor:
         """[tokens, 3 * hidden] -> [tokens, hidden]."""

@@ -26,6 +26,8 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
+from gpu_workers.model_store.config_keys import ModelConfigError
+from gpu_workers.model_store.weight_files import WeightsError
 from messages.child import Child, LifecycleEvents, SenderState
 from messages.embedding import Embed, Embedded
 from messages.errors import ConfigError, MailboxFull
@@ -47,12 +49,11 @@ def load_model(settings: EmbedderSettings) -> TextEncoder:
     import torch
 
     from gpu_workers.embedding.encoder import load_encoder
-    from gpu_workers.model_store.weight_files import WeightsError
 
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
     try:
-        encoder = load_encoder(Path(settings.model_folder), settings.device, settings.batch_tokens)
-    except WeightsError as error:
+        encoder = load_encoder(Path(settings.model_folder), settings)
+    except (ModelConfigError, WeightsError) as error:
         raise ConfigError(f"embedding_model: {error}") from None
     encoder.embed([np.zeros(8, np.int32)])
     return encoder

@@ -13,20 +13,31 @@ import torch
 import torch.nn.functional as F
 
 from gpu_workers.embedding.bert import BertEncoder, EncoderWeights
+from gpu_workers.embedding.decoder import load_decoder
 from gpu_workers.embedding.model import HiddenStates, TextEncoder
-from gpu_workers.embedding.model_files import Pooling, read_model
-from gpu_workers.embedding.settings import MAX_BATCH_TOKENS
+from gpu_workers.embedding.model_files import BertConfig, read_model
+from gpu_workers.embedding.sentence_files import Pooling
+from gpu_workers.embedding.settings import MAX_BATCH_TOKENS, EmbedderSettings
+from gpu_workers.models.weights import WeightPlacement
 
 
 class Encoder(TextEncoder):
-    """A model with its pooling."""
+    """A model with its pooling. `normalizes`: vectors get length 1."""
 
-    def __init__(self, model: HiddenStates, pooling: Pooling, dimensions: int, batch_tokens: int = MAX_BATCH_TOKENS) -> None:
+    def __init__(
+        self,
+        model: HiddenStates,
+        pooling: Pooling,
+        dimensions: int,
+        batch_tokens: int = MAX_BATCH_TOKENS,
+        *,
+        normalizes: bool = True,
+    ) -> None:
         self._model, self._pooling, self.dimensions = model, pooling, dimensions
-        self._batch_tokens = batch_tokens
+        self._batch_tokens, self._normalizes = batch_tokens, normalizes
 
     def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """`texts`: token ids, int32 [n] each, n >= 1. Returns vectors of length 1, float32 [texts, dimensions]."""
+        """See TextEncoder."""
         vectors = np.empty((len(texts), self.dimensions), np.float32)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         for batch in self._batches(texts, order):
@@ -48,19 +59,34 @@ class Encoder(TextEncoder):
 
     @torch.inference_mode()
     def _vectors(self, texts: list[np.ndarray]) -> np.ndarray:
-        hidden = self._model.forward(texts)
-        per_text = hidden.split([len(text) for text in texts])
+        lengths = np.array([len(text) for text in texts])
+        ends = lengths.cumsum()
         if self._pooling is Pooling.MEAN:
-            pooled = torch.stack([one.mean(0) for one in per_text])
+            pooled = torch.stack([one.mean(0) for one in self._model.forward(texts).split(lengths.tolist())])
         else:
-            pooled = torch.stack([one[0] for one in per_text])
-        return F.normalize(pooled, dim=1).cpu().numpy()
+            pooled = self._model.forward(texts, ends - (1 if self._pooling is Pooling.LAST else lengths))
+        return (F.normalize(pooled, dim=1) if self._normalizes else pooled).cpu().numpy()
 
 
-def load_encoder(folder: Path, device: str = "cpu", batch_tokens: int = MAX_BATCH_TOKENS) -> Encoder:
-    """The embedding model in a folder, on a device of torch.
+def load_encoder(folder: Path, settings: EmbedderSettings | None = None) -> Encoder:
+    """The embedding model in a folder, as the settings say.
 
-    Raises: ConfigError, WeightsError naming what does not fit; torch's errors for a missing device."""
-    found = read_model(folder.name, folder)
-    model = BertEncoder(found.config, EncoderWeights(folder, torch.device(device)))
-    return Encoder(model, found.pooling, found.config.hidden_size, batch_tokens)
+    The model is then used in the thread that has loaded it. Raises: ConfigError, ModelConfigError, WeightsError naming what
+    does not fit; torch's errors for a missing device."""
+    settings = settings or EmbedderSettings()
+    found, device = read_model(folder.name, folder, settings), use_device(settings.device)
+    if isinstance(found.config, BertConfig):
+        model: HiddenStates = BertEncoder(found.config, EncoderWeights(folder, device))
+    else:
+        model = load_decoder(found.config, folder, WeightPlacement(device, getattr(torch, settings.dtype_name)))
+    pooling, dimensions = found.pooling, found.dimensions
+    return Encoder(model, pooling, dimensions, settings.batch_tokens, normalizes=found.files.normalizes)
+
+
+def use_device(name: str) -> torch.device:
+    """The device "cpu", "cuda" or "cuda:N", on which kernels of this thread now run. Raises: torch's errors."""
+    device = torch.device(name)
+    if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
+        torch.cuda.set_device(device)
+    return device

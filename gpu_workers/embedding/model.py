@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class HiddenStates(Protocol):
     """A model that gives each token of a text a hidden state."""
 
-    def forward(self, texts: list[np.ndarray]) -> torch.Tensor:
-        """`texts`: token ids, int32 [n] each, sorted by length. Returns the hidden states [tokens, hidden] of all texts, one
-        after the other, float32 on the device of the weights."""
+    def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
+        """`texts`: token ids, int32 [n] each, n >= 1, sorted by length, one after the other; `tokens`: int64 [S], the tokens of
+        this batch whose states are wanted; None: all. Returns the hidden states [S, hidden], float32 on the model's device."""
         ...
 
 
@@ -26,5 +26,6 @@ class TextEncoder(Protocol):
     dimensions: int
 
     def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """`texts`: token ids, int32 [n] each, n >= 1. Returns vectors of length 1, float32 [texts, dimensions]."""
+        """`texts`: token ids, int32 [n] each, n >= 1. Returns vectors, float32 [texts, dimensions], of length 1 if the model's
+        files ask for that."""
         ...

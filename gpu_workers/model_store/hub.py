@@ -12,7 +12,8 @@ from gpu_workers.model_store.model_folder import ModelNotFoundError
 
 _PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
 _CONFIG = "config.json"
-_IGNORED = ["*/*"]  # copies in other formats stand in sub-folders
+# copies in other formats stand in sub-folders; 1_Pooling says how an embedding model makes its vectors
+_IGNORED = ["[!1]*/*"]
 
 
 def download(name: str, on_progress: Callable[[str, float], None]) -> Path:

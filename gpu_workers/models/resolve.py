@@ -98,17 +98,26 @@ def resolve_model(name: str, on_progress: OnProgress = lambda what, fraction: No
     on_progress(what, fraction 0 .. 1) is called while a file is converted or downloaded. May take minutes; call it from a
     thread. Raises ModelNotFoundError, ModelConfigError, GgufError or UnsupportedTokenizerError."""
     found = find_model(name)
-    if found.kind is ModelKind.HUB:
-        return _opened(name, download(name, on_progress))
-    if found.path is None:
+    if found.kind is ModelKind.HASH_CHAIN:
         return ModelFolder("hash_chain", HASH_CHAIN, None, None)
+    folder = fetch_folder(found, on_progress)
+    return ModelFolder("weights", found.name, folder, read_folder_config(folder))
+
+
+def fetch_folder(found: FoundModel, on_progress: OnProgress) -> Path:
+    """The folder of a model, downloaded or converted where that is needed; nothing in it is read. on_progress: as in
+    `resolve_model`. Raises ModelNotFoundError, GgufError or UnsupportedTokenizerError."""
+    if found.kind is ModelKind.HUB:
+        return download(found.name, on_progress)
+    if found.path is None:
+        raise ModelNotFoundError(f"{found.name}: expected a model with files")
     if found.kind is ModelKind.FOLDER:
-        return _opened(found.name, found.path)
+        return found.path
     from gpu_workers.model_store.gguf_conversion import (
         converted_folder,
     )  # slow imports, which a refused start must not wait for
 
-    return _opened(found.name, converted_folder(found.path, found.name, on_progress))
+    return converted_folder(found.path, found.name, on_progress)
 
 
 def read_folder_config(folder: Path) -> ModelConfig:
@@ -118,10 +127,6 @@ def read_folder_config(folder: Path) -> ModelConfig:
     except ModelConfigError as error:
         text = str(error)
         raise ModelConfigError(text if text.startswith(str(folder)) else f"{folder / 'config.json'}: {text}") from error
-
-
-def _opened(name: str, path: Path) -> ModelFolder:
-    return ModelFolder("weights", name, path, read_folder_config(path))
 
 
 def _packaged_gguf() -> Path:

@@ -40,8 +40,8 @@ class TensorSource(Protocol):
 
 
 class SafetensorsSource(TensorSource):
-    """The *.safetensors files of a folder. They are mapped, and read when a block is asked for. Files of a model without a head,
-    as embedding models are published, have names without the prefix "model."; here the names have it.
+    """The *.safetensors files of a folder. They are mapped, and read when a block is asked for. In files of a model without a
+    head, as embedding models are published, names lack the prefix "model."; here they have it.
 
     Raises: WeightsError if a file is missing; SafetensorError if one is damaged."""
 

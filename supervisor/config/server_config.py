@@ -53,6 +53,9 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "embedding_folder"): "embedding_model",
     ("gateway", "embedding_length"): "embedding_model",
     ("gateway", "embedding_dimensions"): "embedding_model",
+    ("gateway", "embedding_normalized"): "embedding_model",
+    ("gateway", "embedding_prompts"): "embedding_model",
+    ("gateway", "embedding_default_prompt"): "embedding_model",
     ("gateway", "zeromq_endpoint"): "run_dir",
     ("gateway", "zeromq_tcp_endpoint"): "zeromq_port",
     ("gateway", "http_sockets"): "gateways",
@@ -96,7 +99,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the packaged small model
     model_name: str = ""  # what clients see; empty: the model's own name
-    # serves embeddings beside the model: a folder, or "all-MiniLM-L6-v2", which a package ships; empty: no embeddings
+    # serves embeddings beside the model: "all-MiniLM-L6-v2", which a package ships, or a folder, a GGUF file or a name on the
+    # hub, of an encoder of the BERT family or of a decoder; empty: no embeddings
     embedding_model: str = ""
     gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
     tp: Annotated[int, msgspec.Meta(ge=0)] = (

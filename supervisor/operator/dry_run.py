@@ -27,7 +27,7 @@ def check_start(config: ServerConfig) -> None:
 def _errors(config: ServerConfig) -> Iterator[str]:
     checks = [lambda: check_address(config.host, config.port), lambda: _check_run_dir(config)]
     if config.embedding_model:
-        checks.append(lambda: check_model(config.embedding_model))
+        checks.append(lambda: check_model(config.embedding_model, config.embedder))
     if config.state_dir:
         checks.append(lambda: _check_directory(Path(config.state_dir), "state_dir"))
     for check in checks:

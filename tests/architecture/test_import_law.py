@@ -21,6 +21,7 @@ TORCH_FREE = (
     "gpu_workers.hash_chain_engine",
     "gpu_workers.embedding.settings",
     "gpu_workers.embedding.model_files",
+    "gpu_workers.embedding.sentence_files",
     "gpu_workers.settings",
     "gpu_workers.layers.shard",
     "gpu_workers.runner.memory_estimate",

