@@ -208,10 +208,12 @@ class EmbeddingsWanted(StrictMessage, frozen=True):
     model: ShortText = ""  # empty: the embedding model, whatever its name
     dimensions: Count | None = None  # of the vectors; None: all that the model has
     truncate_prompt_tokens: int | None = None  # longer texts are cut; -1: to what the model takes; None: they are refused
+    # of the model's prompt before each text; "": none; not sent, as older servers expect: the model's default one
+    prompt_name: ShortText | msgspec.UnsetType = msgspec.UNSET
 
 
 class TextVectors(Message, frozen=True):
-    """The vectors, one after the other, each of length 1."""
+    """The vectors, one after the other."""
 
     call: ShortText
     model: ShortText

@@ -91,12 +91,14 @@ class AsyncClient:
         *,
         dimensions: int | None = None,
         truncate_prompt_tokens: int | None = None,
+        prompt_name: str | None = None,
         model: str = "",
         deadline_s: float = 60.0,
     ) -> np.ndarray:
-        """The vectors of texts, or of lists of token ids: float32 [texts, dimensions], each of length 1.
+        """The vectors of texts, or of lists of token ids: float32 [texts, dimensions].
 
-        `truncate_prompt_tokens`: longer texts are cut; -1: to what the model takes; None: they are refused.
+        `truncate_prompt_tokens`: longer texts are cut; -1: to what the model takes; None: they are refused. `prompt_name`: of
+        the model's prompt that stands before each text; "": none; None: the model's default one.
         Raises: ClientError.
         """
         call, written = mint_request_id(), [text for text in texts if isinstance(text, str)]
@@ -109,6 +111,7 @@ class AsyncClient:
             model=model,
             dimensions=dimensions,
             truncate_prompt_tokens=truncate_prompt_tokens,
+            prompt_name=msgspec.UNSET if prompt_name is None else prompt_name,
         )
         answer = await self._ask(call, wanted, deadline_s)
         assert isinstance(answer, public.TextVectors)

@@ -248,7 +248,7 @@ PUBLIC: tuple[Message, ...] = (
     public.CancelRequest(request="req-1"),
     public.ModelsWanted(call="c1"),
     public.Models(call="c1", names=["smollm2"], max_length=8192),
-    public.EmbeddingsWanted(call="c3", counts=int32s([2, 1]), ids=int32s([101, 102, 7]), dimensions=2),
+    public.EmbeddingsWanted(call="c3", counts=int32s([2, 1]), ids=int32s([101, 102, 7]), dimensions=2, prompt_name=""),
     public.TextVectors(call="c3", model="minilm", n_texts=1, vectors=float32s([0.5, 0.25]), n_tokens=3),
     public.StatsWanted(call="c2"),
     public.Stats(call="c2", summary="{}"),

@@ -28,11 +28,12 @@ class EmbeddingSpec:
     ids: Sequence[Any] | None = None  # lists or arrays of int
     dimensions: int | None = None  # of the vectors; None: all that the model has
     truncate_prompt_tokens: int | None = None  # None: a text that is too long is refused; -1: it is cut to what the model takes
+    prompt_name: str | None = None  # of the prompt before each text; "": none; None: the model's default one
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """The answer: float32 [texts, dimensions], each of length 1, and the number of tokens that were read."""
+    """The answer: float32 [texts, dimensions], and the number of tokens that were read."""
 
     values: np.ndarray
     n_tokens: int
@@ -46,6 +47,8 @@ class Embeddings:
     ) -> None:
         self.model_name = settings.embedding_model
         self.text = text
+        self._prompts, self._default_prompt = settings.embedding_prompts, settings.embedding_default_prompt
+        self._normalizes = settings.embedding_normalized
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
 
@@ -61,25 +64,37 @@ class Embeddings:
             raise invalid(spec.field, f"1 to {self._max_texts} texts", len(texts))
         if spec.dimensions is not None and not 1 <= spec.dimensions <= self._dimensions:
             raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", spec.dimensions)
+        prompt = self._prompt(spec)
         gate.n_active += 1  # a drain waits for it
         try:
-            ids = await self._tokenised(spec)
+            ids = await self._tokenised(spec, prompt)
             async with asyncio.timeout(self._timeout_s):
                 values = await self._dispatcher.embed(ids)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         finally:
             gate.n_active -= 1
-        return Vectors(shortened(values, spec.dimensions), sum(map(len, ids)))
+        return Vectors(shortened(values, spec.dimensions, self._normalizes), sum(map(len, ids)))
 
-    async def _tokenised(self, spec: EmbeddingSpec) -> list[np.ndarray]:
+    def _prompt(self, spec: EmbeddingSpec) -> str:
+        """What stands before each text. Raises: Refusal."""
+        name = spec.prompt_name
+        if name and name not in self._prompts:
+            raise invalid("prompt_name", f"one of {list(self._prompts)}, the prompts of this model", name)
+        if spec.texts is None:
+            if name:
+                raise invalid("prompt_name", "null beside token ids, which are taken as they are", name)
+            return ""
+        return self._prompts.get(self._default_prompt if name is None else name, "")
+
+    async def _tokenised(self, spec: EmbeddingSpec, prompt: str) -> list[np.ndarray]:
         limit = self.text.limit(spec.truncate_prompt_tokens)
         if spec.texts is None:
             return self.text.check(spec.ids or (), spec.field, limit)
-        if sum(map(len, spec.texts)) <= _INLINE_CHARACTERS:
-            return self.text.encode(spec.texts, spec.field, limit)
+        if sum(map(len, spec.texts)) + len(prompt) * len(spec.texts) <= _INLINE_CHARACTERS:
+            return self.text.encode(spec.texts, spec.field, limit, prompt)
         encode = self.text.encode
-        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.field, limit)
+        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.field, limit, prompt)
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:
@@ -87,11 +102,14 @@ def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:
     return EmbeddingText(Path(settings.embedding_folder), settings.embedding_length) if settings.embedding_model else None
 
 
-def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """The first components of vectors, float32 [n, all] -> [n, dimensions], with length 1 again (Kusupati et al., 2022)."""
+def shortened(vectors: np.ndarray, dimensions: int | None, normalizes: bool) -> np.ndarray:
+    """The first components of vectors (Kusupati et al., 2022): float32 [n, all] -> [n, dimensions]. `normalizes`: they get
+    length 1 again."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     cut = vectors[:, :dimensions]
+    if not normalizes:
+        return cut
     return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
 
 

@@ -44,10 +44,10 @@ class EmbeddingText:
             raise invalid("truncate_prompt_tokens", expected, truncate_prompt_tokens)
         return TextLimit(truncate_prompt_tokens, cuts=True)
 
-    def encode(self, texts: Sequence[str], field: str, limit: TextLimit) -> list[np.ndarray]:
+    def encode(self, texts: Sequence[str], field: str, limit: TextLimit, prompt: str = "") -> list[np.ndarray]:
         """Token ids with the model's special tokens, int32 [n] each. A text that is cut keeps the special tokens at its end.
 
-        `field`: of the texts, for refusals. Raises: Refusal."""
+        `field`: of the texts, for refusals; `prompt`: stands before each text. Raises: Refusal."""
         for index, text in enumerate(texts):
             place = _place(field, index, len(texts))
             if not text:
@@ -57,10 +57,12 @@ class EmbeddingText:
             except UnicodeError as error:
                 reason = getattr(error, "reason", str(error))
                 raise Refusal("invalid", f"{place}: expected valid Unicode text, got {reason}", field=place) from None
-        encodings = [self._encoding(text, limit.tokens) for text in texts]
+        encodings = [self._encoding(prompt + text, limit.tokens) for text in texts]
         found = []
         for index, encoding in enumerate(encodings):
             ids, mask = encoding.ids, encoding.special_tokens_mask
+            if not ids:  # a decoder's tokenizer adds no special tokens
+                raise invalid(_place(field, index, len(texts)), "text with at least one token", texts[index])
             n_last = 0  # special tokens at the end
             while n_last < len(ids) and mask[len(ids) - 1 - n_last]:
                 n_last += 1

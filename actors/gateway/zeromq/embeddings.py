@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
 from actors.gateway.admission.body_budget import BodyBudget
@@ -40,10 +41,11 @@ async def send_vectors(
 
 def _spec_of(message: public.EmbeddingsWanted) -> EmbeddingSpec:
     """What a ZeroMQ client wants: vectors of texts, or of token ids. Raises: Refusal when its counts do not add up."""
-    dimensions, longest = message.dimensions, message.truncate_prompt_tokens
+    prompt_name = None if message.prompt_name is msgspec.UNSET else message.prompt_name
+    options = (message.dimensions, message.truncate_prompt_tokens, prompt_name)
     if not len(message.counts):
-        return EmbeddingSpec("texts", message.texts, None, dimensions, longest)
+        return EmbeddingSpec("texts", message.texts, None, *options)
     ends = np.cumsum(message.counts)
     if message.texts or message.counts.min() < 0 or ends[-1] != len(message.ids):
         raise invalid("counts", f"numbers of tokens with the sum {len(message.ids)}, without texts", message.counts.tolist())
-    return EmbeddingSpec("ids", None, np.split(message.ids, ends[:-1]), dimensions, longest)
+    return EmbeddingSpec("ids", None, np.split(message.ids, ends[:-1]), *options)

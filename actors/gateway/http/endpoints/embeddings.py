@@ -25,13 +25,14 @@ _CUT = -1  # longer texts are cut to what the model takes
 
 
 class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/embeddings: OpenAI's fields, and `truncate_prompt_tokens` of vLLM."""
+    """POST /v1/embeddings: OpenAI's fields, vLLM's `truncate_prompt_tokens`, and `prompt_name` of sentence-transformers."""
 
     input: str | list[Any]
     model: ModelName | None = None
     encoding_format: str | None = None  # "float", the default, or "base64"
     dimensions: AnyInt | None = None
     truncate_prompt_tokens: AnyInt | None = None
+    prompt_name: str | None = None
     user: str | None = None  # has no effect
     priority: AnyInt | None = None  # has no effect: texts of all calls take turns
 
@@ -61,7 +62,7 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
     if body.encoding_format not in (None, "float", "base64"):
         raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
     texts, ids = prompts_of(body.input, "input")
-    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens)
+    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens, body.prompt_name)
     found = await _while_connected(call, model, spec)
     shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]

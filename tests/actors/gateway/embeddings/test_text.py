@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tokenizers import Tokenizer, models
 
 from actors.gateway.embeddings.text import EmbeddingText, TextLimit
 from actors.gateway.requests.refusals import Refusal
 from tests.support.embedding.embedders import packaged_folder
+from tests.support.embedding.tiny_decoders import END, WORDS, write_tokenizer
 
 CLS, SEP, HELLO = 101, 102, 7592
+THE, SERVER, QUERY = (WORDS.index(word) + 2 for word in ("the", "server", "query"))
 WHOLE = TextLimit(16, cuts=False)
 
 
@@ -29,6 +34,23 @@ def test_a_text_that_is_cut_keeps_its_end(text: EmbeddingText) -> None:
     assert ids.tolist() == [CLS, *[HELLO] * 14, SEP]
     (ids,) = text.encode(["hello " * 30], "input", text.limit(3))
     assert ids.tolist() == [CLS, HELLO, SEP]
+
+
+def test_a_decoder_reads_what_its_tokenizer_appends(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    text = EmbeddingText(tmp_path, 5)
+    assert [ids.tolist() for ids in text.encode(["the server", "server"], "input", WHOLE, "query ")] == [
+        [QUERY, THE, SERVER, END],
+        [QUERY, SERVER, END],
+    ]
+    (ids,) = text.encode(["server " * 30], "input", text.limit(-1), "query ")
+    assert ids.tolist() == [QUERY, SERVER, SERVER, SERVER, END]
+
+
+def test_a_text_without_a_token_is_refused(tmp_path: Path) -> None:
+    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(Refusal, match=r"input\[1\]: expected text with at least one token"):
+        EmbeddingText(tmp_path, 5).encode(["a", "b"], "input", WHOLE)
 
 
 def test_ids_are_taken_as_they_are_and_cut_at_their_end(text: EmbeddingText) -> None:

@@ -30,6 +30,8 @@ async def test_the_client_library(tmp_path: Path) -> None:
             await client.embed(["hello"], model="other")
         with pytest.raises(InvalidRequest, match="counts"):
             await client.embed(["hello", [5, 6]])  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidRequest, match=r"prompt_name: expected one of \[\]"):
+            await client.embed(["hello"], prompt_name="query")
         assert r.gateway.bodies.n_bytes == 0
 
 

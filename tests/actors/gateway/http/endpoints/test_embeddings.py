@@ -59,6 +59,40 @@ async def test_the_example_of_the_page() -> None:
     assert list(answer) == list(shown)
     assert list(answer["data"][0]) == list(shown["data"][0])
     assert answer["usage"] == shown["usage"]
+    body, fields = json.loads(examples[2]), {"embedding_prompts": {"query": "hello "}, "embedding_dimensions": 1024}
+    async with rig(**gateway_fields() | fields | {"embedding_model": body["model"]}) as r, r.http() as http:
+        await add_embedder(r)
+        found = [(await http.post("/v1/embeddings", json=one)).json() for one in (body, body | {"prompt_name": ""})]
+    assert found[0]["usage"]["prompt_tokens"] == found[1]["usage"]["prompt_tokens"] + 1
+
+
+async def test_prompts_of_the_model_stand_before_texts() -> None:
+    prompts = {"embedding_prompts": {"query": "hello ", "document": ""}, "embedding_default_prompt": "query"}
+    async with rig(**gateway_fields() | prompts) as r, r.http() as http:
+        await add_embedder(r)
+        asked = [None, {"prompt_name": "query"}, {"prompt_name": "document"}, {"prompt_name": ""}]
+        answers = [await http.post("/v1/embeddings", json={"input": "hello"} | (one or {})) for one in asked]
+        found = [answer.json()["data"][0]["embedding"] for answer in answers]
+        with_prompt = formula([CLS, HELLO, HELLO, SEP])
+        assert np.allclose(found, [with_prompt, with_prompt, ONE, ONE], atol=1e-7)
+        ollama_answer = await http.post("/api/embed", json={"input": "hello"})
+        assert np.allclose(ollama_answer.json()["embeddings"], [with_prompt], atol=1e-7)
+        ids = await http.post("/v1/embeddings", json={"input": [5, 6]})
+        assert np.allclose(ids.json()["data"][0]["embedding"], formula([5, 6]), atol=1e-7)
+        for body, said in (
+            ({"input": "hello", "prompt_name": "passage"}, "one of ['query', 'document'], the prompts of this model"),
+            ({"input": [5, 6], "prompt_name": "query"}, "null beside token ids"),
+        ):
+            answer = await http.post("/v1/embeddings", json=body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt_name")
+            assert said in answer.json()["error"]["message"]
+
+
+async def test_vectors_that_the_model_does_not_normalise_are_only_cut() -> None:
+    async with rig(**gateway_fields() | {"embedding_normalized": False}) as r, r.http() as http:
+        await add_embedder(r)
+        answer = await http.post("/v1/embeddings", json={"input": "hello", "dimensions": 2})
+        assert np.allclose(answer.json()["data"][0]["embedding"], ONE[:2], atol=1e-7)
 
 
 async def test_the_ollama_client() -> None:
