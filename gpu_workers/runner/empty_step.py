@@ -18,6 +18,12 @@ def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
     return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
 
 
+def even_rows(n_tokens: int, max_length: int) -> list[int]:
+    """The tokens of the fewest prompts that have n_tokens together and at most max_length each; positions end there."""
+    n_rows = -(-n_tokens // max_length)
+    return [n_tokens // n_rows + (index < n_tokens % n_rows) for index in range(n_rows)]
+
+
 def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
     """Runs one step of prompts of zeros, and returns the logits [1, vocabulary] of its last token.
 

@@ -16,7 +16,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.tensor_group import DistributedGroup, TensorGroup
 from gpu_workers.models.model import Model
-from gpu_workers.runner.empty_step import fullest_rows, run_empty_step
+from gpu_workers.runner.empty_step import even_rows, fullest_rows, run_empty_step
 from gpu_workers.runner.memory_budget import cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.warm_up import warm_up
@@ -162,8 +162,10 @@ class CudaDevice(RankDevice):
         for n_single in (0, *model.parts.attention.decode_row_counts(most_rows - 1)) if most_rows else ():
             longer = [PAGE_TOKENS] * min(_LONGER_ROWS, most_rows - n_single)
             run_empty_step(model, kv, [1] * n_single + longer)
-        for n_tokens in model.parts.ops.token_counts(min(capacity.max_step_tokens, kv.n_pages * PAGE_TOKENS)):
-            run_empty_step(model, kv, [n_tokens])
+        most_prompts = -(-capacity.max_step_tokens // capacity.max_length)
+        most_tokens = min(capacity.max_step_tokens, kv.n_pages // most_prompts * PAGE_TOKENS)
+        for n_tokens in model.parts.ops.token_counts(most_tokens):
+            run_empty_step(model, kv, even_rows(n_tokens, capacity.max_length))
 
 
 def device_of(settings: WorkerSettings) -> RankDevice:

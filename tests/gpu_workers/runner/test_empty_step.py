@@ -10,7 +10,7 @@ import torch
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.runner.empty_step import fullest_rows, run_empty_step
+from gpu_workers.runner.empty_step import even_rows, fullest_rows, run_empty_step
 from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS
 
@@ -23,6 +23,13 @@ CPU = torch.device("cpu")
 )
 def test_the_greatest_step_is_full(step_tokens: int, max_length: int, rows: list[int]) -> None:
     assert fullest_rows(step_tokens, max_length) == rows
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "max_length", "rows"), [(64, 100, [64]), (1281, 1024, [641, 640]), (1025, 1024, [513, 512]), (9, 3, [3, 3, 3])]
+)
+def test_no_row_has_positions_that_a_model_lacks(n_tokens: int, max_length: int, rows: list[int]) -> None:
+    assert even_rows(n_tokens, max_length) == rows
 
 
 def test_rows_of_the_greatest_step_stand_apart() -> None:
