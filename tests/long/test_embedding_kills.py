@@ -106,6 +106,10 @@ async def run_calls(server: RealServer, n_calls: int) -> tuple[list[np.ndarray],
         return expected, await all_calls(http, server, n_calls)
 
 
+# texts are computed beside others in one run and not in the other, which changes the last bits
+TOLERANCE = {"minilm": 1e-5, "smollm2": 1e-4}
+
+
 @pytest.mark.parametrize(("model", "n_calls"), [("minilm", 200), ("smollm2", 100)])
 def test_no_call_is_lost(model: str, n_calls: int, tmp_path: Path) -> None:
     if model == "minilm":
@@ -116,7 +120,7 @@ def test_no_call_is_lost(model: str, n_calls: int, tmp_path: Path) -> None:
         expected, found = asyncio.run(run_calls(server, n_calls))
         assert server.child(EMBEDDER).incarnation >= len(HARMS)
         assert server.child("gateway/0").incarnation == 1
-    assert np.abs(np.stack(found[::10]) - np.stack(expected)).max() < 1e-5
+    assert np.abs(np.stack(found[::10]) - np.stack(expected)).max() < TOLERANCE[model]
     assert all(np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5 for vectors in found)
 
 
