@@ -1,8 +1,9 @@
 """Messages between every child and the supervisor: start, progress, peers and shutdown.
 
-    starting --Hello--> welcomed --Ready--> ready --Drain--> draining --Stop--> stopped
-       |  start_s          |  ready_s         |  progress_s      |  drain_s        |  stop_s
-       +-------- when a deadline passes: a kill, then a proven death, then a restart --------------+
+    starting --Hello--> welcomed --Ready--> ready --Drain--> draining --Stop--> stopping
+       |  hello_s          |  ready_s         |  frozen_s       (Stop comes after  |  stop_s
+       |                   |                  |                 drain_s at most)   |
+       +-- when a deadline passes: a kill, then a proven death, then a restart unless the server stops --+
 
 `Ready`, `Progress` and the exit of the process are three separate signals: a child may exist and not serve yet, and it may
 send heartbeats and make no progress.

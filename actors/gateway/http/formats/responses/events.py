@@ -2,7 +2,7 @@
 
 Each event has a number, `sequence_number`. The first four come before the first token. After them the number is that of the
 event in the stream (`StreamEvents`) plus three, so the numbers jump over tokens that add no text. Those of answers that are
-split are above all these (`response_split.py`).
+split are above all these (`split.py`).
 """
 
 from __future__ import annotations
