@@ -126,8 +126,11 @@ async def input_items(services: Services, call: Call) -> ASGIApp:
 
 
 async def of_gateway(services: Services, call: Call) -> ASGIApp:
-    """GET from another gateway: forwards what its client asks about a response that this gateway has. Raises: Refusal."""
-    return await _DO[call.parameters["do"]](services, call.parameters)
+    """GET from another gateway: forwards what its client asks about a response that this gateway owns. Raises: Refusal.
+
+    After a start with another number of gateways the response may still be at a third one.
+    """
+    return await _at_owner(services, call, call.parameters["do"])
 
 
 async def _at_owner(services: Services, call: Call, do: str) -> ASGIApp:

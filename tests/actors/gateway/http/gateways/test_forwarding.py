@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from actors.gateway.http import server
-from actors.gateway.http.gateways.forwarded_call import ForwardedCall
+from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.other_gateways.questions import fetched
+from actors.gateway.other_gateways.unix_http import get
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.memory_cluster import ScriptedActor
@@ -197,6 +200,25 @@ async def test_requests_of_before_another_number_of_gateways_are_joined_at_all_o
             assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
             assert all(body.startswith(one.body) for body, one in zip(bodies[::2], first, strict=False))
             assert (new.status, len(scheduler.submits)) == (200, 1 if is_over else 3)
+
+
+async def test_an_owner_that_another_gateway_asks_finds_a_response_where_it_was_before() -> None:
+    key, body = key_of(1), {"input": "hi", "max_output_tokens": 2, "temperature": 0}
+    with TemporaryDirectory(prefix="tg-") as folder:
+        async with rig(with_scheduler=False, journal_path=f"{folder}/journal-0") as r:
+            scheduler = await r.add_scheduler(is_automatic=False)
+            first = AsgiStream(r, "/v1/responses", body, {"Idempotency-Key": key})
+            await until_submitted(r, 1)
+            scheduler.step(2)
+            told = await first.end()
+        async with two_gateways(folder, have_gateways_changed=True) as (r, _, _):
+            owner = r.settings.http_sockets[1]
+            shown = await fetched(owner, get(f"{RESPONSE_PATH}{key}?do=show"))
+            assert (shown.status_code, json.loads(bytes(shown.body))) == (200, json.loads(told))
+            conversation = await fetched(owner, get(f"{RESPONSE_PATH}{key}?do=conversation"))
+            assert (conversation.status_code, len(json.loads(bytes(conversation.body)))) == (200, 2)
+            unknown = await fetched(owner, get(f"{RESPONSE_PATH}{key_of(1, 'new')}?do=show"))
+            assert unknown.status_code == 404
 
 
 async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
