@@ -170,7 +170,8 @@ class SegmentLog:
 
     def _make_folder(self, folder: Path) -> None:
         """Make and lock the folder again if somebody has removed it. Raises: OSError."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # `parents` gives those above the usual mode
+        folder.mkdir(exist_ok=True, mode=0o700)
         if self.lock >= 0 and not os.path.samestat(os.fstat(self.lock), os.stat(folder)):
             lock = lock_folder(folder, 0.0)
             os.close(self.lock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ async def next_life(r: Rig, scheduler: FakeScheduler) -> None:
 @pytest.mark.parametrize("is_busy", [True, False])
 async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
+    monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
     monkeypatch.setattr(writer, "_LOOK_S", 0.001)
     async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         folder = Path(r.settings.journal_path)
@@ -66,3 +68,16 @@ async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: boo
         assert (await asyncio.wait_for(running, DEADLINE_S)).tokens == oracle([1, 2], 40)
         assert (await asyncio.wait_for(again, DEADLINE_S)).tokens == oracle([9], 5)
         assert len(scheduler.submits) == n_submitted, "the finished answer was known"
+
+
+async def test_the_folder_above_is_private_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start refuses a state directory that others may read."""
+    monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
+    monkeypatch.setattr(writer, "_LOOK_S", 0.001)
+    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
+        folder = Path(r.settings.journal_path)
+        scheduler.is_automatic = True
+        await client.generate([9], max_tokens=5, sampling=GREEDY, request="done")
+        shutil.rmtree(folder.parent)
+        await until(lambda: Kind.ANSWER in kinds_in(folder))
+        assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)] == [0o700, 0o700]
