@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
+from actors.gateway.text.closed_schemas import closed
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
 
@@ -65,7 +66,7 @@ def _source(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
-                return LLMatcher.grammar_from_json_schema(grammar.text, defaults=_JSON_OPTIONS)
+                return LLMatcher.grammar_from_json_schema(_closed(grammar.text), defaults=_JSON_OPTIONS)
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.LARK:
@@ -76,6 +77,14 @@ def _source(grammar: Grammar) -> str:
                 return grammar.text
     except ValueError as error:
         raise GrammarError(str(error)) from None
+
+
+def _closed(schema: str) -> str:
+    """A JSON schema with `closed` objects. A text that is no JSON is left to the library, whose error names the place."""
+    try:
+        return json.dumps(closed(json.loads(schema)))
+    except ValueError:
+        return schema
 
 
 def _after_reasoning(source: str, marks: ReasoningMarks) -> str:

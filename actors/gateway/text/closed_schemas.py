@@ -1,0 +1,57 @@
+"""JSON schemas whose objects have no other keys than those that they name.
+
+In JSON Schema an object may have any other keys unless `additionalProperties` says no. Few who write a schema want that, and a
+small model, once it has invented one key, invents keys until its tokens are used up. So an object that names its properties and
+does not speak of others has none, as in grammars of llama.cpp and xgrammar. `additionalProperties: true` allows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Several schemas hold for the same object there, and each may name keys that the others do not.
+_TOGETHER = {"if", "then", "else", "not", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"}
+_OTHERS = {"additionalProperties", "patternProperties", "minProperties"}
+_MAPS = ("properties", "$defs", "definitions")  # names -> schemas
+_LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
+
+
+def closed(schema: Any) -> Any:
+    """The schema, with `additionalProperties: false` in each object that names its properties and says nothing of others; the
+    schema itself where several of its parts may hold for the same object."""
+    return _close(schema) if _stands_alone(schema) else schema
+
+
+def _stands_alone(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return True
+    choices = [key for key in ("anyOf", "oneOf", "allOf", "$ref") if key in schema]
+    if _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or len(schema.get("allOf", ())) > 1:
+        return False
+    return all(_stands_alone(inner) for inner in _inner(schema))
+
+
+def _inner(schema: dict[str, Any]) -> list[Any]:
+    maps = [found.values() for key in _MAPS if isinstance(found := schema.get(key), dict)]
+    lists = [found for key in _LISTS if isinstance(found := schema.get(key), list)]
+    single = [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return [inner for group in (*maps, *lists, single) for inner in group]
+
+
+def _close(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    closing = dict(schema)
+    for key in _MAPS:
+        if isinstance(found := schema.get(key), dict):
+            closing[key] = {name: _close(inner) for name, inner in found.items()}
+    for key in _LISTS:
+        if isinstance(found := schema.get(key), list):
+            closing[key] = [_close(inner) for inner in found]
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            closing[key] = _close(schema[key])
+    named, required = schema.get("properties"), schema.get("required", ())
+    if isinstance(named, dict) and named and not _OTHERS & set(schema) and set(map(str, required)) <= set(named):
+        closing["additionalProperties"] = False
+    return closing
