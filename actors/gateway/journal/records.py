@@ -13,7 +13,7 @@ from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
-from actors.gateway.requests.turns import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
+from actors.gateway.requests.stream_items import KEY_BITS, PING_ITEM, RUN_ITEM, SUSPICION_ROW
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 
@@ -23,7 +23,7 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. Other rows have the key of a
-    sequence that cannot exist: `PING_TURN` is a ping, without ids; `RUN_TURN` is a new run, its number as `first`, without ids;
+    sequence that cannot exist: `PING_ITEM` is a ping, without ids; `RUN_ITEM` is a new run, its number as `first`, without ids;
     `SUSPICION_ROW` is a suspicion, the index of the suspect as `first` and a `SuspectRecord` as `ids`.
     """
 
@@ -55,8 +55,8 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     row: StepRow
     ended: Ended | None = None
-    # `Request.turns` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
-    turns: bytes = b""
+    # `Request.stream_items` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
+    stream_items: bytes = b""
     runs: tuple[int, ...] = ()  # `Request.runs`, likewise
     suspect: SuspectRecord | None = None
 
@@ -201,12 +201,12 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
 
 def ping_row(request: Request) -> StepRow:
     """The row of a ping."""
-    return StepRow(request.number << KEY_BITS | PING_TURN, 0, b"")
+    return StepRow(request.number << KEY_BITS | PING_ITEM, 0, b"")
 
 
 def run_record(request: Request) -> bytes:
     """The blob of a step in which the newest run of a request begins."""
-    return encode_step([StepRow(request.number << KEY_BITS | RUN_TURN, request.run, b"")], [])
+    return encode_step([StepRow(request.number << KEY_BITS | RUN_ITEM, request.run, b"")], [])
 
 
 def suspect_record(sequence: GrowingSequence) -> bytes:
@@ -225,14 +225,14 @@ def _suspect_of(sequence: GrowingSequence) -> SuspectRecord:
 
 
 def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:
-    """The states of a request's sequences, with all their tokens. `coming`: the turns that are not visible yet, in order."""
+    """The states of a request's sequences, with all their tokens. `coming`: the items that are not visible yet, in order."""
     states = [
         SequenceState(row_of(s, 0, len(s.ids)), s.ended, suspect=_suspect_of(s) if s.suspicion is not None else None)
         for s in request.sequences
     ]
-    turns = [*request.turns, *coming]
-    if len(states) > 1 or PING_TURN in turns:
-        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes(), runs=tuple(request.runs))
+    items = [*request.stream_items, *coming]
+    if len(states) > 1 or PING_ITEM in items:
+        states[0] = msgspec.structs.replace(states[0], stream_items=np.array(items, "<i4").tobytes(), runs=tuple(request.runs))
     return states
 
 
@@ -246,9 +246,9 @@ def replay_row(sequence: GrowingSequence, row: StepRow) -> int:
 def request_record(request: Request, identity: ModelIdentity, now_s: float, coming: Sequence[int] = ()) -> RequestRecord:
     """The record of an unfinished request: everything that its successor needs to go on.
 
-    `now_s`: the monotonic clock. `coming`: its turns that are not visible yet, in order.
+    `now_s`: the monotonic clock. `coming`: its items that are not visible yet, in order.
     """
-    is_begun = coming or request.turns or any(s.ids or s.suspicion is not None for s in request.sequences)
+    is_begun = coming or request.stream_items or any(s.ids or s.suspicion is not None for s in request.sequences)
     states = encode_states(states_of(request, coming)) if request.spec.is_resumable and is_begun else b""
     return RequestRecord(request.spec.request, identity, encode_spec(request.spec), now_s - request.began_s, states)
 

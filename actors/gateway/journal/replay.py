@@ -28,7 +28,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.requests.turns import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
+from actors.gateway.requests.stream_items import KEY_BITS, PING_ITEM, RUN_ITEM, SUSPICION_ROW
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
@@ -165,7 +165,7 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
 def _add_row(one: _Growing, row: StepRow) -> bool:
     """Append a row to its request; False if the tokens before it are missing, or it belongs to no sequence."""
     index = row.key & ((1 << KEY_BITS) - 1)
-    if index == SUSPICION_ROW or (index in (PING_TURN, RUN_TURN) and not row.ids):
+    if index == SUSPICION_ROW or (index in (PING_ITEM, RUN_ITEM) and not row.ids):
         one.recovered.steps.append(row)
         return True
     n_tokens, n_bytes = one.n_tokens.get(index, 0), len(row.ids)

@@ -22,7 +22,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.requests.request import Gap, Request
 from actors.gateway.requests.request_spec import model_changed
-from actors.gateway.requests.turns import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
+from actors.gateway.requests.stream_items import END_ITEM, KEY_BITS, PING_ITEM, RUN_ITEM, SUSPICION_ROW
 from actors.gateway.text.models.text_model import TextModel, detokenizers
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
@@ -40,10 +40,10 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     for state in recovered.states:
         _replay(request, state.row)
         _suspect(request, state.row.key & _INDEX_MASK, state.suspect)
-    turns = _turns_of(request, recovered)
+    items = _items_of(request, recovered)
     request.runs = [run for state in recovered.states[:1] for run in state.runs]
     for row in joined(recovered.steps):
-        turns += _replay(request, row)
+        items += _replay(request, row)
     for sequence in request.sequences:
         ended = endings.get(sequence.index)
         if ended is not None:
@@ -52,13 +52,13 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
                 sequence.note_times(ended.first_token_s, ended.lasted_s)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
-    if turns.count(RUN_TURN) != len(request.runs):
-        raise ValueError(f"runs: expected {turns.count(RUN_TURN)} as in the turns, got {len(request.runs)}")
-    if len(request.sequences) > 1 or PING_TURN in turns:  # otherwise there is only one order
-        request.turns[:] = _in_order(request.turns, turns)
-    while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
-        request.turns.pop()
-    request.is_recorded, request.n_restored_turns = True, len(request.turns)
+    if items.count(RUN_ITEM) != len(request.runs):
+        raise ValueError(f"runs: expected {items.count(RUN_ITEM)} as in the items, got {len(request.runs)}")
+    if len(request.sequences) > 1 or PING_ITEM in items:  # otherwise there is only one order
+        request.stream_items[:] = _in_order(request.stream_items, items)
+    while request.is_over and request.stream_items[-1] == PING_ITEM:  # recorded after the last ending, so it was not shown
+        request.stream_items.pop()
+    request.is_recorded, request.n_restored_items = True, len(request.stream_items)
     return request
 
 
@@ -105,13 +105,13 @@ def _is_plain(row: StepRow) -> bool:
 
 
 def _replay(request: Request, row: StepRow) -> list[int]:
-    """Append a row to its sequence; returns the turns that it stands for. Raises: ValueError."""
+    """Append a row to its sequence; returns the items that it stands for. Raises: ValueError."""
     index = row.key & _INDEX_MASK
-    if index == PING_TURN:
-        return [PING_TURN]
-    if index == RUN_TURN:
+    if index == PING_ITEM:
+        return [PING_ITEM]
+    if index == RUN_ITEM:
         request.runs.append(row.first)
-        return [RUN_TURN]
+        return [RUN_ITEM]
     if index == SUSPICION_ROW:
         _suspect(request, row.first, decode_suspect(row.ids))
         return []
@@ -121,7 +121,7 @@ def _replay(request: Request, row: StepRow) -> list[int]:
         n_taken = replay_row(request.sequences[index], row)
     except Gap as gap:
         raise ValueError(f"journal: {gap}") from None
-    return [index] * n_taken if row.ids else [END_TURN | index]
+    return [index] * n_taken if row.ids else [END_ITEM | index]
 
 
 def _suspect(request: Request, index: int, suspect: SuspectRecord | None) -> None:
@@ -133,26 +133,26 @@ def _suspect(request: Request, index: int, suspect: SuspectRecord | None) -> Non
         request.sequences[index].replicas_harmed = frozenset(suspect.replicas_harmed)
 
 
-def _turns_of(request: Request, recovered: Recovered) -> list[int]:
-    """The turns of the recorded states, whose rows have been replayed. Raises: ValueError."""
+def _items_of(request: Request, recovered: Recovered) -> list[int]:
+    """The items of the recorded states, whose rows have been replayed. Raises: ValueError."""
     if not recovered.states:
         return []
-    if recovered.states[0].turns:
-        return np.frombuffer(recovered.states[0].turns, "<i4").tolist()
+    if recovered.states[0].stream_items:
+        return np.frombuffer(recovered.states[0].stream_items, "<i4").tolist()
     tokens = [s.index for s in request.sequences for _ in s.ids]
-    ends = [END_TURN | index for index, state in enumerate(recovered.states) if state.ended is not None]
+    ends = [END_ITEM | index for index, state in enumerate(recovered.states) if state.ended is not None]
     return tokens + ends
 
 
-def _in_order(turns: Iterable[int], recorded: list[int]) -> array[int]:
-    """The turns of a request in their recorded order. Those without a record, because rows were lost, come last."""
-    left = Counter(turns)
+def _in_order(items: Iterable[int], recorded: list[int]) -> array[int]:
+    """The items of a request in their recorded order. Those without a record, because rows were lost, come last."""
+    left = Counter(items)
     ordered = array("i")
-    for turn in recorded:
-        if turn not in (PING_TURN, RUN_TURN):
-            if not left[turn]:
+    for item in recorded:
+        if item not in (PING_ITEM, RUN_ITEM):
+            if not left[item]:
                 continue
-            left[turn] -= 1
-        ordered.append(turn)
+            left[item] -= 1
+        ordered.append(item)
     ordered.extend(left.elements())
     return ordered

@@ -161,7 +161,7 @@ class RetainedRequests:
     ) -> None:
         """Write these requests to the journal's newest file, so that older files can be deleted.
 
-        `coming`: the turns of a request that are not visible yet, in order.
+        `coming`: the items of a request that are not visible yet, in order.
         """
         running = {request.number: request for request in unfinished}
         for number in numbers:

@@ -203,7 +203,7 @@ class RequestManager:
 
     def _record_again(self, numbers: list[int]) -> None:
         """Write these requests to the journal's newest file, so that older files can be deleted."""
-        self.finished.retained.record_again(numbers, self.unfinished.all, self._publisher.coming_turns, self._post.now_s())
+        self.finished.retained.record_again(numbers, self.unfinished.all, self._publisher.coming_items, self._post.now_s())
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""

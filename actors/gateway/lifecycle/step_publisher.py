@@ -72,9 +72,9 @@ class StepPublisher:
             self._in_journal.append(rows)
             self._journal.step(rows.record(), lambda: self._on_recorded(rows, None), lambda: self._drop_ping(rows, request))
 
-    def coming_turns(self, request: Request) -> list[int]:
-        """The turns of a request that are on their way into the journal, in the order in which they will become visible."""
-        return [turn for rows in self._in_journal for turn in rows.turns_of(request)]
+    def coming_items(self, request: Request) -> list[int]:
+        """The items of a request that are on their way into the journal, in the order in which they will become visible."""
+        return [item for rows in self._in_journal for item in rows.items_of(request)]
 
     def close(self, sequence: GrowingSequence) -> None:
         """Make the ending of a sequence visible."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from actors.gateway.journal.records import encode_step, ping_row, row_of
 from actors.gateway.requests.request import GrowingSequence, Request
-from actors.gateway.requests.turns import END_TURN, PING_TURN
+from actors.gateway.requests.stream_items import END_ITEM, PING_ITEM
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sequences import Tokens
 
@@ -43,11 +43,11 @@ class StepRows:
         endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.is_resumable]
         return encode_step(rows, endings) if rows or endings else b""
 
-    def turns_of(self, request: Request) -> list[int]:
-        """What these rows will add to the turns of one request, in order."""
-        turns = [s.index for s, first, stop in self.rows if s.request is request for _ in range(first, stop)]
-        turns += [PING_TURN for other in self.pings if other is request]
-        return turns + [END_TURN | s.index for s in self.endings if s.request is request]
+    def items_of(self, request: Request) -> list[int]:
+        """What these rows will add to the items of one request, in order."""
+        items = [s.index for s, first, stop in self.rows if s.request is request for _ in range(first, stop)]
+        items += [PING_ITEM for other in self.pings if other is request]
+        return items + [END_ITEM | s.index for s in self.endings if s.request is request]
 
     @property
     def are_admitted(self) -> bool:

@@ -7,7 +7,7 @@
 Invariants: tokens are numbered from 0 and accepted without a gap or a repetition. `ended` is set once; only a withdrawal may
 replace it, because no client has seen anything of a withdrawn request. Everything visible is recorded (`journal/writer.py` says
 what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
-`turns` is the order in which all of it became visible (`turns.py`).
+`stream_items` is the order in which all of it became visible (`stream_items.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.sequence_logprobs import SequenceLogprobs
 from actors.gateway.requests.sequence_text import SequenceText
-from actors.gateway.requests.turns import END_TURN, KEY_BITS, PING_TURN, RUN_TURN
+from actors.gateway.requests.stream_items import END_ITEM, KEY_BITS, PING_ITEM, RUN_ITEM
 from actors.gateway.text.detokenizer import Detokenizer
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
@@ -38,8 +38,8 @@ class GrowingSequence:
     """One sequence of a request: its tokens, their text, and its present submission to a scheduler."""
 
     __slots__ = (
+        "_stream_items",
         "_text",
-        "_turns",
         "attempt",
         "ended",
         "ids",
@@ -64,7 +64,7 @@ class GrowingSequence:
 
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
         self.request, self.index = request, index
-        self._turns = request.turns
+        self._stream_items = request.stream_items
         self.wants_logprobs = request.spec.sampling.logprobs >= 0
         self.is_resumable = request.spec.is_resumable
         self.ids: list[int] = []
@@ -143,14 +143,14 @@ class GrowingSequence:
 
     def publish(self, n_tokens: int, with_end: bool) -> None:
         """Make tokens below `n_tokens`, and the ending if `with_end`, visible to readers."""
-        turns, n_new = self._turns, n_tokens - self.n_visible
+        items, n_new = self._stream_items, n_tokens - self.n_visible
         if n_new == 1:  # the most frequent case
-            turns.append(self.index)
+            items.append(self.index)
         elif n_new > 1:
-            turns.extend([self.index] * n_new)
+            items.extend([self.index] * n_new)
         self.n_visible = n_tokens
         if with_end and not self.is_end_visible:
-            turns.append(END_TURN | self.index)
+            items.append(END_ITEM | self.index)
             self.is_end_visible = True
 
     def note_visible(self, now_s: float) -> None:
@@ -192,16 +192,16 @@ class Request:
         self.number, self.spec, self.began_s = number, spec, began_s
         self.stop_set = frozenset(spec.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in spec.prompts]
-        # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_TURN` more for an
-        # ending, `PING_TURN`, `RUN_TURN`. The array stays the same one.
-        self.turns = array("i")
-        self.runs: list[int] = []  # the numbers of the runs that the `RUN_TURN`s begin, rising; the first run is 0
+        # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_ITEM` more for an
+        # ending, `PING_ITEM`, `RUN_ITEM`. The array stays the same one.
+        self.stream_items = array("i")
+        self.runs: list[int] = []  # the numbers of the runs that the `RUN_ITEM`s begin, rising; the first run is 0
         self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification
-        self.n_restored_turns: int | None = None  # turns that the journal had when this process restored it
+        self.n_restored_items: int | None = None  # items that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
@@ -234,12 +234,12 @@ class Request:
     def begin_run(self, now_s: float) -> None:
         """Another process goes on with this request. `now_s`: the monotonic clock, by which the number is always a new one."""
         self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1))
-        self.turns.append(RUN_TURN)
+        self.stream_items.append(RUN_ITEM)
 
     def show_ping(self) -> None:
         """A ping becomes visible: every stream of this request has it at this place."""
         self.is_ping_coming = False
-        self.turns.append(PING_TURN)
+        self.stream_items.append(PING_ITEM)
 
     def wake(self) -> None:
         """Call the watchers."""

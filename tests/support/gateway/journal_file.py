@@ -23,7 +23,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.segments import read_segment, segments_in
 from actors.gateway.requests.request_spec import RequestSpec
-from actors.gateway.requests.turns import KEY_BITS
+from actors.gateway.requests.stream_items import KEY_BITS
 from tests.support.waiting import DEADLINE_S
 
 IDENTITY = ModelIdentity(b"hash-chain", b"hash-chain")  # of the model that tests serve

@@ -37,7 +37,7 @@ from messages.wire.message import Message
 
 
 class StubActor(Actor):
-    """One life of the stub."""
+    """The stub: one incarnation of it."""
 
     def __init__(self, spawn_spec: SpawnSpec) -> None:
         self.behaviour = msgspec.json.decode(spawn_spec.settings).get("behaviour", "good")
@@ -90,7 +90,7 @@ class StubActor(Actor):
 
 
 async def run(spawn_spec: SpawnSpec) -> int:
-    """Live one life."""
+    """Run one incarnation; returns its exit status."""
     behaviour = msgspec.json.decode(spawn_spec.settings).get("behaviour", "good")
     if behaviour == "unusable":
         raise ConfigError("stub.behaviour: expected something usable, got unusable")

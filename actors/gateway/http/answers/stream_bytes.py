@@ -13,7 +13,7 @@ from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.format import EVENT_STREAM
 from actors.gateway.requests.request import Request
-from actors.gateway.requests.turns import RUN_TURN
+from actors.gateway.requests.stream_items import RUN_ITEM
 
 LAST_CHUNK = b"0\r\n\r\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
@@ -85,13 +85,13 @@ class Begun:
 
 
 def _end_of_run(request: Request, run: int) -> int | None:
-    """How many turns the journal had at the end of a run of the request; None if that run has not ended, or everything was in
+    """How many items the journal had at the end of a run of the request; None if that run has not ended, or everything was in
     the journal.
     """
     if len(request.sequences) == 1:
-        is_whole = request.is_over and request.n_restored_turns == len(request.turns)
-        return None if is_whole else request.n_restored_turns
-    marks = [turn for turn, kind in enumerate(request.turns) if kind == RUN_TURN]
+        is_whole = request.is_over and request.n_restored_items == len(request.stream_items)
+        return None if is_whole else request.n_restored_items
+    marks = [item for item, kind in enumerate(request.stream_items) if kind == RUN_ITEM]
     return next((mark for mark, begun in zip(marks, request.runs, strict=True) if begun > run), None)
 
 

@@ -3,8 +3,8 @@
 The same request restored from the journal gives the same events, whenever and however often it is asked:
 
     openings        what comes before the first token; without an id
-    turn 1, 2, ...  one event for each token with text, each ending, each ping, in the order of `Request.turns`
-    last turns      what comes after the last ending, or the error
+    item 1, 2, ...  one event for each token with text, each ending, each ping, in the order of `Request.stream_items`
+    last items      what comes after the last ending, or the error
 
 The API decides how an event looks (`formats/format.py`).
 The id of an event is its number: 1, 2, ..., and pings have none. A client that has read event `n` goes on after it. Only the
@@ -25,7 +25,7 @@ from __future__ import annotations
 from actors.gateway.http.formats.format import PART_BASE, StreamWriter
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.requests.turns import END_TURN, PING_TURN, RUN_TURN
+from actors.gateway.requests.stream_items import END_ITEM, PING_ITEM, RUN_ITEM
 
 RUN_EVENTS = 1_000_000_000
 _MOST_EVENTS, _MOST_WITH_LOGPROBS = 1024, 64  # in one turn of the event loop: 2 to 3 ms
@@ -41,7 +41,7 @@ def failure_of(request: Request) -> Ended | None:
 
 
 class StreamEvents:
-    """The events of one request after turn `start`, as they become visible. Nothing is written twice, nothing is left out."""
+    """The events of one request after item `start`, as they become visible. Nothing is written twice, nothing is left out."""
 
     def __init__(self, request: Request, writer: StreamWriter, start: int = 0) -> None:
         """`start`: the id of the last event that the client has, and perhaps parts of the next one (`StreamWriter.has_parts`);
@@ -50,15 +50,15 @@ class StreamEvents:
         self._request, self._writer = request, writer
         self._has_ids = request.spec.is_resumable and writer.has_ids
         self.content_type = writer.content_type
-        self._turn = 0  # turns that have been returned, or that the client has
-        self._base = self._count = self._n_runs = 0  # of these turns: the number of the newest event is `_base + _count`
+        self._n_taken = 0  # items that have been returned, or that the client has
+        self._base = self._count = self._n_runs = 0  # of these items: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self.start = start
         # parts of the next event that the client has, and the number of the event before
         self._n_parts, self._after = divmod(start, PART_BASE) if writer.has_parts else (0, start)
         self._is_opened = self._has_retry = self._after > 0
         self.is_done = False
-        self._n_last_read = 0  # of the events after the last turn
+        self._n_last_read = 0  # of the events after the last item
         self.is_behind = self._after > 0  # the client has more than is visible now
         self._catch_up()
         if self.is_behind and not self._will_be_reached(self._after):
@@ -69,16 +69,16 @@ class StreamEvents:
     def take(self, stop: int | None = None) -> list[bytes]:
         """The events that became visible since the last call, each as its bytes. [] after the last one.
 
-        `stop`: only those of turns below it.
+        `stop`: only those of items below it.
         """
         if self.is_behind:
             self._catch_up()
         events = [] if self._is_opened else self._openings()
         self._is_opened = True
-        turns = () if self.is_behind else self._request.turns[self._turn : stop]
-        self._turn += len(turns)
-        for turn in turns:
-            event = self._event(turn)
+        items = () if self.is_behind else self._request.stream_items[self._n_taken : stop]
+        self._n_taken += len(items)
+        for item in items:
+            event = self._event(item)
             if event:
                 events.append(event)
         if self._request.is_over and not self.is_done and stop is None:
@@ -90,31 +90,31 @@ class StreamEvents:
     def take_some(self) -> list[bytes]:
         """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
         most = _MOST_WITH_LOGPROBS if self._request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
-        stop = self._turn + most
-        return self.take(stop if stop < len(self._request.turns) else None)
+        stop = self._n_taken + most
+        return self.take(stop if stop < len(self._request.stream_items) else None)
 
     @property
     def has_more(self) -> bool:
         """True if more is visible than has been returned."""
-        return not self.is_behind and self._turn < len(self._request.turns)
+        return not self.is_behind and self._n_taken < len(self._request.stream_items)
 
     def _will_be_reached(self, start: int) -> bool:
         """True if an earlier process may have shown this event, and this one will show the same."""
         request = self._request
-        is_going_on = request.n_restored_turns is not None and not request.is_over
+        is_going_on = request.n_restored_items is not None and not request.is_over
         return is_going_on and len(request.sequences) == 1 and start <= request.spec.terms.max_tokens + 1
 
     def _catch_up(self) -> None:
         """Pass what the client has."""
-        while self.is_behind and self._base + self._count != self._after and self._turn < len(self._request.turns):
-            turn = self._request.turns[self._turn]
-            self._turn += 1
-            if turn == RUN_TURN:
+        while self.is_behind and self._base + self._count != self._after and self._n_taken < len(self._request.stream_items):
+            item = self._request.stream_items[self._n_taken]
+            self._n_taken += 1
+            if item == RUN_ITEM:
                 self._begin_run()
-            elif turn != PING_TURN:
+            elif item != PING_ITEM:
                 self._count += 1
-                if turn < RUN_TURN:
-                    self._cursors[turn] += 1
+                if item < RUN_ITEM:
+                    self._cursors[item] += 1
         n_more = self._after - self._base - self._count
         if self.is_behind and self._request.is_over and 0 < n_more <= len(self._last()):
             self._n_last_read, n_more = n_more, 0
@@ -124,14 +124,14 @@ class StreamEvents:
         self._base = self._request.runs[self._n_runs] * RUN_EVENTS
         self._n_runs += 1
 
-    def _event(self, turn: int) -> bytes:
-        if turn < RUN_TURN:
-            number = self._cursors[turn]
-            self._cursors[turn] = number + 1
-            line = self._writer.token(self._request.sequences[turn], number)
-        elif turn >= END_TURN:
-            line = self._writer.ending(self._request.sequences[turn - END_TURN])
-        elif turn == PING_TURN:
+    def _event(self, item: int) -> bytes:
+        if item < RUN_ITEM:
+            number = self._cursors[item]
+            self._cursors[item] = number + 1
+            line = self._writer.token(self._request.sequences[item], number)
+        elif item >= END_ITEM:
+            line = self._writer.ending(self._request.sequences[item - END_ITEM])
+        elif item == PING_ITEM:
             return self._writer.ping
         else:
             self._begin_run()
@@ -157,7 +157,7 @@ class StreamEvents:
         return b"%bid: %d\n%b\n" % (line, number, _RETRY)
 
     def _last(self) -> list[bytes]:
-        """The events after the last turn of a request that is over."""
+        """The events after the last item of a request that is over."""
         return self._writer.last(failure_of(self._request))
 
 

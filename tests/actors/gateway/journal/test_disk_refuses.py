@@ -166,9 +166,9 @@ async def test_events_that_only_a_dead_gateway_had_are_waited_for_or_refused_and
         disk.refuse()
         scheduler.step(2)
         await first.until_id(3 * n)
-        n_turns, attempts = len(request.turns), disk.attempts
+        n_items, attempts = len(request.stream_items), disk.attempts
         await until(lambda: disk.attempts > attempts + 2)  # meanwhile the silent stream would like a ping
-        assert len(request.turns) == n_turns, "it is not shown, because no later process would know its place"
+        assert len(request.stream_items) == n_items, "it is not shown, because no later process would know its place"
         await r.kill_gateway()
         scheduler.running.clear()
         await r.start_gateway(2)
@@ -216,7 +216,7 @@ async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:
             await until(lambda n=n: scheduler.acked == n)
         await until(lambda: [len(s.state.tokens) for s in client._streams.values()] == [8])
         await r.kill_gateway()
-        spoil(Path(r.settings.journal_path), 3)  # after its life, the request and the first step
+        spoil(Path(r.settings.journal_path), 3)  # behind the frames of the start, the request and the first step
         scheduler.running.clear()
         await r.start_gateway(2)
         await until(lambda: bool(scheduler.running))
@@ -227,10 +227,10 @@ async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:
 
 async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
     async with journal_rig() as (r, _, disk), r.http() as http:
-        life = r.cluster.actors["gateway/0"][1]
+        main_task = r.cluster.actors["gateway/0"][1]
         disk.trouble = MemoryError("none left")
         lost = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
-        assert await asyncio.wait_for(asyncio.shield(life), DEADLINE_S) == 1
+        assert await asyncio.wait_for(asyncio.shield(main_task), DEADLINE_S) == 1
         await until(lambda: bool(r.cluster.faults))
         fault = r.cluster.faults.pop()
         assert (fault.doing, "MemoryError: none left" in fault.reason) == ("journal", True)

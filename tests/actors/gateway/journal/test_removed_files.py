@@ -32,12 +32,12 @@ def kinds_in(folder: Path) -> set[Kind]:
     return {frame.kind for frame in frames if isinstance(frame, Frame)}
 
 
-async def next_life(r: Rig, scheduler: FakeScheduler) -> None:
+async def restart_gateway(r: Rig, scheduler: FakeScheduler) -> None:
     """kill -9 of the gateway, then its next incarnation on the same folder."""
-    life = r.gateway.spawn_spec.incarnation
+    incarnation = r.gateway.spawn_spec.incarnation
     await r.kill_gateway()
     scheduler.running.clear()  # a scheduler drops the attempts of a dead gateway
-    await r.start_gateway(life + 1)
+    await r.start_gateway(incarnation + 1)
 
 
 @pytest.mark.parametrize("remove", [shutil.rmtree, remove_files])
@@ -60,7 +60,7 @@ async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: boo
             if is_busy:
                 scheduler.step(1)
             await until(lambda: {Kind.REQUEST, Kind.ANSWER} <= kinds_in(folder))
-            await next_life(r, scheduler)
+            await restart_gateway(r, scheduler)
         await until(lambda: len(scheduler.running) == 1)
         n_submitted = len(scheduler.submits)
         again = asyncio.ensure_future(client.generate([9], max_tokens=5, sampling=GREEDY, request="done"))

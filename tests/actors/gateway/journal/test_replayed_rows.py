@@ -12,7 +12,7 @@ from actors.gateway.journal.records import Recovered, StepRow
 from actors.gateway.journal.restore import joined, restore
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
-from actors.gateway.requests.turns import KEY_BITS, PING_TURN
+from actors.gateway.requests.stream_items import KEY_BITS, PING_ITEM
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
@@ -32,7 +32,7 @@ def test_a_row_for_each_step_becomes_one_row() -> None:
 
 
 def test_rows_that_say_more_than_tokens_stay_as_they_are() -> None:
-    ping = StepRow(NUMBER << KEY_BITS | PING_TURN, 0, b"")
+    ping = StepRow(NUMBER << KEY_BITS | PING_ITEM, 0, b"")
     with_logprobs = StepRow(NUMBER << KEY_BITS, 2, row_of(0, 2, 5).ids, TokenLogprobs())
     rows = [
         row_of(0, 0, 1),
@@ -79,4 +79,4 @@ def test_joined_rows_give_the_same_request(monkeypatch: pytest.MonkeyPatch, seed
 
 def seen(request: Request) -> list[object]:
     """All that becomes of the rows of a request."""
-    return [request.turns, request.runs, *((s.ids, s.texts, s.tail, s.ended, s.n_visible) for s in request.sequences)]
+    return [request.stream_items, request.runs, *((s.ids, s.texts, s.tail, s.ended, s.n_visible) for s in request.sequences)]

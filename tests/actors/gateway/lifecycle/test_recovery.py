@@ -22,7 +22,7 @@ from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
-from actors.gateway.requests.turns import KEY_BITS
+from actors.gateway.requests.stream_items import KEY_BITS
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms

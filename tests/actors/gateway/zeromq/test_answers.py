@@ -57,7 +57,7 @@ def settings_in(place: Path, **more: Any) -> dict[str, Any]:
 
 
 async def successor(r: Rig) -> None:
-    """kill -9 of the gateway, then its next life on the same journal."""
+    """kill -9 of the gateway, then the start of the next one on the same journal."""
     await r.kill_gateway()
     r.scheduler().running.clear()  # a scheduler drops the attempts of a dead gateway
     await r.start_gateway(r.gateway.spawn_spec.incarnation + 1)

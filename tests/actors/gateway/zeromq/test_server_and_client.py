@@ -103,13 +103,13 @@ async def test_cancel(place: Path) -> None:
 
 
 async def successor(r: Rig) -> None:
-    """kill -9 of the gateway, then its next life on the same journal."""
-    life = r.gateway.spawn_spec.incarnation
+    """kill -9 of the gateway, then the start of the next one on the same journal."""
+    incarnation = r.gateway.spawn_spec.incarnation
     await r.kill_gateway()
     for post in r.cluster.scripted.values():
         if isinstance(post, FakeScheduler):
             post.running.clear()  # a scheduler drops the attempts of a dead gateway
-    await r.start_gateway(life + 1)
+    await r.start_gateway(incarnation + 1)
 
 
 async def test_streams_resume_at_the_next_token_after_the_gateway_died(place: Path) -> None:

@@ -86,7 +86,7 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         request = await until_running(r, scheduler, n)
         scheduler.step(3)
         await r.cluster.wait_until(lambda: request.n_generated == 3 * n)
-        request.n_restored_turns = len(request.turns)  # as if a successor had read it from the journal
+        request.n_restored_items = len(request.stream_items)  # as if a successor had read it from the journal
         if n > 1:
             request.begin_run(0.5)
         n_bytes = len(bytes_of(request, r, is_kept_alive=True).take())

@@ -20,7 +20,7 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
-from actors.gateway.requests.turns import PING_TURN
+from actors.gateway.requests.stream_items import PING_ITEM
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -31,7 +31,7 @@ CANCELLED = Ended(reason="cancelled", detail="client_left")
 
 
 @dataclass
-class Life:
+class Journaled:
     """A request whose steps are recorded and shown as the gateway does, and what a journal would have of it."""
 
     spec: RequestSpec
@@ -127,22 +127,22 @@ STOPS = st.sampled_from([[], ["7 1"]])
 ENDINGS = {"end": LENGTH, "fail": FAILED, "cancel": CANCELLED}
 
 
-def play(life: Life, steps: list, events: StreamEvents) -> list[bytes]:
+def play(journaled: Journaled, steps: list, events: StreamEvents) -> list[bytes]:
     """Let the request live through `steps`, end it, and return what a client reads that is served in between."""
     sent: list[bytes] = []
-    n = len(life.request.sequences)
+    n = len(journaled.request.sequences)
     for step in steps:
         if step == "take":
             sent += events.take()
         elif step == "ping":
-            life.step([], ping=True)
+            journaled.step([], ping=True)
         elif step == "checkpoint":
-            life.checkpoint()
+            journaled.checkpoint()
         elif isinstance(step, str):
-            life.step([], endings=[(len(life.records) % n, ENDINGS[step])])
+            journaled.step([], endings=[(len(journaled.records) % n, ENDINGS[step])])
         else:
-            life.step([(index % n, token) for index, token in step])
-    life.step([(0, 5)], endings=[(index, LENGTH) for index in range(n)])
+            journaled.step([(index % n, token) for index, token in step])
+    journaled.step([(0, 5)], endings=[(index, LENGTH) for index in range(n)])
     return sent + events.take()
 
 
@@ -150,9 +150,9 @@ def play(life: Life, steps: list, events: StreamEvents) -> list[bytes]:
 def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte_on(
     steps: list, n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool
 ) -> None:
-    life = Life(spec_of(n, api, stop, logprobs, with_usage))
-    sent = play(life, steps, events_of(life.request))
-    again = life.restored()
+    journaled = Journaled(spec_of(n, api, stop, logprobs, with_usage))
+    sent = play(journaled, steps, events_of(journaled.request))
+    again = journaled.restored()
     assert again.is_over
     assert events_of(again).take() == sent
     assert sent[-1].startswith(b"data: [DONE]\nid: ")
@@ -172,22 +172,22 @@ def test_a_stream_goes_on_in_the_next_incarnation_at_the_byte_where_the_last_was
 ) -> None:
     """The first process dies between the steps; what it had written ends anywhere in what it could have written."""
     spec = spec_of(n, "completion", [], -1, True)
-    undisturbed = Life(spec)
+    undisturbed = Journaled(spec)
     plain = [step for step in before + after if step != "checkpoint"]
     head = stream_head(undisturbed.request, is_kept_alive=False)
     whole = head + b"".join(map(as_chunk, play(undisturbed, plain, events_of(undisturbed.request)))) + b"0\r\n\r\n"
 
-    life = Life(spec)
+    journaled = Journaled(spec)
     for step in before:
         if step == "ping":
-            life.step([], ping=True)
+            journaled.step([], ping=True)
         elif isinstance(step, str) and step in ENDINGS:
-            life.step([], endings=[(len(life.records) % n, ENDINGS[step])])
+            journaled.step([], endings=[(len(journaled.records) % n, ENDINGS[step])])
         elif not isinstance(step, str):
-            life.step([(index % n, token) for index, token in step])
-    written = StreamBytes(events_of(life.request), head).take()
+            journaled.step([(index % n, token) for index, token in step])
+    written = StreamBytes(events_of(journaled.request), head).take()
     for k in {0, len(written) // 2, len(written)}:
-        second = Life(spec, list(life.states), list(life.records))
+        second = Journaled(spec, list(journaled.states), list(journaled.records))
         second.request = second.restored()
         rest = StreamBytes(events_of(second.request), head, skip_bytes=k)
         first = rest.take()
@@ -197,22 +197,22 @@ def test_a_stream_goes_on_in_the_next_incarnation_at_the_byte_where_the_last_was
 
 
 def test_a_written_part_that_the_records_do_not_have_is_reported() -> None:
-    life = Life(spec_of(1, "completion", [], -1, False))
-    head = stream_head(life.request, is_kept_alive=False)
-    rest = StreamBytes(events_of(life.request), head, skip_bytes=len(head) + 1000)
+    journaled = Journaled(spec_of(1, "completion", [], -1, False))
+    head = stream_head(journaled.request, is_kept_alive=False)
+    rest = StreamBytes(events_of(journaled.request), head, skip_bytes=len(head) + 1000)
     assert rest.take() == b""
     assert rest.n_missing > 0
 
 
 def test_events_are_numbered_from_one_and_pings_have_no_number() -> None:
-    life = Life(spec_of(2, "chat", [], -1, True))
-    events = events_of(life.request)
-    assert [id_of(event) for event in events.take()] == [0, 0], "the roles come before any turn"
-    life.step([(1, 5), (0, 6)])
-    life.step([], ping=True)
-    life.step([(0, 7)], endings=[(0, LENGTH), (1, LENGTH)])
+    journaled = Journaled(spec_of(2, "chat", [], -1, True))
+    events = events_of(journaled.request)
+    assert [id_of(event) for event in events.take()] == [0, 0], "the roles come before any item"
+    journaled.step([(1, 5), (0, 6)])
+    journaled.step([], ping=True)
+    journaled.step([(0, 7)], endings=[(0, LENGTH), (1, LENGTH)])
     assert [id_of(event) for event in events.take()] == [1, 2, 0, 3, 4, 5, 6, 7]
-    assert [event == PING for event in events_of(life.restored(), 2).take()] == [True, False, False, False, False, False]
+    assert [event == PING for event in events_of(journaled.restored(), 2).take()] == [True, False, False, False, False, False]
 
 
 def test_only_resumable_streams_have_ids() -> None:
@@ -222,24 +222,24 @@ def test_only_resumable_streams_have_ids() -> None:
 
 
 def test_a_client_may_come_back_after_the_last_token_the_usage_or_the_end() -> None:
-    life = Life(spec_of(1, "completion", [], -1, True))
-    life.step([(0, 5)], endings=[(0, LENGTH)])
+    journaled = Journaled(spec_of(1, "completion", [], -1, True))
+    journaled.step([(0, 5)], endings=[(0, LENGTH)])
     for start, left in ((2, [3, 4]), (3, [4]), (4, [])):
-        assert [id_of(event) for event in events_of(life.request, start).take()] == left
+        assert [id_of(event) for event in events_of(journaled.request, start).take()] == left
     with pytest.raises(ValueError, match="expected the id of an event that the journal has, got 5"):
-        events_of(life.request, 5)
+        events_of(journaled.request, 5)
 
 
 def test_an_event_that_was_never_sent_is_refused() -> None:
-    life = Life(spec_of(1, "completion", [], -1, True))
-    life.step([(0, 5)])
+    journaled = Journaled(spec_of(1, "completion", [], -1, True))
+    journaled.step([(0, 5)])
     with pytest.raises(ValueError, match="expected the id of an event"):
-        events_of(life.request, 2)
+        events_of(journaled.request, 2)
 
 
-def next_life(life: Life, now_s: float) -> Life:
+def next_life(journaled: Journaled, now_s: float) -> Journaled:
     """The next process goes on with the request, `now_s` after its beginning."""
-    following = Life(life.spec, list(life.states), list(life.records))
+    following = Journaled(journaled.spec, list(journaled.states), list(journaled.records))
     following.request = following.restored()
     if len(following.request.sequences) > 1:
         following.request.begin_run(now_s)
@@ -252,48 +252,48 @@ def test_an_id_that_only_a_dead_process_has_shown_is_never_taken_for_another_eve
     lives: list[tuple[list[int], list[int]]],
 ) -> None:
     """Each process of a request with two sequences shows some tokens that are recorded, then some that are not, and dies."""
-    life = Life(spec_of(2, "completion", [], -1, False))
+    journaled = Journaled(spec_of(2, "completion", [], -1, False))
     shown: dict[int, bytes] = {}
     for now_s, (recorded, lost) in enumerate(lives, 1):
         for index in recorded:
-            life.step([(index, 7)])
-        kept = events_of(life.request).take()
+            journaled.step([(index, 7)])
+        kept = events_of(journaled.request).take()
         for index in lost:
-            life.step([(index, 7)], is_lost=True)
-        present = {id_of(event): event for event in events_of(life.request).take()}
+            journaled.step([(index, 7)], is_lost=True)
+        present = {id_of(event): event for event in events_of(journaled.request).take()}
         for number in shown.keys() & present.keys():
             assert present[number] == shown[number]
         for number in shown.keys() - present.keys():
             with pytest.raises(ValueError, match="expected the id of an event that the journal has"):
-                events_of(life.request, number)
+                events_of(journaled.request, number)
         shown |= present
-        life = next_life(life, float(now_s))
-        assert events_of(life.request).take() == kept
+        journaled = next_life(journaled, float(now_s))
+        assert events_of(journaled.request).take() == kept
 
 
 @given(st.integers(1, 5), st.integers(0, 5), st.booleans())
 def test_one_sequence_goes_on_after_tokens_that_are_computed_again(n_recorded: int, n_lost: int, has_ping: bool) -> None:
-    life = Life(spec_of(1, "completion", [], -1, True))
+    journaled = Journaled(spec_of(1, "completion", [], -1, True))
     for _ in range(n_recorded):
-        life.step([(0, 7)])
+        journaled.step([(0, 7)])
     for _ in range(n_lost):
-        life.step([(0, 7)], is_lost=True)
+        journaled.step([(0, 7)], is_lost=True)
     last = n_recorded + n_lost
-    life = next_life(life, 0.0)
-    events = events_of(life.request, last)
-    life.step([], ping=has_ping)  # for another client, between tokens that this one has
+    journaled = next_life(journaled, 0.0)
+    events = events_of(journaled.request, last)
+    journaled.step([], ping=has_ping)  # for another client, between tokens that this one has
     for _ in range(n_lost):
-        life.step([(0, 7)])
+        journaled.step([(0, 7)])
         assert [event for event in events.take() if event != PING] == []
-    life.step([(0, 8)], endings=[(0, LENGTH)])
+    journaled.step([(0, 8)], endings=[(0, LENGTH)])
     assert [id_of(event) for event in events.take() if event != PING] == [last + 1, last + 2, last + 3, last + 4]
     with pytest.raises(ValueError, match="expected the id of an event"):
-        events_of(next_life(Life(life.spec), 0.0).request, 102)  # more than it may ever have
+        events_of(next_life(Journaled(journaled.spec), 0.0).request, 102)  # more than it may ever have
 
 
 def test_rows_that_were_lost_are_shown_after_the_others() -> None:
-    life = Life(spec_of(2, "completion", [], -1, False))
-    life.step([(0, 5), (1, 6)], ping=True)
-    life.checkpoint()
-    life.states[0] = SequenceState(life.states[0].row, None, np.array([1, 1, PING_TURN], "<i4").tobytes())
-    assert list(life.restored().turns) == [1, PING_TURN, 0]
+    journaled = Journaled(spec_of(2, "completion", [], -1, False))
+    journaled.step([(0, 5), (1, 6)], ping=True)
+    journaled.checkpoint()
+    journaled.states[0] = SequenceState(journaled.states[0].row, None, np.array([1, 1, PING_ITEM], "<i4").tobytes())
+    assert list(journaled.restored().stream_items) == [1, PING_ITEM, 0]
