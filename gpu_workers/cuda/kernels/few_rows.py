@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from gpu_workers.cuda.kernels.activation import silu_times
 from gpu_workers.cuda.kernels.few_rows_shapes import FewRowsShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.prefetch import prefetch_rows
 
 _ALIGNED_BYTES = 16  # that the copy engine wants of addresses and strides
 
@@ -30,14 +31,20 @@ def _multiply(w, x, total, SWAPPED: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _few_rows_kernel(
-    X, W, BIAS, Y, n_rows, n_out, K,
+    X, W, WEIGHT, BIAS, Y, n_rows, n_out, K, stride_w,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, SWAPPED: tl.constexpr,
-    HAS_BIAS: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+    HAS_BIAS: tl.constexpr, GATED: tl.constexpr, PREFETCH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """X, W: descriptors of blocks [BM, BK] and [BN, BK]. n_out: columns of Y. GATED: W has n_out gates, then what they gate."""
+    """X, W: descriptors of blocks [BM, BK] and [BN, BK]. WEIGHT: the tensor of W. n_out: columns of Y. GATED: W has n_out
+    gates, then what they gate."""
     first = tl.program_id(0) * BN
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
+        if PREFETCH > 0:
+            weight_row = tl.minimum(first + tl.arange(0, BN), n_out - 1)
+            prefetch_rows(WEIGHT, weight_row, 0, K, stride_w, PREFETCH)
+            if GATED:
+                prefetch_rows(WEIGHT, n_out + weight_row, 0, K, stride_w, PREFETCH)
         tl.extra.cuda.gdc_wait()
     total = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
     gated = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
@@ -84,8 +91,9 @@ def few_rows_product(
     _few_rows_kernel[(triton.cdiv(n_out, shape.outs),)](
         TensorDescriptor.from_tensor(x, [shape.rows, shape.k_block]),
         TensorDescriptor.from_tensor(weight, [shape.outs, shape.k_block]),
-        weight if bias is None else bias, out, n_rows, n_out, width,
+        weight, weight if bias is None else bias, out, n_rows, n_out, width, weight.stride(0),
         BM=shape.rows, BN=shape.outs, BK=shape.k_block, STAGES=shape.stages, SWAPPED=shape.is_swapped,
-        HAS_BIAS=bias is not None, GATED=is_gated, PDL=pdl, num_warps=4, num_stages=shape.stages, launch_pdl=pdl,
+        HAS_BIAS=bias is not None, GATED=is_gated, PREFETCH=shape.prefetch, PDL=pdl,
+        num_warps=4, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
     return out

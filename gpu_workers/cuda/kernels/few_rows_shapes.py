@@ -21,6 +21,7 @@ class FewRowsShape:
     k_block: int  # inputs at a time
     stages: int  # blocks of inputs that are on their way at a time
     is_swapped: bool  # the tensor cores compute weight @ x.T, which fits fewer than 64 rows
+    prefetch: int = 0  # lines of 128 bytes of each weight row that are asked for before the kernel may begin
 
 
 def few_rows_shape(n_rows: int, n_out: int, width: int, *, is_gated: bool) -> FewRowsShape | None:

@@ -25,20 +25,10 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.activation import silu_times
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
+from gpu_workers.cuda.kernels.prefetch import prefetch_rows
 
 _GROUP = 8  # tiles of rows that share the weight's blocks in the cache
-_LINE = tl.constexpr(64)  # 16-bit numbers in 128 bytes
 _SEGMENT_STEP = 128  # inputs; segments are whole blocks of any cut
-
-
-@triton.jit
-def _prefetch(W, weight_row, first, K, stride_w, LINES: tl.constexpr):
-    """Asks for LINES lines of each of these weight rows, from input `first` on, to be brought into the L2 cache."""
-    place = tl.minimum(first + tl.arange(0, LINES) * _LINE, K - 1)
-    at = W + weight_row.to(tl.int64)[:, None] * stride_w + place[None, :]
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [at.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-    )
 
 
 @triton.jit
@@ -82,7 +72,7 @@ def _product_kernel(
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         if PREFETCH > 0:
-            _prefetch(W, weight_row, tl.program_id(1) * segment_inputs, K, stride_w, PREFETCH)
+            prefetch_rows(W, weight_row, tl.program_id(1) * segment_inputs, K, stride_w, PREFETCH)
         tl.extra.cuda.gdc_wait()
     at = row.to(tl.int64)[:, None] * n_out + column[None, :]
     is_there = (row < n_rows)[:, None] & (column < n_out)[None, :]
