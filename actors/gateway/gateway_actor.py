@@ -19,6 +19,7 @@ from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.spec_builder import SpecBuilder
+from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
@@ -96,6 +97,8 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
         manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
+        if manager.answers is not None:
+            self.registry.register(AnswerCacheMetrics(manager.answers))
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.doors.claimed_requests)
         # after a restart, do not refuse clients while the schedulers reconnect
@@ -221,7 +224,9 @@ class GatewayActor(Actor, Post, Status):
         metrics.connections.set(self.doors.n_http_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
+        answers = {} if manager.answers is None else manager.answers.statistics()
         return {
+            **answers,
             "active": manager.n_active,
             "waiting": manager.dispatcher.n_waiting,
             "resubmissions": manager.dispatcher.resubmissions,

@@ -79,6 +79,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause
     journal_http_streams: bool = True  # false: only HTTP streams whose client has given an id can be asked for again
     journal_sync: bool = False  # fsync each commit: survives power loss, not only the death of a process
+    # exact: the answer to a greedy or seeded request is kept, and equal requests get it; off: each is computed
+    answer_cache: Literal["off", "exact"] = "off"
+    answer_cache_bytes: _Positive = 64 << 20  # of the kept answers of one gateway
+    answer_cache_ttl_s: _LimitSeconds = 3600.0  # an answer is kept for this time
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers
     body_s: _Seconds = 120.0  # time for a client to send its whole request

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from actors.gateway.answer_cache.cache_use import CacheUse
 from actors.gateway.requests.request_spec import Api, BestOf, ResponseTerms
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
@@ -53,6 +54,8 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
     template: TemplateOptions = PLAIN  # for `turns`
     reasoning: WantedReasoning = _DEFAULT_REASONING
     defaulted: frozenset[str] = frozenset()  # parameters of `sampling` that the client has not given
+    has_seed: bool = False  # the seed of `sampling` is the client's own
+    cache_use: CacheUse = CacheUse.FULL  # of the cache of answers
     n: int = 1
     default_max_tokens: int = NO_TOKEN_LIMIT  # without a limit of the client's own; cut to what the context has left
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over

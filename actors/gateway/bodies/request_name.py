@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors.gateway.admission.new_request import Naming
+from actors.gateway.answer_cache.cache_use import CacheUse
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
-    without a usable one.
+    without a usable one. `cache_use`: what its Cache-Control says.
     """
 
     trace_id: bytes
     caller: bytes
     correlation_id: str = ""
+    cache_use: CacheUse = CacheUse.FULL
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
         prompt_logprobs: int = -1,
         **fields: Any,
     ) -> NewRequest:
-        """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
-        route to route. Raises: Refusal."""
+        """The request for admission. `fields`: those of `NewRequest` that differ from route to route. Raises: Refusal."""
         grammars = _given(self, _GRAMMARS)
         grammar, grammar_field = wanted_grammar(grammars) if grammars else (None, "")
         options = self.stream_options or StreamOptions()
@@ -121,6 +120,8 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             must_be_known=name.must_be_known,
             digest=name.digest,
             correlation_id=origin.correlation_id,
+            cache_use=origin.cache_use,
+            has_seed=self.seed is not None,
             api=api,
             sampling=self.sampling(name.request, logprobs),
             defaulted=frozenset([name for name in SAMPLING if getattr(self, name) is None]),

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
+from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
@@ -77,7 +78,8 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     async def call(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
         caller = caller_of_call(http.scope, headers, services.settings.caller_header)
-        origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers))
+        cache_use = cache_use_of(_text(headers, b"cache-control"))
+        origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers), cache_use)
         identity = Identity()
         try:
             identity = identity_of(headers)

@@ -19,7 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
-_METHODS, _READABLE = b"GET, POST, DELETE, OPTIONS", b"X-Request-Id, Retry-After, X-Ignored-Fields, Server-Timing"
+_METHODS, _READABLE = b"GET, POST, DELETE, OPTIONS", b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, Server-Timing"
 
 
 @dataclass(frozen=True)

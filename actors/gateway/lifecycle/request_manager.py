@@ -6,8 +6,10 @@ publish (clients may see it), Ack to the scheduler ---> every sequence ended ---
 
 from __future__ import annotations
 
+import msgspec
 import structlog
 
+from actors.gateway.answer_cache.answer_cache import NO_ACCESS, CacheAccess, KeptAnswer, answer_cache
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
@@ -60,6 +62,7 @@ class RequestManager:
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
+        self.answers = answer_cache(settings)  # None: no answers are kept
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
@@ -81,16 +84,34 @@ class RequestManager:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def accept(self, spec: RequestSpec) -> Request:
-        """Record a request that has passed admission, and submit it. Nothing is visible before the journal has its record."""
+    def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS) -> Request:
+        """Record a request that has passed admission, and submit it, or answer it from the cache. Nothing is visible before the
+        journal has its record."""
+        answer = None
+        if self.answers is not None and access.may_find and (answer := self.answers.find(access.key, self._post.now_s())):
+            spec = msgspec.structs.replace(spec, is_from_cache=True)
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
+        if answer is not None:
+            self._take_answer(request, answer)
+            return request
+        request.answer_key = access.key
         self.dispatcher.submit_request(request)
         return request
+
+    def _take_answer(self, request: Request, answer: KeptAnswer) -> None:
+        """Give a new request the tokens of a kept answer, as if a scheduler had sent them."""
+        rows = StepRows()
+        for sequence, kept in zip(request.sequences, answer.sequences, strict=True):
+            if sequence.accept(0, kept.tokens, n_cached=kept.n_cached):
+                rows.add(sequence, 0)
+            sequence.end(Ended(reason=kept.reason, n_cached=kept.n_cached))
+            rows.ended(sequence)
+        self._publisher.record(rows, None)
 
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
@@ -247,6 +268,8 @@ class RequestManager:
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
         self._access_log.ended(request, ending)
+        if self.answers is not None and request.answer_key:
+            self.answers.keep(request.answer_key, request, now_s)
         self.finished.keep(request, now_s)
 
     def _sweep(self) -> None:

@@ -20,16 +20,16 @@ import msgspec
 from actors.gateway.poison.remembered import RememberedPrompt
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
-from actors.gateway.requests.request_spec import RequestSpec
+from actors.gateway.requests.request_spec import TERMS_WITHOUT_EFFECT, RequestSpec
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
 _MAX_ENTRIES = 1024
 # admission has applied them to the tokens, or they change the text alone
 _TEXT_TERMS = ("include_stop_str_in_output", "skip_special_tokens", "bad_words", "truncate_prompt_tokens")
-# without effect on the generated tokens
-_TERMS_WITHOUT_EFFECT = ("max_tokens", "priority", "deadline_s", "speculation", "trace_id", "group_tokens", *_TEXT_TERMS)
-_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_WITHOUT_EFFECT)
+# without effect on the generated tokens: a limit only ends them
+_OTHER_TERMS = (*TERMS_WITHOUT_EFFECT, *_TEXT_TERMS, "max_tokens")
+_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
 
 
 class _Entry(NamedTuple):

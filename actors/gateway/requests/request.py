@@ -205,6 +205,7 @@ class Request:
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
+        self.answer_key = b""  # under which its answer is kept; b"": it is not
         self.watchers: list[Callable[[], None]] = []
 
     def n_prompt_of(self, index: int) -> int:

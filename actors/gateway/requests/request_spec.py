@@ -14,6 +14,8 @@ from messages.generation.terms import Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
+# terms without effect on the tokens and the text of an answer
+TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "speculation", "trace_id", "group_tokens")
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
@@ -63,6 +65,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     splitting: Splitting | None = None  # how the text of its answers is split into channels; None: it is not
 
     best_of: BestOf | None = None  # None: all answers are shown
+    is_from_cache: bool = False  # its answer was kept from an equal request
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property

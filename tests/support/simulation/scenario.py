@@ -129,7 +129,12 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
     )
-    gateway = GatewaySettings(orphan_s=15.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
+    gateway = GatewaySettings(
+        orphan_s=15.0,
+        ack_messages=chance.choice((1, 16)),
+        stream_window_tokens=256,
+        answer_cache="exact" if scenario.n_clients % 2 else "off",
+    )
     return ServerConfig(
         vault=chance.random() < 0.6,
         standby=chance.random() < 0.3,

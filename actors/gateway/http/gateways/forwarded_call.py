@@ -22,7 +22,7 @@ _CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
 LEAVE_METHOD = "DELETE"
 LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client itself has left, not only the gateway that it had asked
 
-_FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent")
+_FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent", b"cache-control")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import msgspec
@@ -120,13 +120,15 @@ def _cut(tokens: list[int], stops: list[int]) -> list[int]:
 def planned_requests(
     chance: random.Random, n_clients: int, gateways: list[str], longest_wait_s: float, vocabulary: int
 ) -> Iterator[PlannedRequest]:
-    """What the clients ask for. Some prompts have a common beginning; some clients leave before the end."""
+    """What the clients ask for. Some prompts have a common beginning; some clients leave before the end; some ask what the one
+    before has asked, which a cache of answers may know."""
+    before: PlannedRequest | None = None
     shared = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(0, 70))]
     for index in range(n_clients):
         n_tokens = chance.randrange(1, 60)
         own = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(1, 60))]
         client_kind = chance.choice((ClientKind.IN_PROCESS, ClientKind.ZEROMQ, ClientKind.ZEROMQ, *ClientKind))
-        yield PlannedRequest(
+        planned = PlannedRequest(
             request=f"request-{index}",
             gateway=chance.choice(gateways),
             prompt=shared + own if chance.random() < 0.5 else own,
@@ -139,3 +141,9 @@ def planned_requests(
             client_kind=client_kind,
             vocabulary=vocabulary,
         )
+        if before is not None and sum(own) % 4 == 0:
+            n = before.n if client_kind not in (ClientKind.ZEROMQ, ClientKind.WHOLE) else 1
+            same = {"prompt": before.prompt, "max_tokens": before.max_tokens, "seed": before.seed, "stop_at": before.stop_at}
+            planned = replace(planned, **same, n=n, leaves_after=-1)
+        before = planned
+        yield planned

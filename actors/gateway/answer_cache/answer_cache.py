@@ -1,0 +1,128 @@
+"""The answers that a gateway keeps. Pure: the caller passes the time.
+
+An answer is the tokens of its sequences; what a client reads is made of them again, so that an answer from the cache has the
+bytes of any other one in every API. The loss of the cache costs computing, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+
+from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.answer_cache.fingerprint import fingerprint_of, is_repeatable
+from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import RequestSpec
+from actors.gateway.settings import GatewaySettings
+from messages.outcomes import EndReason
+
+_OWN_BYTES = 400  # of an entry: its key, its tuples, its place in the dictionary
+_LARGEST_SHARE = 8  # an answer that takes more than this part of the cache is not kept
+_MOST_TOKENS = 4096  # of one answer: its text is made in one turn of the event loop, 5 us a token
+_COMPLETE: tuple[EndReason, ...] = ("stop", "length")
+
+
+class KeptSequence(NamedTuple):
+    """One sequence of an answer. `ids`: its tokens, int32 little-endian. `n_cached`: prompt tokens that needed no prefill."""
+
+    ids: bytes
+    reason: EndReason
+    n_cached: int
+
+    @property
+    def tokens(self) -> list[int]:
+        """Its token ids."""
+        return np.frombuffer(self.ids, "<i4").tolist()
+
+
+class KeptAnswer(NamedTuple):
+    """The sequences of one answer, in order. It counts until `until_s` on the monotonic clock."""
+
+    sequences: tuple[KeptSequence, ...]
+    until_s: float
+    n_bytes: int
+
+
+class CacheAccess(NamedTuple):
+    """What a request may do with the cache. `key`: of all requests with the same answer; b"": nothing."""
+
+    key: bytes = b""
+    may_find: bool = False
+
+
+NO_ACCESS = CacheAccess()
+
+
+class AnswerCache:
+    """At most `max_bytes` of answers, each for `ttl_s` seconds; the one that was not asked for longest leaves first."""
+
+    def __init__(self, max_bytes: int, ttl_s: float, *, is_by_caller: bool = False) -> None:
+        """`is_by_caller`: a caller gets only answers that were computed for itself."""
+        self._max_bytes, self._ttl_s, self._is_by_caller = max_bytes, ttl_s, is_by_caller
+        self._answers: OrderedDict[bytes, KeptAnswer] = OrderedDict()
+        self.n_bytes = self.n_hits = self.n_misses = self.n_evicted = self.n_tokens_saved = 0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def access(self, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
+        """What a request may do with this cache. `has_seed`: it is sampled with its client's own seed."""
+        if use is CacheUse.NONE or not is_repeatable(spec, has_seed=has_seed):
+            return NO_ACCESS
+        caller = spec.terms.caller if self._is_by_caller else b""
+        return CacheAccess(fingerprint_of(spec, caller), use is CacheUse.FULL)
+
+    def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
+        """The answer to the requests of this key; None if there is none that still counts."""
+        answer = self._answers.get(key)
+        if answer is None or answer.until_s <= now_s:
+            if answer is not None:
+                self._drop(key)
+            self.n_misses += 1
+            return None
+        self._answers.move_to_end(key)
+        self.n_hits += 1
+        self.n_tokens_saved += sum(len(sequence.ids) // 4 for sequence in answer.sequences)
+        return answer
+
+    def keep(self, key: bytes, request: Request, now_s: float) -> None:
+        """Keep the answer of a request that is over, unless a part of it failed or was cancelled."""
+        sequences = []
+        for sequence in request.sequences:
+            if sequence.ended is None or sequence.ended.reason not in _COMPLETE:
+                return
+            ids = np.array(sequence.ids, "<i4").tobytes()
+            sequences.append(KeptSequence(ids, sequence.ended.reason, sequence.ended.n_cached))
+        n_bytes = _OWN_BYTES + sum(_OWN_BYTES + len(sequence.ids) for sequence in sequences)
+        if n_bytes * _LARGEST_SHARE > self._max_bytes or request.n_generated > _MOST_TOKENS:
+            return
+        if key in self._answers:
+            self._drop(key)
+        self._answers[key] = KeptAnswer(tuple(sequences), now_s + self._ttl_s, n_bytes)
+        self.n_bytes += n_bytes
+        while self.n_bytes > self._max_bytes:
+            self._drop(next(iter(self._answers)))
+            self.n_evicted += 1
+
+    def statistics(self) -> dict[str, float]:
+        """For /v1/metrics and `supervisor status`."""
+        return {
+            "answer_hits": self.n_hits,
+            "answer_misses": self.n_misses,
+            "answers_kept": len(self),
+            "answer_bytes": self.n_bytes,
+            "answer_tokens": self.n_tokens_saved,
+        }
+
+    def _drop(self, key: bytes) -> None:
+        self.n_bytes -= self._answers.pop(key).n_bytes
+
+
+def answer_cache(settings: GatewaySettings) -> AnswerCache | None:
+    """The cache that these settings ask for; None if answers are not kept. Where a header names the callers, they are told
+    apart for certain, and no answer crosses from one to another."""
+    if settings.answer_cache == "off":
+        return None
+    return AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s, is_by_caller=bool(settings.caller_header))

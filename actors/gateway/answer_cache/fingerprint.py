@@ -1,0 +1,37 @@
+"""When two requests have the same answer: all that decides the tokens of a request, as one key."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from actors.gateway.requests.request_spec import TERMS_WITHOUT_EFFECT, RequestSpec
+from messages.generation.terms import Terms
+
+_KEY_BYTES = 16
+# Admission has applied the last two to the tokens. The caller is a part of the key where callers are told apart.
+_OTHER_TERMS = (*TERMS_WITHOUT_EFFECT, "caller", "bad_words", "truncate_prompt_tokens")
+_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def is_repeatable(spec: RequestSpec, *, has_seed: bool) -> bool:
+    """True if the same request has the same answer each time: it is greedy, or sampled with the client's own seed.
+
+    Requests with log probabilities are left out: they are asked for to be measured, and are large.
+    """
+    is_exact = spec.sampling.temperature == 0.0 or has_seed
+    return is_exact and spec.sampling.logprobs < 0 and spec.terms.prompt_logprobs < 0
+
+
+def fingerprint_of(spec: RequestSpec, caller: bytes) -> bytes:
+    """16 bytes that are equal for requests with the same tokens: model and numerics, prompts, sampling, and the terms that
+    change an answer. `caller`: answers are kept for this caller alone; b"": for all.
+    """
+    sampling = spec.sampling
+    if sampling.temperature == 0.0:
+        sampling = msgspec.structs.replace(sampling, seed=0)
+    terms = [getattr(spec.terms, name) for name in _TERMS_OF_THE_ANSWER]
+    whole = _encoder.encode((spec.fingerprint, caller, spec.prompts, spec.n, sampling, terms))
+    return blake2b(whole, digest_size=_KEY_BYTES).digest()

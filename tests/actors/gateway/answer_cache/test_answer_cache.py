@@ -1,0 +1,159 @@
+"""Which requests have the same answer, and which answers are kept for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from actors.gateway.answer_cache.answer_cache import NO_ACCESS, AnswerCache, answer_cache
+from actors.gateway.answer_cache.cache_use import CacheUse, cache_use_of
+from actors.gateway.answer_cache.fingerprint import fingerprint_of, is_repeatable
+from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Ended, RequestSpec
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.models.ids_only import IdsOnly
+from messages.generation.grammar import Grammar, GrammarKind
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
+
+GREEDY = Sampling(temperature=0.0)
+ANSWER = Ended(reason="length", n_cached=2)
+
+
+def spec_of(prompt: tuple[int, ...] = (1, 2), sampling: Sampling = GREEDY, n: int = 1, **terms: Any) -> RequestSpec:
+    prompts = [np.array(prompt, "<i4").tobytes()]
+    given = {"max_tokens": 8, **terms}
+    return RequestSpec(
+        request="r", api="generate", created_s=0.0, prompts=prompts, sampling=sampling, terms=Terms(**given), n=n
+    )
+
+
+def answered(spec: RequestSpec, n_tokens: int = 3, ended: Ended = ANSWER) -> Request:
+    request = Request(1, spec, lambda _: IdsOnly(10, []).detokenizer(np.array([], "<i4")), 0.0)
+    for sequence in request.sequences:
+        sequence.accept(0, list(range(n_tokens)))
+        sequence.publish(n_tokens, False)
+        sequence.end(ended)
+    return request
+
+
+WITHOUT_EFFECT = {"priority": 5, "deadline_s": 3.0, "speculation": False, "trace_id": b"x" * 16, "group_tokens": 4}
+WITH_EFFECT = {
+    "max_tokens": 9,
+    "min_tokens": 2,
+    "stop": ["x"],
+    "stop_tokens": [7],
+    "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
+    "ignore_eos": True,
+    "grammar": Grammar(kind=GrammarKind.REGEX, text="a*"),
+    "logit_bias": {"3": 1.0},
+    "allowed_token_ids": [3],
+    "bad_tokens": [[3]],
+    "prompt_logprobs": 1,
+}
+DONE_BY_ADMISSION = {"bad_words", "truncate_prompt_tokens"}  # the first is in `bad_tokens`, the second in the prompt
+
+
+def test_every_term_is_judged() -> None:
+    assert set(Terms.__struct_fields__) == {*WITHOUT_EFFECT, *WITH_EFFECT, *DONE_BY_ADMISSION, "caller"}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_term_without_effect_on_the_answer_changes_no_key(name: str) -> None:
+    assert fingerprint_of(spec_of(**{name: WITHOUT_EFFECT[name]}), b"") == fingerprint_of(spec_of(), b"")
+
+
+@pytest.mark.parametrize("name", WITH_EFFECT)
+def test_a_term_of_the_answer_changes_the_key(name: str) -> None:
+    assert fingerprint_of(spec_of(**{name: WITH_EFFECT[name]}), b"") != fingerprint_of(spec_of(), b"")
+
+
+def test_prompt_sampling_number_model_and_caller_are_in_the_key() -> None:
+    others = [
+        spec_of((1, 3)),
+        spec_of(n=2),
+        msgspec.structs.replace(spec_of(), fingerprint="another model"),
+        spec_of(sampling=Sampling(temperature=0.0, repetition_penalty=1.1)),
+        spec_of(sampling=Sampling(temperature=0.5, seed=1)),
+        spec_of(sampling=Sampling(temperature=0.5, seed=2)),
+    ]
+    keys = {fingerprint_of(spec, b"") for spec in others} | {fingerprint_of(spec_of(), caller) for caller in (b"", b"me")}
+    assert len(keys) == len(others) + 2
+    assert fingerprint_of(spec_of(sampling=Sampling(temperature=0.0, seed=5)), b"") == fingerprint_of(spec_of(), b"")
+
+
+def test_only_an_answer_that_would_be_the_same_again_is_kept() -> None:
+    sampled = spec_of(sampling=Sampling(temperature=0.5, seed=1))
+    assert is_repeatable(spec_of(), has_seed=False)
+    assert is_repeatable(sampled, has_seed=True)
+    assert not is_repeatable(sampled, has_seed=False)
+    assert not is_repeatable(spec_of(sampling=Sampling(temperature=0.0, logprobs=0)), has_seed=False)
+    assert not is_repeatable(spec_of(prompt_logprobs=0), has_seed=False)
+
+
+@pytest.mark.parametrize(
+    ("header", "use"),
+    [
+        ("", CacheUse.FULL),
+        ("max-stale=4", CacheUse.FULL),
+        ("no-cache", CacheUse.REFRESH),
+        ("max-age=0", CacheUse.REFRESH),
+        ("No-Store, no-cache", CacheUse.NONE),
+    ],
+)
+def test_a_client_says_what_it_wants(header: str, use: CacheUse) -> None:
+    assert cache_use_of(header) is use
+    access = AnswerCache(1 << 20, 10.0).access(spec_of(), use, has_seed=False)
+    assert (access == NO_ACCESS, access.may_find) == (use is CacheUse.NONE, use is CacheUse.FULL)
+
+
+def test_an_answer_is_found_until_its_time_is_over() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    assert cache.find(b"k", 0.0) is None
+    cache.keep(b"k", answered(spec_of(n=2)), 1.0)
+    answer = cache.find(b"k", 10.9)
+    assert answer is not None
+    assert [(one.tokens, one.reason, one.n_cached) for one in answer.sequences] == [([0, 1, 2], "length", 2)] * 2
+    assert cache.find(b"k", 11.0) is None
+    assert (len(cache), cache.n_bytes, cache.n_hits, cache.n_misses, cache.n_tokens_saved) == (0, 0, 1, 2, 6)
+
+
+def test_the_answer_that_was_not_asked_for_longest_leaves_first() -> None:
+    cache = AnswerCache(8_192, 10.0)
+    cache.keep(b"0", answered(spec_of()), 0.0)
+    n_fit = 8_192 // cache.n_bytes
+    for index in range(1, n_fit):
+        cache.keep(b"%d" % index, answered(spec_of()), 0.0)
+    assert cache.find(b"0", 1.0) is not None
+    cache.keep(b"more", answered(spec_of()), 1.0)
+    assert (len(cache), cache.n_evicted, cache.n_bytes <= 8_192) == (n_fit, 1, True)
+    assert cache.find(b"1", 1.0) is None
+    assert cache.find(b"0", 1.0) is not None
+
+
+@pytest.mark.parametrize("ended", [Ended(reason="failed", code="internal"), Ended(reason="cancelled")])
+def test_an_answer_that_is_not_whole_is_not_kept(ended: Ended) -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    cache.keep(b"k", answered(spec_of(), ended=ended), 0.0)
+    assert len(cache) == 0
+
+
+def test_an_answer_that_is_too_large_is_not_kept() -> None:
+    small, large = AnswerCache(4_096, 10.0), AnswerCache(1 << 30, 10.0)
+    small.keep(b"k", answered(spec_of(), 100), 0.0)
+    large.keep(b"k", answered(spec_of(max_tokens=5000), 5000), 0.0)
+    assert (len(small), len(large)) == (0, 0)
+
+
+def test_callers_share_answers_unless_a_header_names_them() -> None:
+    keys = []
+    for settings in (GatewaySettings(answer_cache="exact"), GatewaySettings(answer_cache="exact", caller_header="x-key")):
+        cache = answer_cache(settings)
+        assert cache is not None
+        keys.append({cache.access(spec_of(caller=who), CacheUse.FULL, has_seed=False).key for who in (b"me", b"you")})
+    assert [len(found) for found in keys] == [1, 2]
+    assert answer_cache(GatewaySettings()) is None

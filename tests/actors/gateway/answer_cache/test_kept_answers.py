@@ -1,0 +1,137 @@
+"""A gateway with a cache of answers: an equal request is answered at once, in every API, with the bytes of any other answer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.journal_file import written
+
+GREEDY: dict[str, Any] = {"max_tokens": 6, "temperature": 0}
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/generate": {"tokens": [1, 2], **GREEDY},
+    "/v1/batch": {"tokens": [[1, 2], [3]], **GREEDY},
+    "/v1/completions": {"prompt": "ab", **GREEDY},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], **GREEDY},
+    "/v1/responses": {"input": "hi", "max_output_tokens": 6, "temperature": 0},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 6, "temperature": 0},
+    "/api/generate": {"prompt": "ab", "options": {"num_predict": 6, "temperature": 0}},
+    "/api/chat": {"messages": [{"role": "user", "content": "hi"}], "options": {"num_predict": 6, "temperature": 0}},
+}
+WHOLE_ALONE = ("/v1/generate", "/v1/batch")  # these do not stream
+OPTIONS = {path: [{}] if path in WHOLE_ALONE else [{"stream": False}, {"stream": True}] for path in ASKED}
+# ids and times differ from answer to answer
+_OWN = re.compile(
+    r"[a-z]+[-_][0-9a-f]{16,}"
+    r'|"(created|created_at|completed_at|\w*_s|\w*_ms|\w*duration|tokens_per_second|\w*per_sec)": ?"?[^,}]+'
+)
+
+
+def comparable(answer: httpx.Response) -> str:
+    return _OWN.sub("", answer.text)
+
+
+async def ask(http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+    answer = await http.post(path, json=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def is_hit(answer: httpx.Response) -> bool:
+    return answer.headers.get("x-cache") == "hit"
+
+
+@pytest.mark.parametrize(("path", "options"), [(path, options) for path, found in OPTIONS.items() for options in found])
+async def test_an_equal_request_gets_the_kept_answer(path: str, options: dict[str, Any]) -> None:
+    body = {**ASKED[path], **options}
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        first, second = await ask(http, path, body), await ask(http, path, body)
+        assert (is_hit(first), is_hit(second)) == (False, True)
+        assert comparable(first) == comparable(second)
+        assert len(r.scheduler().submits) == (2 if path == "/v1/batch" else 1)
+        assert r.manager.n_active == 0
+
+
+async def test_a_stream_and_a_whole_answer_share_what_is_kept() -> None:
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        whole = await ask(http, "/v1/completions", {**ASKED["/v1/completions"], "user": "me"})
+        stream = await ask(http, "/v1/completions", {**ASKED["/v1/completions"], "stream": True, "priority": 3})
+        assert is_hit(stream)
+        texts = re.findall(r'"text": ?"((?:[^"\\]|\\.)*)"', stream.text)
+        assert "".join(texts) == re.findall(r'"text": ?"((?:[^"\\]|\\.)*)"', whole.text)[0]
+        assert len(r.scheduler().submits) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [
+        ({"stop": ["zzz"]}, True),
+        ({"temperature": 0.7, "seed": 3, "n": 2}, True),
+        ({"temperature": 0.7}, False),
+        ({"logprobs": 1}, False),
+    ],
+)
+async def test_answers_that_would_be_the_same_again_are_kept(changes: dict[str, Any], is_kept: bool) -> None:
+    body = {**ASKED["/v1/completions"], **changes}
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        first, second = await ask(http, "/v1/completions", body), await ask(http, "/v1/completions", body)
+        assert (is_hit(first), is_hit(second)) == (False, is_kept)
+        if is_kept:
+            assert comparable(first) == comparable(second)
+
+
+async def test_a_client_can_refuse_the_cache() -> None:
+    body = ASKED["/v1/generate"]
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        assert not is_hit(await ask(http, "/v1/generate", body, cache_control="no-store"))
+        assert not is_hit(await ask(http, "/v1/generate", body))  # nothing was kept
+        assert not is_hit(await ask(http, "/v1/generate", body, cache_control="no-cache"))
+        assert is_hit(await ask(http, "/v1/generate", body))
+        assert len(r.scheduler().submits) == 3
+
+
+async def test_nothing_is_kept_unless_it_is_asked_for() -> None:
+    async with rig() as r, r.http() as http:
+        for _ in range(2):
+            assert not is_hit(await ask(http, "/v1/generate", ASKED["/v1/generate"]))
+        assert r.manager.answers is None
+        assert "answer_cache" not in (await r.gateway.exposition()).decode()
+
+
+async def test_the_figures_of_the_cache() -> None:
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        for _ in range(3):
+            await ask(http, "/v1/generate", ASKED["/v1/generate"])
+        found = r.gateway.statistics()
+        assert [found[name] for name in ("answer_hits", "answer_misses", "answers_kept", "answer_tokens")] == [2, 1, 1, 12]
+        text = (await r.gateway.exposition()).decode()
+        assert re.search(r'tardigrade_answer_cache_lookups_total\{[^}]*result="hit"[^}]*\} 2', text)
+
+
+async def restart_gateway(r: Rig) -> None:
+    await written(r.gateway.journal)
+    await r.kill_gateway()
+    r.scheduler().running.clear()
+    await r.start_gateway(2)
+
+
+async def test_an_answer_from_the_cache_survives_its_gateway(tmp_path: Path) -> None:
+    """It is recorded like any other, and the next gateway, which has no cache yet, shows the same."""
+    async with rig(answer_cache="exact", journal_path=str(tmp_path / "journal-0")) as r:
+        body = {**ASKED["/v1/completions"], "stream": True}
+        async with r.http() as http:
+            await ask(http, "/v1/completions", body)
+            hit = await ask(http, "/v1/completions", body, idempotency_key="mine")
+            assert is_hit(hit)
+        await restart_gateway(r)
+        async with r.http() as http:
+            again = await ask(http, "/v1/completions", body, idempotency_key="mine")
+            assert (again.content, is_hit(again)) == (hit.content, True)
+            fresh = await ask(http, "/v1/generate", ASKED["/v1/generate"])
+            assert (fresh.json()["tokens"], is_hit(fresh)) == (oracle([1, 2], 6), False)
