@@ -17,6 +17,7 @@ import msgspec
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.sequences.policy import VictimChoice
@@ -49,6 +50,7 @@ class BatchPlanner:
         self._times = times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
+        self._prefixes = PrefixSearch(ledger, settings.prefix_reuse)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -195,7 +197,7 @@ class BatchPlanner:
         """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
         if builder.is_full or builder.n_preempted or not self._queues.has_slot:
             return False
-        shared = self._shared_pages(sequence)
+        shared = self._prefixes.shared_pages(sequence)
         if shared is None:
             return False
         needed = sequence.pages_short(sequence.known) - len(shared)
@@ -207,7 +209,7 @@ class BatchPlanner:
             return False
         self._ledger.count_hits(shared)
         sequence.pages = list(shared)
-        sequence.planned = len(shared) * PAGE_TOKENS + self._take_open(sequence)
+        sequence.planned = len(shared) * PAGE_TOKENS + self._prefixes.take_open(sequence)
         builder.n_cached += sequence.planned
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
@@ -218,30 +220,6 @@ class BatchPlanner:
         taken = self._allocate_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
         return True
-
-    def _shared_pages(self, sequence: Sequence) -> list[int] | None:
-        """Pages of the longest prefix that the ledger can share now; None if it should wait for one step, to share more.
-
-        At least one token is left to compute, because its logits are needed; and every position whose log probabilities are
-        wanted and have not come.
-        """
-        shared: list[int] = []
-        if not self._prefix_reuse:
-            return shared
-        for content in sequence.page_contents(min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS):
-            page = self._ledger.find(*content)
-            if page is None:
-                return None if self._ledger.is_planned(content[0]) else shared
-            shared.append(page)
-        return shared
-
-    def _take_open(self, sequence: Sequence) -> int:
-        """Take the page after its shared ones, if the last scheduler has left it partly filled. Returns its tokens."""
-        wanted = sequence.open_content() if self._prefix_reuse else None
-        if wanted is None or (found := self._ledger.take_open(*wanted)) is None:
-            return 0
-        sequence.pages.append(found[0])
-        return found[1]
 
     # -- pages, rows, lease -----------------------------------------------------------------------------------
 
