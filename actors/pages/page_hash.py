@@ -44,6 +44,20 @@ def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
     return np.where(above[:n] == n, depth[:n], 0)  # a circle of damaged records never comes to an end
 
 
+def whole_chains(pages: np.ndarray, hashes: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pages whose chains begin at a first page, one of each content; a page comes before those that it continues.
+
+    Args: pages, hashes, parents: [n] each, integers and uint64.
+    Returns: (pages, hashes) of these.
+    """
+    order = np.argsort(hashes)
+    order = order[np.diff(hashes[order], prepend=np.uint64(0)) != 0]
+    pages, hashes = pages[order], hashes[order]
+    depth = depths(hashes, parents[order])
+    order = np.lexsort((pages, -depth))[: np.count_nonzero(depth)]
+    return pages[order], hashes[order]
+
+
 def page_hashes(tokens: np.ndarray) -> np.ndarray:
     """Hashes of every full page of a sequence.
 

@@ -28,7 +28,7 @@ import numpy as np
 from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.open_pages import OpenPages
-from actors.pages.page_hash import depths
+from actors.pages.page_hash import whole_chains
 from actors.pages.seal_table import SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
@@ -148,16 +148,11 @@ class PageLedger:
         is missing could never be found, so it stays free. `inventory` tells of these pages, `take_changes` does not."""
         if self._seals is None:
             return 0
-        pages, hashes, parents = self._seals.read()
-        order = np.argsort(hashes)
-        order = order[np.diff(hashes[order], prepend=np.uint64(0)) != 0]  # one page of each content
-        pages, hashes = pages[order], hashes[order]
-        depth = depths(hashes, parents[order])
-        order = np.lexsort((pages, -depth))[: np.count_nonzero(depth)]  # a page comes before those that it continues
+        pages, hashes = whole_chains(*self._seals.read())
         is_free = np.ones(self.n_pages, bool)
         self._open = OpenPages(self._seals)
-        is_free[pages[order]] = is_free[self._open.pages] = False
-        numbers, contents = pages[order].tolist(), hashes[order].tolist()
+        is_free[pages] = is_free[self._open.pages] = False
+        numbers, contents = pages.tolist(), hashes.tolist()
         self._page_of, self._hash_of = dict(zip(contents, numbers, strict=True)), dict(zip(numbers, contents, strict=True))
         self._free = deque(np.flatnonzero(is_free).tolist())
         self._cached.add(numbers)
