@@ -5,9 +5,8 @@ A sequence that goes on finds its last page here, and computes one token instead
 
 from __future__ import annotations
 
+from actors.pages.prompt_tails import n_equal_tokens
 from actors.pages.seal_table import SealTable
-
-_TOKEN_BYTES = 4
 
 
 class OpenPages:
@@ -34,7 +33,7 @@ class OpenPages:
         record any more."""
         best, n_best = -1, 0
         for page in self._by_parent.get(parent, ()):
-            n_equal = _n_equal(self._table.open_tokens(page), tokens)
+            n_equal = n_equal_tokens(self._table.open_tokens(page), tokens)
             if n_equal > n_best:
                 best, n_best = page, n_equal
         if not n_best:
@@ -57,11 +56,3 @@ class OpenPages:
         self._by_parent[parent].remove(page)
         if not self._by_parent[parent]:
             del self._by_parent[parent]
-
-
-def _n_equal(left: bytes, right: bytes) -> int:
-    """The number of leading tokens that are equal."""
-    n_tokens = min(len(left), len(right)) // _TOKEN_BYTES
-    while left[: n_tokens * _TOKEN_BYTES] != right[: n_tokens * _TOKEN_BYTES]:
-        n_tokens -= 1
-    return n_tokens

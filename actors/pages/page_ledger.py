@@ -29,6 +29,7 @@ from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.open_pages import OpenPages
 from actors.pages.page_hash import whole_chains
+from actors.pages.prompt_tails import PromptTails
 from actors.pages.seal_table import SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
@@ -61,6 +62,8 @@ class PageLedger:
         self._hash_of: dict[int, int] = {}  # by page
         self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
         self._duplicates = DuplicatePages()
+        self.tails = PromptTails()  # of pages that are held, or whose content is known
+        self._copied: list[int] = []  # by the plan that is being made, which has one holder of each
         self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
@@ -100,6 +103,11 @@ class PageLedger:
         for page in pages:
             self._holders[page] += 1
         self._n_references += len(pages)
+
+    def hold_copied(self, page: int) -> None:
+        """The plan that is being made copies this page, which has a tail: nobody overwrites it until the plan is sent."""
+        self.acquire([page])
+        self._copied.append(page)
 
     def count_hits(self, pages: list[int]) -> None:
         """Count the reuse of these pages, held by a sequence that has entered a slot without computing them."""
@@ -163,6 +171,10 @@ class PageLedger:
         self._unapplied.append(self._planned)
         self._planned = set()
         self._plan += 1
+        self.tails.end_plan()
+        if self._copied:
+            self.release(self._copied)
+            self._copied = []
 
     def apply_plan(self) -> None:
         """The oldest plan in flight has been applied: the pages that it sealed have their content."""
@@ -175,6 +187,7 @@ class PageLedger:
     def drop_unapplied(self) -> set[int]:
         """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
         lost = self._duplicates.drop(self._plan - len(self._unapplied))
+        self.tails.clear()
         for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
             if page is not None:
@@ -198,6 +211,8 @@ class PageLedger:
                     cached.append(page)
                     continue
                 self._free.append(page)
+                if page in self.tails.place_of:
+                    self.tails.discard(page)
                 if self._seals is not None:
                     self._seals.erase(page)
                 if self._duplicates.by_hash and (known := self._duplicate_released(page)) is not None:
@@ -268,6 +283,8 @@ class PageLedger:
         content = self._content_of(page)
         content_hash = self._hash_of.pop(page)
         del self._content[page], self._page_of[content_hash]
+        if page in self.tails.place_of:
+            self.tails.discard(page)
         if self._seals is not None:
             self._seals.erase(page)
         self._planned.discard(content_hash)
