@@ -24,7 +24,7 @@ from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indic
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
-from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result, StepTime
+from messages.steps import PAGE_TOKENS, EngineCapacity, PageCopies, Plan, Result, StepTime
 from messages.wire.arrays import float32s, int32s
 
 _OLD_PULSE_S, _SLOW_STEP_S = 1.0, 0.1
@@ -68,6 +68,7 @@ class HashChainEngine(Engine[_Launched]):
             lease_s=s.lease_seconds,
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
+            copies_pages=True,
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 
@@ -81,6 +82,8 @@ class HashChainEngine(Engine[_Launched]):
     def launch(self, plan: Plan) -> _Launched:
         """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""
         self._slots.apply(plan)
+        if plan.copies is not None:
+            self._copy_pages(plan.copies)
         self._write_tokens(plan)
         results, ready_s = [], []
         step_s = max(self._settings.hash_chain_step_s, _SLOW_STEP_S if self._has_old_pulse() else 0.0)
@@ -108,6 +111,12 @@ class HashChainEngine(Engine[_Launched]):
         with suppress(FileNotFoundError):
             return time.time() - os.stat(self._settings.hash_chain_pulse).st_mtime > _OLD_PULSE_S
         return False
+
+    def _copy_pages(self, copies: PageCopies) -> None:
+        """Copies the states of the first tokens of pages, and no more than that."""
+        pages = self._pages.reshape(-1, PAGE_TOKENS)
+        is_copied = np.arange(PAGE_TOKENS) < copies.tokens[:, None]
+        pages[copies.targets] = np.where(is_copied, pages[copies.sources], pages[copies.targets])
 
     def _write_tokens(self, plan: Plan) -> None:
         """Copies the tokens of new sequences, their seeds and the drafts into the tables."""

@@ -49,6 +49,7 @@ class EngineCapacity(Part, frozen=True):
     device: ShortText  # shown to operators
     lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # longest useful lease
     step_times: Annotated[list[StepTime], msgspec.Meta(max_length=64)] = []  # measured by the warm-up
+    copies_pages: bool = False  # plans may have page copies; False: ranks of the last release, which ignore these
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -103,6 +104,20 @@ class NewSequence(Part, frozen=True):
         return RankTerms(min_tokens=self.min_tokens, stop_tokens=self.banned_tokens)
 
 
+class PageCopies(Part, frozen=True):
+    """Page `targets[i]` gets the keys and values of the first `tokens[i]` tokens of page `sources[i]`; what it holds after them
+    is undefined. Targets are distinct, and none is a source, so the order does not count."""
+
+    sources: Int32s
+    targets: Int32s
+    tokens: Int32s  # 1 to PAGE_TOKENS
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        if not len(self.sources) == len(self.targets) == len(self.tokens):
+            raise ValueError(f"targets: expected {len(self.sources)} as in sources, got {len(self.targets)}")
+
+
 class Plan(Message, frozen=True):
     """One step, or a lease of several, as differences to what the ranks know. Encoded once and sent to every rank.
 
@@ -133,6 +148,7 @@ class Plan(Message, frozen=True):
     draft_counts: Int32s = EMPTY_I32  # empty: no row has drafts
     draft_ids: Int32s = EMPTY_I32
     expected_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time of each of its steps, by earlier ones; 0: not known
+    copies: PageCopies | None = None  # done before its first step; sent only to gangs whose capacity says `copies_pages`
 
     def __post_init__(self) -> None:
         super().__post_init__()

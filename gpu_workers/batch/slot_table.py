@@ -13,7 +13,7 @@ import numpy as np
 from gpu_workers.batch.prompt_rows import PromptTable
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.engine import PlanRefused
-from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
+from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, PageCopies, Plan
 
 
 class SlotTable:
@@ -36,6 +36,8 @@ class SlotTable:
         known, held = self.n_known.copy(), self.n_pages_held.copy()
         self._check_new(plan, known, held)
         self._check_pages(plan, known, held)
+        if plan.copies is not None:
+            self._check_copies(plan.copies, plan.row_slots)
         self._check_shape(plan)
         self._check_rows(plan, known, held)
         self.n_known, self.n_pages_held = known, held
@@ -90,6 +92,20 @@ class SlotTable:
                 slot[is_wrong],
             )
         np.maximum.at(held, slot, index + 1)
+
+    def _check_copies(self, copies: PageCopies, suspects: np.ndarray) -> None:
+        self._check_range("copies.sources", copies.sources, self.capacity.n_pages, suspects)
+        self._check_range("copies.targets", copies.targets, self.capacity.n_pages, suspects)
+        if len(copies.tokens) and not 1 <= int(copies.tokens.min()) <= int(copies.tokens.max()) <= PAGE_TOKENS:
+            bad = next(n for n in copies.tokens.tolist() if not 1 <= n <= PAGE_TOKENS)
+            raise PlanRefused(f"copies.tokens: expected 1 to {PAGE_TOKENS}, got {bad}", suspects)
+        written = set(copies.targets.tolist())
+        if len(written) != len(copies.targets) or not written.isdisjoint(copies.sources.tolist()):
+            raise PlanRefused(
+                f"copies.targets: expected distinct pages, none of which is copied, got {copies.targets[:16].tolist()} of "
+                f"{copies.sources[:16].tolist()}",
+                suspects,
+            )
 
     def _check_shape(self, plan: Plan) -> None:
         limit, drafts = self.capacity, plan.draft_counts

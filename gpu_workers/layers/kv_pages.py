@@ -15,11 +15,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from gpu_workers.batch.uploads import upload_together
 from gpu_workers.vault.region import Region
 from gpu_workers.vault.region_tensor import make_region
 from messages.steps import PAGE_TOKENS
+
+_MOST_COPIED_BYTES = 32 << 20  # of pages that are copied at once on a GPU
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,22 @@ class KvPages:
         keys = tuple(storage[:, layer, 0] for layer in range(shape.n_layers))
         values = tuple(storage[:, layer, 1] for layer in range(shape.n_layers))
         return cls(shape, storage, keys, values)
+
+    def copy(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Copies whole pages, in order after the steps that have been launched: page `targets[i]` gets the content of page
+        `sources[i]`.
+
+        Args: [n] int32 each, on the host; targets are distinct, and none is a source. On a GPU it needs up to 32 MiB, and is
+        only queued."""
+        if self.storage.device.type == "cpu":
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                self.storage[target].copy_(self.storage[source])
+            return
+        uploaded = upload_together((sources.astype(np.int64), targets.astype(np.int64)), self.storage.device)
+        n_together = max(_MOST_COPIED_BYTES // self.shape.bytes_per_page, 1)
+        words = self.storage.view(self.n_pages, -1).view(torch.int64)
+        for some, others in zip(*(pages.split(n_together) for pages in uploaded), strict=True):
+            words.index_copy_(0, others, words.index_select(0, some))
 
     @property
     def n_pages(self) -> int:

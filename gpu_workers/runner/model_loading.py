@@ -132,6 +132,7 @@ def measure_capacity(
         lease_s=settings.lease_seconds,
         vocabulary=config.vocabulary,
         device=_describe(device.name, settings),
+        copies_pages=True,
     )
 
 

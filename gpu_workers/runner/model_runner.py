@@ -126,6 +126,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._grammars.enter(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
+        if plan.copies is not None:
+            self._kv.copy(plan.copies.sources, plan.copies.targets)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and plan.new:

@@ -10,7 +10,7 @@ from gpu_workers.engine import Engine
 from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
 from messages.generation.terms import RankTerms
-from messages.steps import PAGE_TOKENS, NewSequence, Plan, StepTime
+from messages.steps import PAGE_TOKENS, NewSequence, PageCopies, Plan, StepTime
 from messages.wire.arrays import int32s, total
 
 _TOKENS = 40  # of each of the two sequences
@@ -64,11 +64,12 @@ def _long_prompt(step: int, n: int) -> Plan:
 def _plans(n: int) -> list[Plan]:
     held = -(-(n + _SPARE) // PAGE_TOKENS)
     both = {"page_slots": [0] * held + [1] * held, "page_indices": [*range(held)] * 2, "page_ids": range(2 * held)}
+    copies = PageCopies(sources=int32s([0]), targets=int32s([held]), tokens=int32s([PAGE_TOKENS]))
     again = {"page_slots": [1] * held, "page_indices": range(held), "page_ids": range(held, 2 * held)}
     return [
         _plan(0, [_new(0, n, _PLAIN), _new(1, n, _FULL)], both, [(0, 0, n), (1, 0, n)]),  # two prompts
         _plan(1, [], {}, [(0, n, 1), (1, n, 1)]),  # two tokens, one of them with every sampling option
-        _plan(2, [_new(1, n, _PLAIN)], again, [(0, n + 1, 1), (1, 0, n)]),  # a token beside a prompt
+        _plan(2, [_new(1, n, _PLAIN)], again, [(0, n + 1, 1), (1, 0, n)], copies=copies),  # a token beside a prompt
         _plan(3, [], {}, [(0, n + 2, 2)], drafts=1),
         _plan(4, [], {}, [(1, n, 1)]),  # a step that fits a decode graph
     ]
@@ -80,7 +81,12 @@ def _new(slot: int, n: int, sampling: Sampling) -> NewSequence:
 
 
 def _plan(
-    step: int, new: list[NewSequence], pages: dict[str, object], rows: list[tuple[int, int, int]], drafts: int = 0
+    step: int,
+    new: list[NewSequence],
+    pages: dict[str, object],
+    rows: list[tuple[int, int, int]],
+    drafts: int = 0,
+    copies: PageCopies | None = None,
 ) -> Plan:
     """rows: (slot, start, count) of each row; all of them sample. drafts: the draft tokens of each row."""
     slots, starts, counts = zip(*rows, strict=True)
@@ -97,4 +103,5 @@ def _plan(
         row_samples=int32s([1] * len(rows)),
         draft_counts=int32s([drafts] * len(rows) if drafts else ()),
         draft_ids=int32s([1] * drafts),
+        copies=copies,
     )

@@ -13,6 +13,7 @@ from tests.gpu_workers.runner.test_rules_of_runner import (  # noqa: F401
 )
 from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
     test_a_banned_token_outside_of_the_vocabulary_is_refused,
+    test_a_copied_page_equals_an_own_one,
     test_banned_tokens_come_after_min_tokens_only,
     test_bans_are_the_same_in_leases_and_with_drafts,
     test_chunked_prefill_equals_whole,

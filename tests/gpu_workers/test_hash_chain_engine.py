@@ -119,6 +119,21 @@ def test_a_wrong_page_changes_the_output() -> None:
     assert b.output != expected(b, 1)
 
 
+@pytest.mark.parametrize("n_copied", [1, 15])
+def test_a_page_that_is_not_copied_changes_the_output(n_copied: int) -> None:
+    prompt = list(range(32 + n_copied + 1))
+    scheduler = SmallScheduler(engine())
+    a = scheduler.add(prompt)
+    scheduler.prefill(a)
+    b, c = (scheduler.add(prompt, shares=a, n_shared=32 + n_copied) for _ in range(2))
+    c.copied = None  # nobody copies its page
+    for _ in range(20):
+        scheduler.run([Row(a), Row(b), Row(c)])
+    assert a.output == expected(a, 21)
+    assert b.output == expected(b, 20)
+    assert c.output != expected(c, 20)
+
+
 def test_two_in_flight_equal_one() -> None:
     scheduler = SmallScheduler(engine(hash_chain_step_s=0.001))
     a, b = scheduler.add([1, 2, 3]), scheduler.add(list(range(30)))

@@ -155,6 +155,7 @@ INTERNAL: tuple[Message, ...] = (
             vocabulary=100,
             device="cpu",
             step_times=[steps.StepTime(rows=2, tokens=80, context=40, took_s=0.125)],
+            copies_pages=True,
         ),
     ),
     steps.Plan(
@@ -187,6 +188,7 @@ INTERNAL: tuple[Message, ...] = (
         draft_counts=int32s([1, 0]),
         draft_ids=int32s([44]),
         expected_s=0.25,
+        copies=steps.PageCopies(sources=int32s([3]), targets=int32s([7]), tokens=int32s([8])),
     ),
     steps.Result(
         epoch=2,

@@ -13,7 +13,7 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import build_step, draft_places
 from gpu_workers.engine import PlanRefused
 from messages.generation.sampling import Sampling
-from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
+from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, PageCopies, Plan
 from messages.wire.arrays import int32s
 from tests.support.depth import examples
 
@@ -29,8 +29,9 @@ def plan(**fields: Any) -> Plan:
     sequences = [NewSequence(slot=s, n_tokens=n, n_prompt=n, sampling=Sampling()) for s, n in new]
     fields.setdefault("new_tokens", [1] * sum(n for _, n in new))
     steps = fields.pop("n_steps", 1)
+    copies = PageCopies(*(int32s(column) for column in fields.pop("copies"))) if "copies" in fields else None
     columns: dict[str, Any] = {name: int32s(fields.pop(name, ())) for name in arrays}
-    return Plan(epoch=1, step=0, n_steps=steps, new=sequences, **columns)
+    return Plan(epoch=1, step=0, n_steps=steps, new=sequences, copies=copies, **columns)
 
 
 def table() -> SlotTable:
@@ -68,6 +69,15 @@ BROKEN = {
     "long lease": ({**ROW, "n_steps": 5}, "n_steps: expected at most 4, got 5"),
     "lease of a chunk": ({**ROW, "n_steps": 2, "row_starts": [18], "row_counts": [2]}, "n_steps: expected a lease"),
     "drafts and counts": ({**ROW, "draft_counts": [2], "draft_ids": [1, 1]}, "draft_counts: expected sampling rows"),
+    "copied page": ({"copies": ([32], [5], [8])}, "copies.sources: expected 0 to 31, got 32"),
+    "page to copy to": ({"copies": ([5], [-1], [8])}, "copies.targets: expected 0 to 31, got -1"),
+    "no copied token": ({"copies": ([5], [6], [0])}, "copies.tokens: expected 1 to 16, got 0"),
+    "copied tokens": ({"copies": ([5], [6], [17])}, "copies.tokens: expected 1 to 16, got 17"),
+    "copies to one page": ({"copies": ([5, 7], [6, 6], [8, 8])}, "copies.targets: expected distinct pages"),
+    "copy of a copy": (
+        {"copies": ([5, 6], [6, 7], [8, 8])},
+        "copies.targets: expected distinct pages, none of which is copied",
+    ),
     "draft id": ({**ROW, "row_counts": [2], "draft_counts": [1], "draft_ids": [50]}, "draft_ids: expected 0 to 49"),
 }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from gpu_workers.layers import kv_pages
 from gpu_workers.layers.kv_pages import KvPages, KvShape, page_rows, rows_between_pages
 from messages.steps import PAGE_TOKENS
 
@@ -41,6 +43,24 @@ def test_a_page_is_one_stretch_of_memory_with_all_layers() -> None:
     assert kv.storage[3].nbytes == SHAPE.bytes_per_page
     assert kv.storage[3].eq(1.0).all()
     assert kv.storage.count_nonzero() == kv.storage[3].numel()
+
+
+@pytest.fixture
+def device() -> str:
+    return "cpu"
+
+
+@pytest.mark.parametrize("n_copies", [0, 1, 3, 10])
+def test_copies_of_pages(device: str, n_copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pages, "_MOST_COPIED_BYTES", 3 * SHAPE.bytes_per_page)  # on a GPU, in pieces of three pages
+    kv = KvPages.allocate(SHAPE, 20, device)
+    kv.storage.copy_(torch.arange(kv.storage.numel()).view(kv.storage.shape))
+    expected = kv.storage.cpu().clone()
+    sources, targets = np.arange(10, dtype=np.int32)[:n_copies] % 4, np.arange(19, 9, -1, dtype=np.int32)[:n_copies]
+    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+        expected[target] = expected[source]
+    kv.copy(sources, targets)
+    assert kv.storage.cpu().equal(expected)
 
 
 def test_an_8b_page_of_16_bits_is_two_mebibytes() -> None:

@@ -175,6 +175,22 @@ def test_shared_prefix_equals_own(runner: ModelRunner) -> None:
     assert second.output == alone(runner, [*prompt_of(32), 1, 2, 3], GREEDY, 9)
 
 
+@pytest.mark.parametrize("n_copied", [1, 7, 15])
+def test_a_copied_page_equals_an_own_one(runner: ModelRunner, n_copied: int) -> None:
+    prompt = prompt_of(32 + n_copied + 1)
+    scheduler = SmallScheduler(runner)
+    first = scheduler.add(prompt)
+    scheduler.prefill(first)
+    siblings = [scheduler.add(prompt, Sampling(seed=seed), shares=first, n_shared=32 + n_copied) for seed in range(3)]
+    pages = {sequence.pages[2] for sequence in (first, *siblings)}
+    assert len(pages) == 4
+    for _ in range(20):  # the first one writes its answer into the page that was copied
+        scheduler.run([Row(sequence) for sequence in (first, *siblings)])
+    assert first.output == alone(runner, prompt, GREEDY, 21)
+    for seed, sibling in enumerate(siblings):
+        assert sibling.output == alone(runner, prompt, Sampling(seed=seed), 20)
+
+
 def test_logprobs_are_of_the_raw_distribution(runner: ModelRunner) -> None:
     scheduler = SmallScheduler(runner)
     asked = Sampling(temperature=0.5, seed=3, logprobs=2)

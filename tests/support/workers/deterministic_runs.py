@@ -79,6 +79,18 @@ def run_continued(engine: Engine, case: Case, known: Outcome, n: int, seed: int)
     return outcomes.of(s)
 
 
+def run_copied(engine: Engine, case: Case, n: int, seed: int) -> Outcome:
+    """Its first n tokens beside another sequence of the same prompt, which has computed all of that but the last token: full
+    pages are shared, and a partly filled one is copied."""
+    scheduler, outcomes = SmallScheduler(engine, seed=seed), _Outcomes()
+    first = scheduler.add(case.prompt, Sampling(temperature=1.0, seed=seed))
+    outcomes.read(scheduler.run([Row(first, len(case.prompt))]))
+    s = scheduler.add(case.prompt, case.sampling, shares=first, n_shared=len(case.prompt) - 1)
+    for _ in range(n):
+        outcomes.read(scheduler.run([Row(first), Row(s)]))
+    return outcomes.of(s)
+
+
 def differences(engine: Engine, cases: Sequence[Case], n: int, seeds: Sequence[int] = (0, 1)) -> list[str]:
     """What of the runs is not as alone, in words; empty if nothing is."""
     alone = [run_alone(engine, case, n) for case in cases]
@@ -90,6 +102,7 @@ def differences(engine: Engine, cases: Sequence[Case], n: int, seeds: Sequence[i
         n_known = 1 + (7 * index + 3) % (n - 1)
         got = run_continued(engine, case, alone[index][:n_known], n, seed=index)
         found += _parting(f"case {index} continued after {n_known}", got, alone[index][n_known:])
+        found += _parting(f"case {index} copied", run_copied(engine, case, n, seed=index), alone[index])
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gpu_workers.engine import Engine
 from messages.generation.sampling import Sampling
 from messages.generation.terms import RankTerms
-from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result, TokenRules
+from messages.steps import PAGE_TOKENS, NewSequence, PageCopies, Plan, Result, TokenRules
 from messages.wire.arrays import int32s
 
 GREEDY = Sampling(temperature=0.0)
@@ -33,6 +33,7 @@ class Running:
     end_tokens: list[int] = field(default_factory=list)  # where the grammar may end
     rules: TokenRules | None = None
     prompt_logprobs: int = -1
+    copied: tuple[int, int, int] | None = None  # source page, target page, tokens: for its first plan
 
     @property
     def output(self) -> list[int]:
@@ -66,11 +67,15 @@ class SmallScheduler:
     def add(
         self, prompt: Values[int], sampling: Sampling = GREEDY, shares: Running | None = None, n_shared: int = 0
     ) -> Running:
-        """A new sequence; with `shares`, its first `n_shared` tokens (whole pages) are taken from another one's pages."""
-        assert n_shared % PAGE_TOKENS == 0
+        """A new sequence; with `shares`, its first `n_shared` tokens are another one's: whole pages are shared, and of the next
+        one the rest is copied by its first plan."""
         sequence = Running(self._free_slots.pop(), list(prompt), len(prompt), sampling, n_shared, len(prompt))
         if shares is not None:
-            sequence.pages = shares.pages[: n_shared // PAGE_TOKENS]
+            n_full, n_copied = divmod(n_shared, PAGE_TOKENS)
+            sequence.pages = shares.pages[:n_full]
+            if n_copied:
+                sequence.copied = (shares.pages[n_full], self._free_pages.pop(), n_copied)
+                sequence.pages.append(sequence.copied[1])
         self.by_slot[sequence.slot] = sequence
         return sequence
 
@@ -83,6 +88,7 @@ class SmallScheduler:
     def write_plan(self, rows: list[Row], n_steps: int = 1) -> Plan:
         """One plan with these rows; a row that reaches the last known token samples."""
         new, new_tokens, page_slots, page_indices, page_ids, samples = [], [], [], [], [], []
+        copies = [row.sequence.copied for row in rows if row.sequence.copied is not None and not row.sequence.is_sent]
         for row in rows:
             s = row.sequence
             fresh_pages = list(enumerate(s.pages)) if not s.is_sent else []
@@ -114,6 +120,7 @@ class SmallScheduler:
             row_samples=int32s(samples),
             draft_counts=int32s([len(row.drafts) for row in rows] if any(row.drafts for row in rows) else []),
             draft_ids=int32s([token for row in rows for token in row.drafts]),
+            copies=PageCopies(*(int32s(column) for column in zip(*copies, strict=True))) if copies else None,
         )
         self.step += n_steps
         _advance(rows, samples, n_steps)
