@@ -25,6 +25,9 @@ class SchedulerMetrics:
         self.generated_tokens = counter("generated_tokens", "Tokens sampled and kept")
         self.computed_tokens = counter("computed_tokens", "Token positions planned (prefill and decode)")
         self.cached_tokens = counter("cached_tokens", "Prompt tokens whose prefill was skipped by prefix reuse")
+        self.copied_pages = counter(
+            "copied_pages", "Partly filled pages that plans copied, so that prompts which end alike share them"
+        )
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
@@ -55,6 +58,8 @@ class SchedulerMetrics:
         if planned.plan.new:
             self.cached_tokens.inc(planned.n_cached)
             self.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
+        if planned.plan.copies is not None:
+            self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
 

@@ -12,6 +12,7 @@ from tests.support.simulation.world import simulate
 _PAUSE = Scenario(n_deaths=0, n_common_pauses=1, longest_pause_s=30.0)
 _FLIPS = Scenario(n_deaths=0, n_flips=3)
 _WITHOUT = {  # guards of the product, and runs in which each must be missed, within so many seeds
+    "pages are not copied": (Scenario(), 4),
     "incarnations begin at 1 in each server": (Scenario(n_deaths=0, outages=(Outage.DEATH,)), 4),
     "a pause of the supervisor counts as silence of the others": (_PAUSE, 4),
     "a command dies with its supervisor": (Scenario(n_deaths=0, n_supervisor_deaths=3, outages=(Outage.DRAIN,)), 10),

@@ -58,6 +58,7 @@ def capacity_of(**fields: Any) -> EngineCapacity:
         "vocabulary": VOCABULARY,
         "device": "none",
         "lease_s": 1.0,
+        "copies_pages": True,
     }
     return EngineCapacity(**(usual | fields))
 
@@ -110,6 +111,8 @@ class PlannerBench:
         """The results of all steps of the oldest plan in flight; sequences that end are released."""
         planned, advances = self.plans.popleft(), []
         pages_of = self._pages_of.popleft()
+        if planned.plan.copies is not None:
+            self._memory.copy(planned.plan.copies)
         for row in planned.rows:
             self._memory.check(row.sequence, pages_of[row.slot], row.start)
         for index in range(planned.plan.n_steps):
@@ -136,6 +139,8 @@ class PlannerBench:
     def lose_gang(self, cause: Cause = "killed") -> None:
         """The gang dies with all plans in flight. Each of them may have written anything, or nothing."""
         for planned, pages_of in zip(self.plans, self._pages_of, strict=True):
+            if planned.plan.copies is not None:
+                self._memory.spoil_copies(planned.plan.copies)
             for row in planned.rows:
                 self._memory.spoil(pages_of[row.slot], row.start, row.start + row.count + planned.plan.n_steps - 1)
         self.gang.rank_died(cause, is_last=True)

@@ -1,9 +1,10 @@
 """Which positions of a running sequence still have their keys and values when the steps in flight are lost. Pure.
 
-A row in flight may have written any of its positions, or none. So a sequence loses all positions from the first one of its
-oldest row in flight on, and the next gang writes them again before it reads them. The positions before that were written by
-its own rows, whose results have been applied, or they lie in pages that it shares with the sequence that computes them. These
-are lost if a plan in flight completes them.
+A row in flight may have written any of its positions, or none; the same holds for the tokens that its plan copies. So a
+sequence loses all positions from the first one of its oldest row in flight on, or of what is copied before it, and the next
+gang writes them again before it reads them. The positions before that were written by its own rows, whose results have been
+applied, or they lie in pages that it shares with the sequence that computes them. These are lost if a plan in flight completes
+them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from messages.steps import PAGE_TOKENS
 
 
 def first_lost_positions(in_flight: list[RowEnd]) -> dict[int, int]:
-    """By sequence number: the first position of its oldest row in flight. `in_flight`: every row in flight, the oldest first.
-    Rows of an earlier stay in a slot do not count, because they wrote to pages that the sequence has given back."""
+    """By sequence number: the first position of its oldest row in flight, or of the tokens that its plan copies before it.
+
+    in_flight: every row in flight, the oldest first. Rows of an earlier stay in a slot do not count, because they wrote to
+    pages that the sequence has given back."""
     first: dict[int, int] = {}
     for row, end in in_flight:
         if row.stay == row.sequence.stay:
-            first.setdefault(row.sequence.number, end - row.count)
+            first.setdefault(row.sequence.number, end - row.count - row.n_copied)
     return first
 
 

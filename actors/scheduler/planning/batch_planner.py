@@ -50,7 +50,7 @@ class BatchPlanner:
         self._times = times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
-        self._prefixes = PrefixSearch(ledger, settings.prefix_reuse)
+        self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -177,7 +177,8 @@ class BatchPlanner:
         if sequence.pages_short(up_to) > 0 and not self._allocate_pages(builder, sequence, up_to):
             return False
         builder.count_prompt(start, n_tokens)
-        self._add_row(builder, sequence, n_tokens, [])
+        self._add_row(builder, sequence, n_tokens, [], builder.n_copied_for(sequence))
+        self._prefixes.chunk_planned(builder.leaders, sequence, start)
         return True
 
     def _lengthen_chunk(self, builder: PlanBuilder, place: int) -> None:
@@ -192,14 +193,16 @@ class BatchPlanner:
             row, count=row.count + n_tokens, samples=n_tokens == row.sequence.n_unplanned
         )
         self._advance(row.sequence, n_tokens, builder.rows[place].samples)
+        self._prefixes.chunk_planned(builder.leaders, row.sequence, row.start)
 
     def _enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
         if builder.is_full or builder.n_preempted or not self._queues.has_slot:
             return False
-        shared = self._prefixes.shared_pages(sequence)
-        if shared is None:
+        found = self._prefixes.find(sequence, builder.leaders)
+        if found is None:
             return False
+        shared = found.pages
         needed = sequence.pages_short(sequence.known) - len(shared)
         reserve = len(self._queues.running)  # a page for each running sequence, so that admission causes no preemption
         self._ledger.acquire(shared)
@@ -209,7 +212,9 @@ class BatchPlanner:
             return False
         self._ledger.count_hits(shared)
         sequence.pages = list(shared)
-        sequence.planned = len(shared) * PAGE_TOKENS + self._prefixes.take_open(sequence)
+        n_open = self._prefixes.take_open(sequence, found)
+        tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
+        sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
         builder.n_cached += sequence.planned
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
@@ -219,6 +224,8 @@ class BatchPlanner:
         builder.add_pages(sequence.slot, 0, sequence.pages)
         taken = self._allocate_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
+        if tail is not None:
+            self._prefixes.add_copy(builder, sequence, tail)
         return True
 
     # -- pages, rows, lease -----------------------------------------------------------------------------------
@@ -239,9 +246,9 @@ class BatchPlanner:
         builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
         return True
 
-    def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int]) -> None:
+    def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], n_copied: int = 0) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
-        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed))
+        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed, n_copied))
         builder.n_tokens += count
         if proposed:
             sequence.is_verifying = True  # the result says how many of these positions are valid

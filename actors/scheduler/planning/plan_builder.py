@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from actors.scheduler.planning.leaders import Leaders
 from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.terms import Terms
-from messages.steps import NewSequence, Plan, TokenRules
+from messages.steps import NewSequence, PageCopies, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
 
 
@@ -29,6 +30,17 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     count: int  # positions
     samples: bool
     drafts: list[int]  # ids
+    n_copied: int = 0  # tokens before `start` that this plan copies
+
+
+class PageCopy(msgspec.Struct, frozen=True, gc=False):
+    """The beginning of a page that a plan copies, for a sequence that enters its slot."""
+
+    sequence: Sequence
+    stay: int  # `sequence.stay` when the copy was planned
+    source: int
+    target: int
+    n_tokens: int
 
 
 RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run
@@ -57,6 +69,8 @@ class PlanBuilder:
     times: StepTimes
     rows: list[Row] = field(default_factory=list)
     entered: list[Sequence] = field(default_factory=list)  # sequences that are new in their slots
+    leaders: Leaders = field(default_factory=Leaders)
+    copies: list[PageCopy] = field(default_factory=list)
     page_slots: list[int] = field(default_factory=list)
     page_indices: list[int] = field(default_factory=list)
     page_ids: list[int] = field(default_factory=list)
@@ -82,6 +96,10 @@ class PlanBuilder:
         self.page_slots += [slot] * len(pages)
         self.page_indices += range(first_index, first_index + len(pages))
         self.page_ids += pages
+
+    def n_copied_for(self, sequence: Sequence) -> int:
+        """Tokens that this plan copies for the sequence that has entered last; 0 for any other one."""
+        return self.copies[-1].n_tokens if self.copies and self.copies[-1].sequence is sequence else 0
 
     def restate_pages(self) -> None:
         """Give the whole page table of each sequence in `entered` that runs, instead of differences."""
@@ -132,6 +150,16 @@ class PlanBuilder:
             draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
             draft_ids=int32s(drafts),
             expected_s=self.times.expected_s(shape),
+            copies=self._copies() if self.copies else None,
+        )
+
+    def _copies(self) -> PageCopies:
+        """The copies for sequences that are still in their slots."""
+        copies = [copy for copy in self.copies if copy.stay == copy.sequence.stay]
+        return PageCopies(
+            sources=int32s([copy.source for copy in copies]),
+            targets=int32s([copy.target for copy in copies]),
+            tokens=int32s([copy.n_tokens for copy in copies]),
         )
 
 

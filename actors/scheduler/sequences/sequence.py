@@ -67,6 +67,7 @@ class Sequence:
         self.was_forced = False  # at least once
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
+        self.leader: tuple[Sequence, int] | None = None  # while it waits: who computes its first tokens, and how many of them
         self.timeline = Timeline()
         self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot
         # Positions of the prompt whose log probabilities have come. Gateways that have a generated token have all of them.
@@ -205,10 +206,22 @@ class Sequence:
         for _ in self.page_contents(self.known // PAGE_TOKENS):
             pass
 
-    def open_content(self) -> tuple[int, bytes] | None:
-        """(hash of the page before, token bytes) of the reusable positions after its pages, which are full; at most 15 of them,
+    def last_content(self, index: int) -> tuple[int, int, bytes]:
+        """As `page_content`, also of the page that the known tokens fill in part."""
+        if (index + 1) * PAGE_TOKENS <= self.known:
+            return self.page_content(index)
+        parent, tokens = self.page_content(index - 1)[0] if index else ROOT, self._page_tokens(index)
+        return page_hash(parent, tokens), parent, tokens
+
+    def n_common_tokens(self, other: Sequence) -> int:
+        """The number of leading known tokens that are equal."""
+        n_tokens = min(self.known, other.known)
+        differ = np.flatnonzero(self.tokens(0, n_tokens) != other.tokens(0, n_tokens))
+        return int(differ[0]) if len(differ) else n_tokens
+
+    def open_content(self, n_full: int) -> tuple[int, bytes] | None:
+        """(hash of the page before, token bytes) of the reusable positions after the first `n_full` pages; at most 15 of them,
         because a full page may be recorded as an open one for a while. None if there are none."""
-        n_full = len(self.pages)
         start = n_full * PAGE_TOKENS
         stop = min(self.known - 1, self.n_reusable, start + PAGE_TOKENS - 1)
         if stop <= start:
@@ -223,7 +236,7 @@ class Sequence:
     def start(self, slot: int) -> None:
         """WAITING -> RUNNING in this slot. The pages of a shared prefix are in `pages` already."""
         assert self.state is State.WAITING
-        self.state, self.slot = State.RUNNING, slot
+        self.state, self.slot, self.leader = State.RUNNING, slot, None
 
     def interrupt(self, n_kept: int, unsealed: Collection[int]) -> list[int]:
         """The steps in flight are lost; positions [0, n_kept) still have their keys and values. The sequence keeps its slot and

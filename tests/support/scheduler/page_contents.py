@@ -9,7 +9,7 @@ import numpy as np
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.sequences.sequence import Sequence
-from messages.steps import PAGE_TOKENS
+from messages.steps import PAGE_TOKENS, PageCopies
 
 _Place = tuple[int, int]  # token, hash of all tokens up to it
 _ANYTHING: _Place = (-1, -1)
@@ -27,6 +27,16 @@ class PageContents:
         for position in range(start, stop):
             known = places[position] if position < len(places) else _ANYTHING
             self._places[pages[position // PAGE_TOKENS]][position % PAGE_TOKENS] = known
+
+    def copy(self, copies: PageCopies) -> None:
+        """A plan has copied pages: what they hold after the copied tokens is not defined."""
+        for source, target, n in zip(copies.sources.tolist(), copies.targets.tolist(), copies.tokens.tolist(), strict=True):
+            self._places[target] = [*self._places[source][:n], *[_ANYTHING] * (PAGE_TOKENS - n)]
+
+    def spoil_copies(self, copies: PageCopies) -> None:
+        """A lost plan may have copied anything."""
+        for target in copies.targets.tolist():
+            self._places[target] = [_ANYTHING] * PAGE_TOKENS
 
     def spoil(self, pages: Values[int], start: int, stop: int) -> None:
         """A lost step may have written anything at positions [start, stop)."""

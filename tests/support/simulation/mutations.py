@@ -20,6 +20,7 @@ from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
+from gpu_workers.hash_chain_engine import HashChainEngine
 from messages.lifecycle.lifecycle import Cause
 from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
@@ -64,6 +65,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "tokens are shown before they are recorded": (StepPublisher, "record", _publish_first),
     "memory of a faulty device is kept": (GangView, "rank_died", _keep_memory),
     "what lost steps were to compute is kept": (Sequence, "interrupt", _keep_all),
+    "pages are not copied": (HashChainEngine, "_copy_pages", lambda engine, copies: None),
     "a page's record is not erased before it is overwritten": (SealTable, "erase", lambda table, page: None),
     "a response that goes on begins again": (Remainder, "push", lambda remainder, data: data),
     "messages count in any order and number": (Arrivals, "note", _any_number),

@@ -47,6 +47,8 @@ async def test_random_load(seed: int) -> None:
         prompt = shared[: rng.choice([0, 16, 50, 100])] + [
             rng.randrange(worker.hash_chain_vocabulary) for _ in range(rng.randint(1, 60))
         ]
+        if jobs and rng.random() < 0.3:
+            prompt = jobs[rng.randrange(attempt)][0]
         jobs[attempt] = (prompt, rng.randint(1, 90))
         bench.gateway.submit(attempt, *jobs[attempt], speculation=rng.random() < 0.5, priority=rng.randint(0, 2))
         if rng.random() < 0.1:
