@@ -197,10 +197,11 @@ class BatchPlanner:
 
     def _enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
-        if builder.is_full or builder.n_preempted or not self._queues.has_slot:
+        if builder.is_full or builder.n_preempted or builder.n_followers >= self._queues.n_free_slots:
             return False
         found = self._prefixes.find(sequence, builder.leaders)
         if found is None:
+            builder.n_followers += 1
             return False
         shared = found.pages
         needed = sequence.pages_short(sequence.known) - len(shared)

@@ -80,6 +80,7 @@ class PlanBuilder:
     n_prompts: int = 0
     prompt_tokens: int = 0
     prompt_pairs: int = 0
+    n_followers: int = 0  # waiting sequences that wait for what this plan computes; the next free slots are theirs
     is_full: bool = False  # a waiting sequence finds no pages
     _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 

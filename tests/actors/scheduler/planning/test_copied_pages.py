@@ -143,6 +143,18 @@ def test_a_prompt_follows_one_that_is_computed_in_chunks_as_far_as_both_are_equa
     assert bench.n_computed == 200 + 104
 
 
+def test_later_prompts_do_not_take_the_slots_of_those_that_wait_for_a_leader() -> None:
+    bench = Counted({"plans_in_flight": 1}, max_step_tokens=64, n_slots=3)
+    for prompt in (prompt_of(100), prompt_of(100), prompt_of(100), [98] * 20):
+        bench.add(prompt, max_tokens=2)
+    numbers = []
+    while (planned := bench.plan()) is not None:
+        numbers.append([row[0] for row in bench.rows(planned)])
+        bench.apply()
+    assert numbers[:3] == [[1], [1], [1, 2, 3]]
+    assert len(bench.ended) == 4
+
+
 def test_nobody_waits_for_a_sequence_whose_gateway_has_no_credit() -> None:
     bench = Counted(max_step_tokens=32)
     bench.add(prompt_of(100), max_tokens=2)
