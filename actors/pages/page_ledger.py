@@ -63,6 +63,7 @@ class PageLedger:
         self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
         self._duplicates = DuplicatePages()
         self.tails = PromptTails()  # of pages that are held, or whose content is known
+        self._tail_of = self.tails.place_of
         self._copied: list[int] = []  # by the plan that is being made, which has one holder of each
         self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
@@ -211,7 +212,7 @@ class PageLedger:
                     cached.append(page)
                     continue
                 self._free.append(page)
-                if page in self.tails.place_of:
+                if page in self._tail_of:
                     self.tails.discard(page)
                 if self._seals is not None:
                     self._seals.erase(page)
@@ -283,7 +284,7 @@ class PageLedger:
         content = self._content_of(page)
         content_hash = self._hash_of.pop(page)
         del self._content[page], self._page_of[content_hash]
-        if page in self.tails.place_of:
+        if page in self._tail_of:
             self.tails.discard(page)
         if self._seals is not None:
             self._seals.erase(page)

@@ -31,7 +31,8 @@ class PromptTails:
     def add(self, page: int, parent: int, tokens: bytes) -> None:
         """The plan that is being made computes the last of these tokens, with which a held page begins. parent: the hash of the
         page before."""
-        self.discard(page)
+        if page in self.place_of:
+            self.discard(page)
         tails = self._by_parent.setdefault(parent, {})
         tails.setdefault(tokens, {})[page] = self._plan
         self.place_of[page] = parent, tokens

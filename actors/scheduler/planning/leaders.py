@@ -20,7 +20,7 @@ class Leaders:
 
     def add(self, sequence: Sequence, start: int) -> None:
         """A sequence has a row of its prompt that begins at this position."""
-        self._by_hash[sequence.last_content(start // PAGE_TOKENS)[0]] = sequence
+        self._by_hash[sequence.known_hash(start // PAGE_TOKENS)] = sequence
         self._start_of[sequence.number] = start
 
     def follow(self, sequence: Sequence, content_hash: int) -> bool:

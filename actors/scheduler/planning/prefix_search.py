@@ -66,8 +66,8 @@ class PrefixSearch:
         that a later plan can copy it."""
         if not self._copies_pages or index < (sequence.known - 1) // PAGE_TOKENS:
             return False
-        content_hash, parent, tokens = sequence.last_content(index)
-        return self._ledger.tails.is_planned(parent, tokens) or leaders.follow(sequence, content_hash)
+        is_planned = self._ledger.tails.is_planned(*sequence.known_part(index))
+        return is_planned or leaders.follow(sequence, sequence.known_hash(index))
 
     def take_open(self, sequence: Sequence, found: KnownPrefix) -> int:
         """Take the page after its shared ones, if the last scheduler has left it partly filled. Returns its tokens."""
@@ -100,5 +100,4 @@ class PrefixSearch:
         leaders.add(sequence, start)
         if sequence.planned >= sequence.known and self._copies_pages:
             index = (sequence.known - 1) // PAGE_TOKENS
-            _, parent, tokens = sequence.last_content(index)
-            self._ledger.tails.add(sequence.pages[index], parent, tokens)
+            self._ledger.tails.add(sequence.pages[index], *sequence.known_part(index))

@@ -206,12 +206,15 @@ class Sequence:
         for _ in self.page_contents(self.known // PAGE_TOKENS):
             pass
 
-    def last_content(self, index: int) -> tuple[int, int, bytes]:
-        """As `page_content`, also of the page that the known tokens fill in part."""
-        if (index + 1) * PAGE_TOKENS <= self.known:
-            return self.page_content(index)
-        parent, tokens = self.page_content(index - 1)[0] if index else ROOT, self._page_tokens(index)
-        return page_hash(parent, tokens), parent, tokens
+    def known_part(self, index: int) -> tuple[int, bytes]:
+        """(hash of the page before, token bytes) of a page that known tokens fill, at least in part."""
+        return self.known_hash(index - 1) if index else ROOT, self._page_tokens(index)
+
+    def known_hash(self, index: int) -> int:
+        """The hash of a page that known tokens fill, at least in part."""
+        if index < len(self._hashes):
+            return self._hashes[index]
+        return self.page_content(index)[0] if (index + 1) * PAGE_TOKENS <= self.known else page_hash(*self.known_part(index))
 
     def n_common_tokens(self, other: Sequence) -> int:
         """The number of leading known tokens that are equal."""
