@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import structlog
+
 from messages.lifecycle.lifecycle import Cause
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
@@ -47,13 +49,20 @@ class ChildWatch:
                 if record.is_starting and record.process is not None:
                     self._liveness.seen(record.name, record.process.is_suspended(), now_s)
             for late in self._liveness.overdue(now_s):
-                self._kill_silent(late)
+                self._continue(late) if late.is_to_continue else self._kill_silent(late)
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self._children.retry_writes()
             self._saved.retry()
             self._link.beat()
             notify("WATCHDOG=1")
+
+    def _continue(self, late: OverdueChild) -> None:
+        """Tell a suspended child to continue."""
+        process = self._children.record_by_name[late.name].process
+        if process is not None:
+            structlog.get_logger().warning("child is stopped from outside: it is told to continue", child=late.name)
+            process.resume()
 
     def _kill_silent(self, late: OverdueChild) -> None:
         """Kill a child that is late, frozen or stuck. If it is a rank that waits for another one, kill that one instead."""

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
+from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
@@ -45,6 +45,8 @@ _GPU_ENV = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # only the supervisor ends a gang, never a watchdog thread in a rank
 }
 _PATIENCE_S = 600.0  # what the only gateway fails at (a journal's disk, descriptors) may come back
+_HOLDERS = ("custodian", "vault")  # what they hold for others is lost if those die at the same time
+_BEATS_TO_CONTINUE = 2  # after the silence of so many beats a holder that is stopped from outside is told to continue
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 _PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance.md has figures
 
@@ -218,7 +220,8 @@ def _single(
 ) -> Group:
     """An actor that restarts alone."""
     s = config.supervisor
-    deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s, s.suspended_s)
+    continue_s = min(_BEATS_TO_CONTINUE * s.beat_s, s.suspended_s) if role_of(name) in _HOLDERS else 0.0
+    deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s, s.suspended_s, continue_s)
     encoded = msgspec.json.encode(settings)
     child = ChildSpec(name, encoded, deadlines, descriptors=descriptors or {}, warm_ups=(*warm_ups(name), *warm_up))
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)

@@ -61,11 +61,17 @@ class AdoptedProcess(ChildProcess):
         raise AssertionError(f"pid {self.pid}: expected a process of this supervisor, got an adopted one")
 
     def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(self._pidfd, number)
             elif not self._is_gone():
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
 
     def is_suspended(self) -> bool:
         return is_suspended(self.pid)

@@ -73,6 +73,10 @@ class ChildProcess(Protocol):
         """End it at once. Does nothing when it is dead already."""
         ...
 
+    def resume(self) -> None:
+        """Tell it to continue (SIGCONT). Does nothing when it is not stopped, or is dead."""
+        ...
+
     def is_suspended(self) -> bool:
         """True if it was stopped from outside (SIGSTOP, a debugger)."""
         ...
@@ -180,6 +184,10 @@ class LocalProcess(ChildProcess):
     def kill(self) -> None:
         if self.exit is None:
             self._popen.kill()  # checks first whether it was reaped: before that no other process can have its id
+
+    def resume(self) -> None:
+        if self.exit is None:
+            self._popen.send_signal(signal.SIGCONT)
 
     def is_suspended(self) -> bool:
         return is_suspended(self.pid)

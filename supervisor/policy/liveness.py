@@ -5,7 +5,8 @@
     spawned             hello_s             late: it sent no Hello
     loading             ready_s             late: neither Ready nor another Loading came
     starting: runs      frozen_s            frozen: stopped from outside (SIGSTOP, a debugger)
-    ready: next beat    suspended_s         frozen, if it is suspended (SIGSTOP)
+    ready: next beat    continue_s          to be continued first, if it is suspended (SIGSTOP) and holds what only it has
+                        suspended_s         frozen, if it is suspended
                         frozen_s            frozen: its event loop does not run (a blocking call, an endless one)
     ready: same step    its own limit       stuck: its loop runs beside a step that does not end
                         step_s              the same, while the child has not learnt how long such a step takes
@@ -36,10 +37,11 @@ _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
 
 @dataclass(frozen=True)
 class OverdueChild:
-    """This child must be killed."""
+    """This child must be killed; or, if `is_to_continue`, be told to continue."""
 
     name: str
     reason: str
+    is_to_continue: bool = False
 
 
 class _Phase(Enum):
@@ -57,6 +59,7 @@ class _Vitals:
     busy_s: float = 0.0
     suspended_s: float | None = None  # in watched time: since when a child that is not ready has been stopped from outside
     limit_s: float = 0.0  # the present step's own limit; 0: not known
+    was_continued: bool = False  # since its last beat
     silence: OwnTime | None = None  # while it is suspiciously silent
     overtime: OwnTime | None = None  # while its step takes longer than its own limit
 
@@ -106,14 +109,14 @@ class Liveness:
             if steps != vitals.steps or not limit_s or busy_s <= limit_s:
                 vitals.overtime = None
             vitals.since_s, vitals.steps, vitals.silence = now_s - self._asleep_s, steps, None
-            vitals.busy_s, vitals.limit_s = busy_s, limit_s
+            vitals.busy_s, vitals.limit_s, vitals.was_continued = busy_s, limit_s, False
 
     def gone(self, name: str) -> None:
         """The child is dead, dying or stopping: it cannot be late any more."""
         self._vitals.pop(name, None)
 
     def overdue(self, now_s: float) -> list[OverdueChild]:
-        """The children that must be killed. To be called about every `check_every_s` seconds."""
+        """The children that must be killed or continued. To be called about every `check_every_s` seconds."""
         if self._last_check_s is not None:
             pause_s = now_s - self._last_check_s
             if pause_s > _OVERSLEPT * self._check_every_s:
@@ -121,8 +124,20 @@ class Liveness:
                 if pause_s > _LONG_PAUSE_S:
                     self._forgive(now_s - self._asleep_s)
         self._last_check_s = now_s
-        judged = ((name, self._judge(name, vitals, now_s - self._asleep_s)) for name, vitals in self._vitals.items())
-        return [OverdueChild(name, reason) for name, reason in judged if reason]
+        watched_s = now_s - self._asleep_s
+        stopped = [name for name, vitals in self._vitals.items() if self._is_to_continue(name, vitals, watched_s)]
+        judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in self._vitals.items())
+        killed = [OverdueChild(name, reason) for name, reason in judged if reason]
+        return [OverdueChild(name, "suspended", is_to_continue=True) for name in stopped] + killed
+
+    def _is_to_continue(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
+        """True, once, for a suspended child that is told to continue before it is killed: nobody else has what it holds."""
+        continue_s, is_ready = vitals.deadlines.continue_s, vitals.phase is _Phase.READY
+        if not continue_s or not is_ready or vitals.was_continued or watched_s - vitals.since_s <= continue_s:
+            return False
+        sample = self._look(name)
+        vitals.was_continued = sample is not None and sample.is_suspended
+        return vitals.was_continued
 
     def _forgive(self, watched_s: float) -> None:
         """The supervisor did not run for long. Mail waits, and connections may have to be made again: every child gets all of

@@ -94,6 +94,22 @@ async def test_the_next_custodian_is_given_every_connection(server: RealServer, 
     assert await run_with(server, "hold", faults) == undisturbed
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_answers_go_on_if_the_custodian_is_frozen_meanwhile(
+    server: RealServer, undisturbed: dict[str, bytes], how: signal.Signals
+) -> None:
+    """The supervisor lets the custodian continue: if it were replaced, the connections of that gateway would end."""
+
+    async def faults(running: list[HttpAnswer]) -> None:
+        await wait_events(running, 10)
+        frozen = await asyncio.to_thread(server.kill, "custodian/0", signal.SIGSTOP)
+        dead = await asyncio.to_thread(server.kill, "gateway/0", how)
+        await asyncio.to_thread(server.wait_new_incarnation, "gateway/0", dead)
+        assert (await asyncio.to_thread(server.child, "custodian/0")).incarnation == frozen, server.log()
+
+    assert await run_with(server, f"fr{how:02d}", faults) == undisturbed
+
+
 async def test_openai_and_httpx_clients_notice_nothing(server: RealServer) -> None:
     await asyncio.to_thread(server.wait_serving)
     prompt, ids, lines = [5, 6, 7], [], []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from supervisor.policy.child_spec import Deadlines
 from supervisor.policy.liveness import Liveness
 from supervisor.policy.own_time import ProcessSample
 from tests.support.supervisor.trees import DEADLINES
@@ -12,13 +15,13 @@ NAME = "worker/0.0"
 class Clock:
     """A watcher that looks every tenth of a second, as it should."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines = DEADLINES) -> None:
         self.now_s = 0.0
         self.sample: ProcessSample | None = None  # what every look at the child shows
         self.starved = 0.0  # for this part of the time it waits for a core
-        self.n_looks = 0
+        self.n_looks = self.n_continued = 0
         self.liveness = Liveness(0.1, self._look)
-        self.liveness.spawned(NAME, DEADLINES, 0.0)
+        self.liveness.spawned(NAME, deadlines, 0.0)
 
     def _look(self, name: str) -> ProcessSample | None:
         assert name == NAME
@@ -33,13 +36,15 @@ class Clock:
             if beat is not None:
                 steps, busy_s, limit_s = beat
                 self.liveness.beat(NAME, steps, busy_s, self.now_s, limit_s)
-            reasons += [late.reason for late in self.liveness.overdue(self.now_s)]
+            overdue = self.liveness.overdue(self.now_s)
+            reasons += [late.reason for late in overdue if not late.is_to_continue]
+            self.n_continued += sum(late.is_to_continue for late in overdue)
         return reasons
 
 
-def ready_clock() -> Clock:
+def ready_clock(deadlines: Deadlines = DEADLINES) -> Clock:
     """A child that is ready at 0."""
-    clock = Clock()
+    clock = Clock(deadlines)
     clock.liveness.loading(NAME, 0.0)
     clock.liveness.became_ready(NAME, 0.0)
     return clock
@@ -161,6 +166,34 @@ def test_a_suspended_child_is_frozen_after_three_beats() -> None:
     clock.sample = SUSPENDED
     assert clock.run(1.4) == []
     assert clock.run(0.3)[0].startswith("frozen: no Progress for 1.5 s")
+
+
+def test_a_suspended_child_that_may_continue_is_told_so_once_before_it_is_killed() -> None:
+    clock = ready_clock(replace(DEADLINES, continue_s=1.0))
+    clock.sample = SUSPENDED
+    assert clock.run(0.9) == []
+    assert clock.n_continued == 0
+    assert clock.run(0.5) == []
+    assert clock.n_continued == 1
+    assert clock.run(0.3)[0].startswith("frozen: no Progress for 1.5 s")
+    assert clock.n_continued == 1
+
+
+def test_a_child_that_continued_may_do_so_again_after_a_beat() -> None:
+    clock = ready_clock(replace(DEADLINES, continue_s=1.0))
+    for n_continued in (1, 2):
+        clock.sample = SUSPENDED
+        assert clock.run(1.2) == []
+        assert clock.n_continued == n_continued
+        clock.sample = AT_WORK
+        assert clock.run(0.1, beat=(0, 0.0, 0.0)) == []
+
+
+def test_a_silent_child_that_is_not_suspended_is_not_told_to_continue() -> None:
+    clock = ready_clock(replace(DEADLINES, continue_s=1.0))
+    clock.sample = AT_WORK
+    clock.run(DEADLINES.frozen_s + 0.5)
+    assert clock.n_continued == 0
 
 
 def test_a_silent_child_that_is_not_suspended_has_the_whole_time() -> None:

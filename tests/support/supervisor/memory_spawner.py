@@ -27,6 +27,9 @@ class MemoryProcess(ChildProcess):
     def kill(self) -> None:
         self.n_kills += 1
 
+    def resume(self) -> None:
+        """It is never stopped."""
+
     def is_suspended(self) -> bool:
         return False
 
