@@ -41,6 +41,7 @@ class HttpAnswer:
     path: str
     body: dict[str, Any]
     headers: str = ""  # more lines of the request's head; some keys belong to another gateway than the one that is asked
+    version: str = "1.1"  # of HTTP; an answer to 1.0 ends with its connection
     received: bytearray = field(default_factory=bytearray)
     is_over: bool = False
     longest_gap_s: float = 0.0
@@ -55,10 +56,16 @@ class HttpAnswer:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             body = json.dumps(self.body).encode()
-            head = f"POST {self.path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{self.headers}\r\n"
+            head = (
+                f"POST {self.path} HTTP/{self.version}\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{self.headers}\r\n"
+            )
             async with PULSE.beating():
                 writer.write(head.encode() + body)
                 await self._read(reader)
+            if self.version == "1.0":
+                assert not await reader.read(), f"{self.name}: more than the answer"
+                assert b"transfer-encoding" not in self.received
+                return
             writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
         finally:
@@ -89,6 +96,8 @@ class HttpAnswer:
         async with asyncio.timeout(DEADLINE_S):
             while not self._has_end():
                 data = await reader.read(1 << 16)
+                if not data and self.version == "1.0" and self.body.get("stream"):
+                    break
                 assert data, f"{self.name}: the server closed the connection after {len(self.received)} bytes"
                 self.received += data
                 self.longest_gap_s, before_s = max(self.longest_gap_s, loop.time() - before_s), loop.time()
@@ -99,7 +108,7 @@ class HttpAnswer:
         length = re.search(rb"content-length: (\d+)", head)
         if length is not None:
             return bool(found) and len(body) == int(length[1])
-        return bool(found) and body.endswith(b"\r\n0\r\n\r\n")
+        return self.version != "1.0" and bool(found) and body.endswith(b"\r\n0\r\n\r\n")
 
 
 def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
@@ -132,6 +141,11 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
                 f"{run}-anthropic-{nth}",
                 "/v1/messages",
                 {**common, "stream": True, "messages": [{"role": "user", "content": f"{nth}"}]},
+            ),
+            HttpAnswer(f"{run}-http10-{nth}", "/v1/completions", streamed, version="1.0"),
+            HttpAnswer(f"{run}-http10whole-{nth}", "/v1/completions", {**common, "prompt": prompt}, version="1.0"),
+            HttpAnswer(
+                f"{run}-http10keyed-{nth}", "/v1/completions", streamed, f"idempotency-key: {run} old {nth}\r\n", version="1.0"
             ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
             HttpAnswer(

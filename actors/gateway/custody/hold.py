@@ -29,6 +29,7 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read the response, whose headers name it
     run: int = 0  # of the request, (`Request.runs`) when the newest part of the response was written
+    has_chunks: bool = True  # a stream is chunked; False: it ends with the connection (HTTP/1.0)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,16 @@ class Hold:
             custodian.put(self)
 
     def begin(
-        self, request: str, path: str, start: int, origin: str, run: int = 0, *, is_alone: bool, keeps_alive: bool
+        self,
+        request: str,
+        path: str,
+        start: int,
+        origin: str,
+        run: int = 0,
+        *,
+        is_alone: bool,
+        keeps_alive: bool,
+        has_chunks: bool = True,
     ) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
@@ -115,7 +125,7 @@ class Hold:
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
         read_bytes = counts.read_bytes if is_alone else -1
-        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, run)
+        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, run, has_chunks)
         self._custodian.put(self)
 
     def note_run(self, run: int) -> None:

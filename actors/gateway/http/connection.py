@@ -96,17 +96,18 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         usual, origin = self.app, self._granted_origin()
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
+        parser: Any = self.parser
+        has_chunks = parser.get_http_version() >= "1.1"
         if self._custodian is not None:
-            parser: Any = self.parser
-            keeps_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive, origin)
+            keeps_alive = has_chunks and parser.should_keep_alive()
+            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive, has_chunks, origin)
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
         self.app = usual
         granted = granting(origin) if origin else []
         if granted:
             self.cycle.default_headers = [*self.cycle.default_headers, *granted]
-        extensions[chunk_sender.EXTENSION] = chunk_sender.OwnConnection(self.cycle, granted)
+        extensions[chunk_sender.EXTENSION] = chunk_sender.OwnConnection(self.cycle, granted, has_chunks=has_chunks)
 
     def _granted_origin(self) -> str:
         """The origin of the web page that may read the answer to this request; "" if the request comes from no foreign page.
@@ -224,17 +225,18 @@ class Connection(HttpToolsProtocol):
 class _AnswerHold(AnswerHold):
     """What the answer to one request knows of its connection's hold."""
 
-    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool, origin: str) -> None:
+    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool, has_chunks: bool, origin: str) -> None:
         self._connection = weakref.ref(connection)  # weak: a closed connection is freed at once, without a cycle
-        self._url, self._keeps_alive, self._origin = url, keeps_alive, origin
+        self._url, self._origin = url, origin
+        self._keeps_alive, self._has_chunks = keeps_alive, has_chunks
 
     def begin(self, request: str, start: int = -1, run: int = 0) -> None:
         connection = self._connection()
         hold = connection.hold() if connection is not None else None
         if connection is not None and hold is not None:
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
-            alone, keeps_alive = connection.is_alone, self._keeps_alive
-            hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive, run=run)
+            how = {"keeps_alive": self._keeps_alive, "has_chunks": self._has_chunks}
+            hold.begin(request, path, start, self._origin, run, is_alone=connection.is_alone, **how)
             connection.note_held()
 
     def note_run(self, run: int) -> None:

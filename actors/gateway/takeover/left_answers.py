@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
-from actors.gateway.http.answers.stream_bytes import N_DATE_BYTES, Begun
+from actors.gateway.http.answers.stream_bytes import CHUNKED, N_DATE_BYTES, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
@@ -116,14 +116,15 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> A
         return None
     if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
         call = ForwardedCall(response.request, response.path, response.start)
-        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run)
+        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run, not response.has_chunks)
         return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
     request = services.manager.find(response.request)
-    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run)
+    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     return None if request is None else rebuild_response(services, request, response.path, response.start, begun)
 
 
 def _n_more_head_bytes(response: HeldResponse) -> int:
     """By how much the head of this response is longer than that of a plain one on a kept connection."""
     headers = granting(response.origin) if response.origin else []
-    return sum(len(name) + len(value) + 4 for name, value in headers) + (0 if response.keeps_alive else len(CLOSE))
+    n_granting = sum(len(name) + len(value) + 4 for name, value in headers)
+    return n_granting + (0 if response.keeps_alive else len(CLOSE)) - (0 if response.has_chunks else len(CHUNKED))

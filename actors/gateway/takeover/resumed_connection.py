@@ -16,7 +16,7 @@ from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.connection_limits import ConnectionLimits
 
-_REQUEST = b"POST / HTTP/1.1\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
+_REQUEST = b"POST / HTTP/%s\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
 CLOSE = b"connection: close\r\n"
 
 
@@ -48,7 +48,9 @@ class ResumedConnection(Connection):
             fd = transport.get_extra_info("socket").fileno()
             self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
         usual, self.app = self.app, self._answer
-        self.data_received(_REQUEST % (b"" if self._left.response.keeps_alive else CLOSE))
+        response = self._left.response
+        version = b"1.1" if response.has_chunks else b"1.0"
+        self.data_received(_REQUEST % (version, b"" if response.keeps_alive else CLOSE))
         self.app: Any = usual
         self._is_beginning = False
         assert self._remainder is not None

@@ -1,4 +1,7 @@
-"""Sends the events of a stream, each in its own chunk, so that the bytes on the wire do not depend on when they were sent."""
+"""Sends the events of a stream, each in its own chunk, so that the bytes on the wire do not depend on when they were sent.
+
+A client that speaks HTTP/1.0 knows no chunks: it gets the events alone, and the end of the connection is the end of the body.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,18 @@ class AsgiSender(ChunkSender):
 
 class ConnectionSender(AsgiSender):
     """Sends over one connection of uvicorn: all events that are ready in one write. `cycle`: uvicorn's state of the request.
-    `granted`: headers of every answer to this request, for a page of another origin.
+    `granted`: headers of every answer to this request, for a page of another origin. `has_chunks` False: to HTTP/1.0.
     """
 
-    def __init__(self, send: Send, cycle: Any, granted: Headers) -> None:
+    def __init__(self, send: Send, cycle: Any, granted: Headers, *, has_chunks: bool) -> None:
         super().__init__(send)
-        self._cycle, self._granted = cycle, granted
+        self._cycle, self._granted, self._has_chunks = cycle, granted, has_chunks
 
     async def begin(self, headers: Headers) -> None:
         # uvicorn's date of now would differ when another process writes the same response
         self._cycle.default_headers = self._granted
+        if not self._has_chunks:
+            self._cycle.chunked_encoding = False  # uvicorn would choose chunks for every body of unknown length
         await super().begin(headers)
 
     async def send(self, events: list[bytes]) -> None:
@@ -65,7 +70,13 @@ class ConnectionSender(AsgiSender):
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
         if events and not cycle.disconnected:
-            cycle.transport.write(b"".join(map(as_chunk, events)))
+            cycle.transport.write(b"".join(map(as_chunk, events) if self._has_chunks else events))
+
+    async def end(self, last: bytes) -> None:
+        if not self._has_chunks:
+            await self.send([last])
+            last = b""  # uvicorn knows no length that it could belong to
+        await super().end(last)
 
 
 class OwnConnection:
@@ -73,13 +84,14 @@ class OwnConnection:
     refers to the scope: the memory of a request is freed at once, without a cycle.
     """
 
-    def __init__(self, cycle: Any, granted: Headers) -> None:
-        self._cycle, self._granted = weakref.ref(cycle), granted
+    def __init__(self, cycle: Any, granted: Headers, *, has_chunks: bool) -> None:
+        """The arguments are those of `ConnectionSender`."""
+        self._cycle, self._granted, self._has_chunks = weakref.ref(cycle), granted, has_chunks
 
     def sender(self, send: Send) -> ConnectionSender | None:
         """The sender of the running ASGI call; None when its connection is gone."""
         cycle = self._cycle()
-        return None if cycle is None else ConnectionSender(send, cycle, self._granted)
+        return None if cycle is None else ConnectionSender(send, cycle, self._granted, has_chunks=self._has_chunks)
 
 
 def chunk_sender(scope: Scope, send: Send) -> ChunkSender:

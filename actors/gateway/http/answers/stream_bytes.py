@@ -16,6 +16,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.requests.stream_items import RUN_ITEM
 
 LAST_CHUNK = b"0\r\n\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 
 
@@ -45,7 +46,7 @@ def stream_head(request: Request, content_type: bytes = EVENT_STREAM, *, is_kept
     lines = [b"HTTP/1.1 200 OK", *(name + b": " + value for name, value in stream_headers(request, content_type))]
     if not is_kept_alive:
         lines.append(b"connection: close")
-    return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""])
+    return b"\r\n".join([*lines, CHUNKED, b""])
 
 
 def as_chunk(event: bytes) -> bytes:
@@ -58,13 +59,14 @@ class Begun:
     """What a client has of a response whose gateway has died. `n_chunks` or `n_bytes` is known, the other one is 0.
 
     `n_bytes`: with the head. `n_more_head_bytes`: by how much its head is longer than `stream_head` of a kept connection.
-    `run`: of the request, when the newest part of the response was written.
+    `run`: of the request, when the newest part of the response was written. `is_bare`: it has no chunks (HTTP/1.0).
     """
 
     n_chunks: int = 0
     n_bytes: int = 0
     n_more_head_bytes: int = 0
     run: int = 0
+    is_bare: bool = False
 
     @property
     def is_something(self) -> bool:
@@ -81,7 +83,7 @@ class Begun:
         stop = _end_of_run(request, self.run)
         if stop is None:
             return False
-        chunks = [as_chunk(event) for event in events.take(stop)]
+        chunks = [event if self.is_bare else as_chunk(event) for event in events.take(stop)]
         n_head_bytes = len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
         return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
 

@@ -18,7 +18,7 @@ from actors.gateway.other_gateways.unix_http import get
 # paths and parameters of calls that only gateways make
 AGAIN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/response/"
 TARGET, START = "target", "start"
-_CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
+_CHUNKS, _BYTES, _HEAD, _RUN, _BARE = "chunks", "bytes", "head", "run", "bare"
 LEAVE_METHOD = "DELETE"
 LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client itself has left, not only the gateway that it had asked
 
@@ -41,7 +41,7 @@ class ForwardedCall:
     def again(self, begun: Begun) -> bytes:
         """Asks for the same response as `first`, from its beginning, but never begins a new request."""
         has = {_CHUNKS: begun.n_chunks, _BYTES: begun.n_bytes, _HEAD: begun.n_more_head_bytes, _RUN: begun.run}
-        query = urlencode({TARGET: self.path, START: self.start, **has})
+        query = urlencode({TARGET: self.path, START: self.start, **has, _BARE: int(begun.is_bare)})
         return get(f"{AGAIN_PATH}{quote(self.request, safe='')}?{query}")
 
 
@@ -57,7 +57,8 @@ def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, cal
 
 def begun_of(parameters: Mapping[str, str]) -> Begun:
     """What the client has, by the parameters of a call that another gateway has made. Raises: ValueError."""
-    return Begun(*(int(parameters.get(name, "0")) for name in (_CHUNKS, _BYTES, _HEAD, _RUN)))
+    n_chunks, n_bytes, n_head, run, bare = (int(parameters.get(n, "0")) for n in (_CHUNKS, _BYTES, _HEAD, _RUN, _BARE))
+    return Begun(n_chunks, n_bytes, n_head, run, bool(bare))
 
 
 class ForwardedConnection(Connection):

@@ -20,10 +20,12 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "n": 2, "logprobs": Tru
 COMPLETION = {"prompt": "hello", "echo": True, "stop": ["nothing like this"]}
 
 
+def events_of(request: Request, r: Rig) -> StreamEvents:
+    return StreamEvents(request, ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model))
+
+
 def bytes_of(request: Request, r: Rig, *, is_kept_alive: bool, skip_bytes: int = 0) -> StreamBytes:
-    writer = ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model)
-    head = stream_head(request, is_kept_alive=is_kept_alive)
-    return StreamBytes(StreamEvents(request, writer), head, skip_bytes)
+    return StreamBytes(events_of(request, r), stream_head(request, is_kept_alive=is_kept_alive), skip_bytes)
 
 
 async def until_running(r: Rig, scheduler: FakeScheduler, n: int) -> Request:
@@ -90,17 +92,19 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         if n > 1:
             request.begin_run(0.5)
         n_bytes = len(bytes_of(request, r, is_kept_alive=True).take())
+        n_bare_bytes = len(stream_head(request, is_kept_alive=True)) + sum(map(len, events_of(request, r).take()))
         scheduler.step(3)  # tokens that are computed after the death
         await r.cluster.wait_until(lambda: request.n_generated == 6 * n)
 
         def is_more(begun: Begun) -> bool:
-            writer = ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model)
-            return begun.exceeds_journal(request, StreamEvents(request, writer))
+            return begun.exceeds_journal(request, events_of(request, r))
 
         assert not is_more(Begun(n_bytes=n_bytes))
         assert not is_more(Begun(n_bytes=n_bytes + 19, n_more_head_bytes=19))
         assert not is_more(Begun(n_chunks=3 * n))
-        for begun in (Begun(n_bytes=n_bytes + 1), Begun(n_chunks=3 * n + 1)):
+        assert not is_more(Begun(n_bytes=n_bare_bytes, is_bare=True))
+        more = Begun(n_bytes=n_bytes + 1), Begun(n_chunks=3 * n + 1), Begun(n_bytes=n_bare_bytes + 1, is_bare=True)
+        for begun in more:
             assert is_more(begun)
             written_later = dataclasses.replace(begun, run=request.run)
             assert is_more(written_later) is not has_runs, "the present run may have written it"
