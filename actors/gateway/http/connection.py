@@ -52,6 +52,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0  # received since the last end of headers, part of a body, or end of a request
         self._unread_bytes = 0  # at the last check
         self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
+        self._answered: Any = None  # uvicorn's state of the request that is answered now, or was last
         self._hangup = Hangup()
         self._closes_after_answer = False  # because the server shuts down
         self._is_answer_held = self._is_given = False  # the successor can go on with the present answer; with the connection
@@ -68,6 +69,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.pipeline.clear()
+        # uvicorn tells the newest request alone; an answer that does not know would write to a transport that is closed
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         if self._hold is not None:
             self._hold.close()
         self._hangup.notify()
@@ -108,6 +114,10 @@ class Connection(HttpToolsProtocol):
         if granted:
             self.cycle.default_headers = [*self.cycle.default_headers, *granted]
         extensions[chunk_sender.EXTENSION] = chunk_sender.OwnConnection(self.cycle, granted, has_chunks=has_chunks)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _granted_origin(self) -> str:
         """The origin of the web page that may read the answer to this request; "" if the request comes from no foreign page.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +15,12 @@ from ops.bench.leaks.held_resources import descendants_of
 from tests.support.fuzz import mutations as fuzz
 from tests.support.fuzz.conversations import fuzz_zeromq
 from tests.support.fuzz.inbox_case import fuzz_inboxes
+from tests.support.fuzz.leaving_clients import leave_early
 from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
 _N_CLIENTS = 4
+_ERROR = re.compile("never retrieved|[Ee]xception|Traceback|ASGI|Error")  # lines that nothing from outside may cause
 _CONTEXT = "1024"  # tokens
 _ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "zeromq"}
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
@@ -55,6 +58,13 @@ def _fuzz_http(seed: int, address: tuple[str, int], n_requests: int) -> Counter[
         return sum(parts, Counter())
 
 
+def _fuzz_connections(seed: int, address: tuple[str, int], n_clients: int) -> None:
+    """So many clients that leave early, several of them at the same time."""
+    with ThreadPoolExecutor(_N_CLIENTS) as pool:
+        each = n_clients // _N_CLIENTS
+        list(pool.map(lambda i: leave_early(random.Random(f"{seed} {i}"), address, each), range(_N_CLIENTS)))
+
+
 def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) -> None:
     """Nothing restarts, nothing grows, and an ordinary request is answered as before. `n_messages`: to internal inboxes."""
     # a request whose limit of tokens was damaged is answered to the end of the context
@@ -69,6 +79,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
         statuses = _fuzz_http(seed + 1, address, n_requests)
         assert statuses[200] > n_requests / 6, statuses
         assert statuses[400] > n_requests / 6, statuses
+        _fuzz_connections(seed + 3, address, n_requests // 2)
         heard = fuzz_zeromq(random.Random(seed + 2), server.zeromq, n_frames)
         assert heard["Accepted"] > n_frames / 2, heard
         assert heard["Failed"] > n_frames / 4, heard
@@ -77,6 +88,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
         reply = httpx.post(f"{server.url}/v1/generate", json={"tokens": [1, 2], "max_tokens": 5, "temperature": 0}, timeout=60)
         assert reply.json()["tokens"] == hash_chain_tokens([1, 2], 5, 0, 32_768)
         assert {child.name: (child.pid, child.incarnation) for child in server.status().children} == before, server.log()
+        assert not [line for line in server.log().splitlines() if _ERROR.search(line)]
         most = n_descriptors + _SPARE_DESCRIPTORS
         assert fuzz.wait_until_no_more_than(most, gateway) <= most
         assert fuzz.threads(gateway) <= n_threads + 2
