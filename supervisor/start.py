@@ -34,12 +34,14 @@ from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
-from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
+from supervisor.directories.state_dir import COPIED as STATE_FILES
+from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.listener import check_zeromq_ports, is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
+from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.placement.placement import Placement
 from supervisor.succession import leave_to_next
@@ -72,16 +74,17 @@ def start(
             check_zeromq_ports(config.zeromq_host, config.zeromq_port, config.gateways)
         is_temporary = not (held or config.run_dir)
         run_dir = held or _hold_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
-        keep_lock = partial(link.keep, _STATE_LOCK, "")
-        state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
+        state_path = _state_dir_path(config, run_dir).absolute()
+        state_dir = stack.enter_context(hold_state_dir(state_path, partial(link.keep, _STATE_LOCK, str(state_path))))
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
         keep_copies(link, run_dir.path)
+        keep_copies(link, state_path, STATE_FILES)
         run_dir.note_processes(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
-        server, facts = _determine(config, run_dir, state_dir, listener, placement)
+        server, facts = _determine(config, run_dir, state_path, listener, placement)
         origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
-        server = replace(server, is_temporary=is_temporary, origin=origin)
+        server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir)
         server.save()
         return run_server(server, Display.of(server), link)
 
@@ -101,10 +104,21 @@ def resume(link: ParentLink) -> int:
         target = read_next_server(run_dir, descriptors)
         server = replace(target, groups=half_restarted(server.groups, target.groups))
     configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
+    server = replace(server, state_dir=_resumed_state_dir(link))
     try:
         return run_server(server, Display.of(server), link, target)
     finally:
         run_dir.release(server.is_temporary)
+
+
+def _resumed_state_dir(link: ParentLink) -> StateDir | None:
+    """The state directory that the last supervisor held; None if that was one of a release that has not said where it is."""
+    kept = link.kept.get(_STATE_LOCK)
+    if kept is None or not kept.value:
+        return None
+    path = Path(kept.value)
+    keep_copies(link, path, STATE_FILES)
+    return StateDir(path, LockFile(kept.fd), partial(link.keep, _STATE_LOCK, kept.value))
 
 
 def _hold_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:

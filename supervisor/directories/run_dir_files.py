@@ -3,6 +3,7 @@
 $XDG_RUNTIME_DIR/tardigrade-<port>/    without that variable tardigrade-<uid>/<port>/ in /tmp; mode 0700, checked
     lock                  held by the supervisor and its parent, until the last of them has ended
     journals.lock         the same for the journals, when they are here; see state_dir.py
+    gateways.json         for how many gateways the journals were written, when they are here
     supervisor.pid        the supervisor's process id, for the operator's commands
     parent.pid            that of its parent
     children.json         register of the child processes; a supervisor that was killed leaves it behind

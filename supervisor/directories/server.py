@@ -14,6 +14,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from supervisor.config.server_config import SupervisorSettings
 from supervisor.directories.atomic_file import AtomicFile
 from supervisor.directories.run_dir import RunDir
+from supervisor.directories.state_dir import StateDir
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.child_spec import Group
 
@@ -29,7 +30,8 @@ class StartInputs:
 
 @dataclass(frozen=True)
 class Server:
-    """Everything that `supervisor start` has determined. `groups` are in start order; `url` is where HTTP clients connect."""
+    """Everything that `supervisor start` has determined, and the directories that it holds. `groups` are in start order; `url` is
+    where HTTP clients connect."""
 
     groups: tuple[Group, ...]
     run_dir: RunDir
@@ -41,6 +43,7 @@ class Server:
     layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
     takes_text: bool = True  # False for a model without a tokenizer
     takes_chat: bool = True  # False for a model without a chat template
+    state_dir: StateDir | None = None  # None: another release's, or a test's; nobody makes it again
     is_temporary: bool = False  # its run directory was made for a random port
     origin: StartInputs | None = None  # None: a rolling restart keeps all settings
 
@@ -65,7 +68,7 @@ class Server:
         AtomicFile(self.run_dir.server_path).write(self.encoded())
 
     def encoded(self) -> bytes:
-        """All of this but the run directory as JSON."""
+        """All of this but the directories as JSON."""
         return msgspec.json.encode(_Saved(**{name: getattr(self, name) for name in _Saved.__struct_fields__}))
 
 
@@ -132,7 +135,7 @@ _Saved = msgspec.defstruct(  # a field with a default may be missing in what ano
     [
         (f.name, _hints[f.name]) if f.default is MISSING else (f.name, _hints[f.name], f.default)
         for f in fields(Server)
-        if f.name != "run_dir"
+        if f.name not in ("run_dir", "state_dir")
     ],
     frozen=True,
 )

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from messages.errors import ConfigError
-from supervisor.directories.atomic_file import AtomicFile
+from supervisor.directories.atomic_file import AtomicFile, restore_files
 from supervisor.parent.lock_file import LockFile
 
 _GATEWAYS = "gateways.json"
+COPIED = (_GATEWAYS,)  # files with a copy in memory; see memory_copy.py
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
 
 
@@ -45,22 +47,62 @@ class _Gateways(msgspec.Struct):
     changed_s: float = 0.0
 
 
-@contextlib.contextmanager
-def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) -> Iterator[Path]:
-    """Make the directory if it is missing, and hold its lock inside of the `with` block. `keep` gets its descriptor.
+class StateDir:
+    """A state directory whose lock this process holds. `keep` gets the descriptor of each lock, for the next supervisor."""
 
-    Raises: ConfigError when it is not private, when it cannot be locked, or when another server holds it.
-    """
-    make_private(path, "state_dir")
-    lock = _acquire(path)
-    try:
+    def __init__(self, path: Path, lock: LockFile, keep: Callable[[int], None] = lambda fd: None) -> None:
+        self.path = path
+        self._lock, self._keep = lock, keep
+
+    @classmethod
+    def acquire(cls, path: Path, keep: Callable[[int], None] = lambda fd: None) -> StateDir:
+        """Make the directory if it is missing, and lock it.
+
+        Raises: ConfigError when it is not private, when it cannot be locked, or when another server holds it.
+        """
+        make_private(path, "state_dir")
+        self = cls(path.absolute(), _acquire(path), keep)
+        self._note_lock()
+        return self
+
+    def make_again(self) -> None:
+        """If somebody has removed the directory, its lock or the number of gateways, make them again. Gateways make their
+        journals again. To be called regularly."""
+        if not self._is_locked():
+            with contextlib.suppress(OSError):  # no room, or another server has begun here: the next call tries again
+                can_be_made(self.path)
+                before, self._lock = self._lock, LockFile.acquire(self.path / _LOCK)
+                self._note_lock()
+                before.close()
+                structlog.get_logger().error("files of the state directory were removed; they exist again", path=str(self.path))
+        if self._is_locked():
+            restore_files(self.path)
+
+    def release(self) -> None:
+        """Give the directory up."""
+        self._lock.release()
+
+    def _is_locked(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self._lock.fd))
+        except OSError:
+            return False
+
+    def _note_lock(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the error of the next server names no pid
-            os.ftruncate(lock.fd, 0)
-            os.pwrite(lock.fd, str(os.getpid()).encode(), 0)
-        keep(lock.fd)
-        yield path
+            os.ftruncate(self._lock.fd, 0)
+            os.pwrite(self._lock.fd, str(os.getpid()).encode(), 0)
+        self._keep(self._lock.fd)
+
+
+@contextlib.contextmanager
+def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) -> Iterator[StateDir]:
+    """Hold the directory inside of the `with` block. The arguments and what is raised are those of `StateDir.acquire`."""
+    state_dir = StateDir.acquire(path, keep)
+    try:
+        yield state_dir
     finally:
-        lock.release()
+        state_dir.release()
 
 
 def note_gateways(path: Path, gateways: int, keep_s: float, now_s: float) -> bool:

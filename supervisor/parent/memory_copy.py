@@ -1,4 +1,5 @@
-"""Copies of the small files of a run directory, in memory that the supervisor's parent keeps for the next supervisor.
+"""Copies of the small files of a run directory and a state directory, in memory that the supervisor's parent keeps for the next
+supervisor.
 
 While the disk refuses writes, the files are old. A supervisor that adopts children by an old register does not know those that
 were started since, so it would start them a second time and use incarnation numbers twice. Somebody may also remove the files,
@@ -10,14 +11,14 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from supervisor.parent.link import ParentLink
 
-COPIED = (
+COPIED = (  # of a run directory
     "server.json",
     "server.next.json",
     "children.json",
@@ -91,11 +92,11 @@ class MemoryCopy:
         return max(found, key=lambda one: one[0])
 
 
-def keep_copies(link: ParentLink, folder: Path) -> None:
-    """Keep copies of this run directory's files from now on: those that the parent has, or new ones. Without a parent: none."""
+def keep_copies(link: ParentLink, folder: Path, names: Iterable[str] = COPIED) -> None:
+    """Keep copies of these files of a directory from now on: those that the parent has, or new ones. Without a parent: none."""
     if not link.has_parent:
         return
-    for name in COPIED:
+    for name in names:
         if name not in link.kept:
             link.keep(name, "", os.memfd_create(name))
         _copies[folder / name] = MemoryCopy(link.kept[name].fd, folder / name)

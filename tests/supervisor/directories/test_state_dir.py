@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ DEADLINE_S = 60.0
 
 def test_a_second_holder_is_told_who_holds_it(tmp_path: Path) -> None:
     with hold_state_dir(tmp_path / "s") as held:
-        assert held == tmp_path / "s"
+        assert held.path == tmp_path / "s"
         with (
             pytest.raises(ConfigError, match=rf"^state_dir: expected no other server .* \(pid {os.getpid()}\)"),
             hold_state_dir(tmp_path / "s"),
@@ -26,6 +27,36 @@ def test_a_second_holder_is_told_who_holds_it(tmp_path: Path) -> None:
             pass
     with hold_state_dir(tmp_path / "s"):
         pass
+
+
+def test_a_directory_that_was_removed_is_made_and_locked_again(tmp_path: Path) -> None:
+    kept: list[int] = []
+    with hold_state_dir(tmp_path / "s", kept.append) as held:
+        held.make_again()
+        for removed in ("directory", "lock"):
+            if removed == "directory":
+                shutil.rmtree(held.path)
+            else:
+                (held.path / "journals.lock").unlink()
+            held.make_again()
+            assert held.path.stat().st_mode & 0o777 == 0o700
+            with pytest.raises(ConfigError, match=rf"\(pid {os.getpid()}\)"), hold_state_dir(held.path):
+                pass
+        assert len(kept) == 3, "the next supervisor holds the newest lock"
+    with hold_state_dir(tmp_path / "s"):
+        pass
+
+
+def test_a_directory_that_another_server_has_locked_meanwhile_is_left_to_it(tmp_path: Path) -> None:
+    with hold_state_dir(tmp_path / "s") as first:
+        shutil.rmtree(first.path)
+        with hold_state_dir(tmp_path / "s") as second:
+            first.make_again()
+            shutil.rmtree(first.path)
+            second.make_again()
+            first.make_again()
+            with pytest.raises(ConfigError), hold_state_dir(tmp_path / "s"):
+                pass
 
 
 def test_it_goes_with_a_killed_holder_and_not_to_its_children(tmp_path: Path) -> None:
@@ -62,7 +93,7 @@ def test_it_goes_with_a_killed_holder_and_not_to_its_children(tmp_path: Path) ->
 def test_a_run_directory_may_be_the_state_directory_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     run_dir = RunDir.acquire(tmp_path_factory.mktemp("run") / "d")
     with hold_state_dir(run_dir.path) as held:
-        assert held == run_dir.path
+        assert held.path == run_dir.path
     run_dir.release()
 
 
