@@ -24,6 +24,7 @@ import numpy as np
 import structlog
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
+from gpu_workers.embedding.batch_times import BatchTimes
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
 from gpu_workers.model_store.config_keys import ModelConfigError
@@ -39,11 +40,16 @@ from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.arrays import float32s
 
-LoadModel = Callable[[EmbedderSettings], TextEncoder]
+LoadModel = Callable[[EmbedderSettings, BatchTimes], TextEncoder]
+
+_WARM_UP_TOKENS = 8  # of each text of the warm-up; its batches have one text, and then twice as many each time
+_WARM_UP_S = 0.1  # no batch follows on one that takes so long
+_WARM_UP_TEXTS = 256
 
 
-def load_model(settings: EmbedderSettings) -> TextEncoder:
-    """The model that the settings name, after one text. Called in the thread, because importing torch takes seconds.
+def load_model(settings: EmbedderSettings, times: BatchTimes) -> TextEncoder:
+    """The model that the settings name, after a warm-up that has told `times` how long batches take. Called in the thread,
+    because importing torch takes seconds.
 
     Raises: ConfigError; torch's errors for a missing device."""
     import torch
@@ -55,8 +61,21 @@ def load_model(settings: EmbedderSettings) -> TextEncoder:
         encoder = load_encoder(Path(settings.model_folder), settings)
     except (ModelConfigError, WeightsError) as error:
         raise ConfigError(f"embedding_model: {error}") from None
-    encoder.embed([np.zeros(8, np.int32)])
+    warm_up(encoder, times)
     return encoder
+
+
+def warm_up(model: TextEncoder, times: BatchTimes) -> None:
+    """Compute batches of growing size, each twice, until one takes long."""
+    n_texts, took_s = 1, 0.0
+    while n_texts <= _WARM_UP_TEXTS and took_s < _WARM_UP_S:
+        texts = [np.zeros(_WARM_UP_TOKENS, np.int32)] * n_texts
+        for _ in range(2):
+            began_s = times.now_s()
+            model.embed(texts)
+            took_s = times.now_s() - began_s
+            times.add(texts, took_s)
+        n_texts *= 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,8 @@ class Embedder(LifecycleEvents):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
         self._waiting: deque[_Waiting] = deque()
         self._changed = asyncio.Event()
-        self._n_batches, self._n_texts, self._began_s = 0, 0, 0.0
+        self._times = BatchTimes(self.settings.least_hang_s, on_cores=self.settings.device == "cpu")
+        self._n_batches, self._n_texts, self._began_s, self._limit_s = 0, 0, 0.0, 0.0
 
     async def run(self) -> int:
         """Run until Stop or a fault; returns the exit status."""
@@ -114,15 +134,17 @@ class Embedder(LifecycleEvents):
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         self.child.loading("embedding model", 0.0)
-        model = await loop.run_in_executor(self._thread, self._load, self.settings)
+        model = await loop.run_in_executor(self._thread, self._load, self.settings, self._times)
         self.child.ready({"model": self.settings.model_folder, "dimensions": str(model.dimensions)})
         while True:
             await self._changed.wait()
             self._changed.clear()
             while batch := self._take():
-                self._began_s = time.monotonic()
                 texts = [text for one in batch for text in _texts_of(one.message)]
+                self._began_s, self._limit_s = time.monotonic(), self._times.limit_s(texts)
+                began_s = self._times.now_s()
                 vectors = await loop.run_in_executor(self._thread, model.embed, texts)
+                self._times.add(texts, self._times.now_s() - began_s)
                 self._answer(batch, vectors)
 
     def _take(self) -> list[_Waiting]:
@@ -182,6 +204,7 @@ class Embedder(LifecycleEvents):
         return lifecycle.Progress(
             steps=self._n_batches,
             busy_s=time.monotonic() - self._began_s if self._began_s else 0.0,
+            limit_s=self._limit_s if self._began_s else 0.0,
             statistics={"texts": float(self._n_texts), "waiting": float(len(self._waiting))},
             metrics=take_snapshot(self.registry) if with_metrics else [],
         )

@@ -27,6 +27,11 @@ class EmbedderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     batch_tokens: Annotated[int, msgspec.Meta(ge=1)] = MAX_BATCH_TOKENS
 
     @property
+    def least_hang_s(self) -> float:
+        """A batch that takes less does not hang, however short others are."""
+        return 0.5 if self.device == "cpu" else 1.0
+
+    @property
     def dtype_name(self) -> str:
         """The torch dtype's name that `decoder_dtype` stands for."""
         if self.decoder_dtype != "auto":

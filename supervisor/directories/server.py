@@ -30,8 +30,8 @@ class StartInputs:
 
 @dataclass(frozen=True)
 class Server:
-    """Everything that `supervisor start` has determined, and the directories that it holds. `groups` are in start order; `url` is
-    where HTTP clients connect."""
+    """Everything that `supervisor start` has determined, and the directories that it holds. `groups` are in start order;
+    `url` is where HTTP clients connect."""
 
     groups: tuple[Group, ...]
     run_dir: RunDir

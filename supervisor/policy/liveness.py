@@ -192,4 +192,4 @@ def _judge_overtime(vitals: _Vitals, watched_s: float, sample: ProcessSample | N
         vitals.overtime = OwnTime(watched_s, sample)
     if vitals.overtime.look(watched_s, sample) <= _STUCK_S:
         return ""
-    return f"stuck: step {vitals.steps + 1} has run for more than {vitals.limit_s:.1f} s, 20 times as long as such steps take"
+    return f"stuck: step {vitals.steps + 1} has run for more than {vitals.limit_s:.1f} s, many times as long as such steps take"

@@ -3,6 +3,9 @@
 A call is cut into groups of texts of similar length. Calls take turns, so that a short one does not wait for a long one. When
 an embedder dies, the groups that it had are sent to its next incarnation. A group that was there at several deaths which a
 computation may have caused is sent alone, so that a text that kills embedders is found, and no other text fails with it.
+
+Before that a canary is sent: meaningless texts of the same lengths. If the embedder dies of them too, its device or the machine
+is at fault, and no text is suspect any more.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ class EmbeddingDispatcher:
         self._sent: dict[int, _Group] = {}
         self._number = 0
         self._retries = False
+        self._canary = 0  # number of the canary that the embedder computes; 0: none
+        self._needs_canary = False  # before a suspect is sent
         self.n_resent = 0
 
     async def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
@@ -81,8 +86,13 @@ class EmbeddingDispatcher:
         """The embedder has died: the groups that it had are sent again, in their order."""
         lost, self._sent = list(self._sent.values()), {}
         self.n_resent += len(lost)
+        had_canary, self._canary = bool(self._canary), 0
+        is_evidence = not leaves_memory_intact(cause)
+        self._needs_canary |= is_evidence
+        if is_evidence and had_canary:
+            self._clear_suspects()
         for group in reversed(lost):
-            group.n_deaths += not leaves_memory_intact(cause)
+            group.n_deaths += is_evidence
             call = group.call
             if group.n_deaths >= _MAX_DEATHS and not call.done.done():
                 call.done.set_exception(Refusal("internal", "the embedder died again and again while it computed this text"))
@@ -94,6 +104,8 @@ class EmbeddingDispatcher:
 
     def on_embedded(self, message: Embedded) -> None:
         """Vectors have come."""
+        if message.group == self._canary:
+            self._canary, self._needs_canary = 0, False
         group = self._sent.pop(message.group, None)
         if group is not None and not group.call.done.done():
             _fill(group, message.vectors.reshape(len(group.indexes), -1))
@@ -102,15 +114,19 @@ class EmbeddingDispatcher:
     def _send(self) -> None:
         """Send as much as the embedder may have at a time."""
         names = self._post.living("embedder")
-        while names and (group := self._next()) is not None:
-            texts = [group.call.texts[index] for index in group.indexes]
-            counts = int32s([len(text) for text in texts])
+        while names and not self._canary and (group := self._next()) is not None:
+            is_canary = self._needs_canary and group.n_deaths >= _SUSPECT_DEATHS
             self._number += 1
-            message = Embed(group=self._number, counts=counts, ids=int32s(np.concatenate(texts)))
-            if not send_now(self._post, names[0], message):
+            if not send_now(self._post, names[0], _message(self._number, group, is_canary=is_canary)):
                 self._put_back(group)
-                return
-            self._sent[self._number] = group
+                self._retry_soon()
+            elif is_canary:
+                self._put_back(group)
+                self._canary = self._number
+            else:
+                self._sent[self._number] = group
+                continue
+            return
 
     def _next(self) -> _Group | None:
         """The next group, taken out of its call; None: nothing waits, or it has to wait longer."""
@@ -127,10 +143,20 @@ class EmbeddingDispatcher:
         return group
 
     def _put_back(self, group: _Group) -> None:
-        """The embedder takes nothing just now: try again soon."""
+        """It is the next one again."""
         group.call.groups.appendleft(group)
-        if group.call not in self._calls:
-            self._calls.appendleft(group.call)
+        if group.call in self._calls:
+            self._calls.remove(group.call)
+        self._calls.appendleft(group.call)
+
+    def _clear_suspects(self) -> None:
+        """The embedder has died of a canary: its deaths say nothing about texts."""
+        for call in self._calls:
+            for group in call.groups:
+                group.n_deaths = 0
+
+    def _retry_soon(self) -> None:
+        """The embedder takes nothing just now."""
         if not self._retries:
             self._retries = True
             self._post.later(_RETRY_S, self._retry)
@@ -138,6 +164,13 @@ class EmbeddingDispatcher:
     def _retry(self) -> None:
         self._retries = False
         self._send()
+
+
+def _message(number: int, group: _Group, *, is_canary: bool) -> Embed:
+    """The texts of a group, or a canary of the same lengths: the token 0, which every model has."""
+    texts = [group.call.texts[index] for index in group.indexes]
+    ids = np.concatenate(texts)
+    return Embed(group=number, counts=int32s([len(text) for text in texts]), ids=int32s(ids * 0 if is_canary else ids))
 
 
 def _fill(group: _Group, vectors: np.ndarray) -> None:

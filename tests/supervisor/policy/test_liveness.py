@@ -227,7 +227,7 @@ def test_a_step_that_takes_longer_than_its_own_limit_is_stuck() -> None:
     clock = ready_clock()
     assert clock.run(10.0, beat=(7, 0.4, 0.5)) == []
     assert clock.run(0.4, beat=(8, 0.6, 0.5)) == []
-    assert clock.run(0.4, beat=(8, 1.0, 0.5))[0].startswith("stuck: step 9 has run for more than 0.5 s, 20 times")
+    assert clock.run(0.4, beat=(8, 1.0, 0.5))[0].startswith("stuck: step 9 has run for more than 0.5 s, many times")
 
 
 def test_a_slow_step_that_gets_no_core_is_not_stuck() -> None:

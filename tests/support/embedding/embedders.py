@@ -92,7 +92,7 @@ async def add_embedder(r: Rig, incarnation: int = 1) -> Embedder:
     cluster, name = r.cluster, "embedder/0"
     cluster.incarnation_of[name] = incarnation
     spec = spawn_spec_of(name, EmbedderSettings(), incarnation)
-    actor = Embedder(spec, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e), lambda settings: FormulaEncoder())
+    actor = Embedder(spec, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e), lambda settings, times: FormulaEncoder())
     cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))  # pyright: ignore[reportArgumentType]
     await cluster.wait_until(lambda: r.gateway.incarnation_of(name) == incarnation)
     return actor

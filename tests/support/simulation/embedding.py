@@ -60,7 +60,7 @@ class SimulatedEmbedder(Embedder):
     def __init__(
         self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory, encoder: HashEncoder, die: Callable[[], None]
     ) -> None:
-        super().__init__(spawn_spec, make_mailbox, lambda settings: encoder)
+        super().__init__(spawn_spec, make_mailbox, lambda settings, times: encoder)
         self._die = die
 
     def abandoned(self) -> None:

@@ -1,7 +1,7 @@
 """A device that a test can break while a real server runs: a `sitecustomize` for its processes, and the switches.
 
 `load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. The switches are
-files, so they work in incarnations to come too.
+files, so they work in incarnations to come too. `hang` is for the embedder too: no batch of it ends.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import time
 from pathlib import Path
 
+from gpu_workers.embedding.embedder import Embedder
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.worker import Worker
 
@@ -42,12 +43,34 @@ def launch(self, plan):
         time.sleep(0.02)
     return _launch(self, plan)
 
+_init_embedder = Embedder.__init__
+
+def init_embedder(self, spawn_spec, *more, **fields):
+    _names.append(spawn_spec.name)
+    _init_embedder(self, spawn_spec, *more, **fields)
+    load = self._load
+
+    def load_embedder(*more):
+        model = load(*more)
+        embed = model.embed
+
+        def embed_or_hang(texts):
+            while _is_broken("hang"):
+                time.sleep(0.02)
+            return embed(texts)
+
+        model.embed = embed_or_hang
+        return model
+
+    self._load = load_embedder
+
+Embedder.__init__ = init_embedder
 Worker.__init__, HashChainEngine.__init__, HashChainEngine.launch = init, init_engine, launch
 """
 
 
 class FaultyDevices:
-    """The switches of the workers' devices. `plant` must be called before the server starts."""
+    """The switches of the devices of workers and of the embedder. `plant` must be called before the server starts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

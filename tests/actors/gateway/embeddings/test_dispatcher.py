@@ -15,6 +15,7 @@ from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.requests.refusals import Refusal
 from messages.embedding import Embed
 from messages.errors import MailboxFull
+from messages.lifecycle.lifecycle import Cause
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
 from tests.support.embedding.embedders import answer_to, formula
@@ -69,9 +70,9 @@ def expected(*lengths: int) -> np.ndarray:
     return np.stack([formula(ids.tolist()) for ids in texts_of(*lengths)])
 
 
-def answer_all(post: FakePost, dispatcher: EmbeddingDispatcher, *, but: int = 0) -> None:
+def answer_all(post: FakePost, dispatcher: EmbeddingDispatcher, *, but: int = -1) -> None:
     """Answer until nothing more comes, except texts of the length `but`."""
-    while answered := [message for message in post.sent if but not in message.counts.tolist()]:
+    while answered := [message for message in post.sent if but not in message.ids]:
         post.sent = [message for message in post.sent if all(message is not one for one in answered)]
         for message in answered:
             dispatcher.on_embedded(answer_to(message))
@@ -119,7 +120,7 @@ async def test_a_text_that_kills_embedders_fails_alone() -> None:
     while not calls[1].done():
         assert deaths < 10
         await turn()
-        if any(13 in message.counts.tolist() for message in post.sent):
+        if any(13 in message.ids for message in post.sent):
             deaths += 1
             post.take()
             dispatcher.embedder_down("crashed")
@@ -132,6 +133,46 @@ async def test_a_text_that_kills_embedders_fails_alone() -> None:
     await turn()
     answer_all(post, dispatcher)
     assert np.array_equal(np.concatenate([await calls[0], await calls[2]]), expected(3, 5))
+
+
+@pytest.mark.parametrize("cause", ["hung", "crashed", "faulted"])
+async def test_no_text_fails_while_the_embedder_cannot_compute_anything(cause: Cause) -> None:
+    """A device that hangs on every batch is not the fault of a text; a canary of the same size shows that."""
+    post = FakePost()
+    dispatcher = EmbeddingDispatcher(post)
+    calls = [begin(dispatcher, length) for length in (3, 13, 5)]
+    await turn()
+    n_canaries = 0
+    for _ in range(40):
+        n_canaries += any(not message.ids.any() for message in post.take())
+        dispatcher.embedder_down(cause)
+        dispatcher.embedder_up()
+    assert n_canaries >= 10
+    answer_all(post, dispatcher)
+    await turn()
+    assert np.array_equal(np.concatenate([await call for call in calls]), expected(3, 13, 5))
+
+
+async def test_a_suspect_is_sent_after_a_canary_of_its_size() -> None:
+    post = FakePost()
+    dispatcher = EmbeddingDispatcher(post)
+    call = begin(dispatcher, 3, 13)
+    await turn()
+    for _ in range(2):
+        assert post.take()[0].ids.any()
+        dispatcher.embedder_down("hung")
+        dispatcher.embedder_up()
+    for cause in ("killed", "killed"):  # from outside: it says nothing about the canary
+        (canary,) = post.take()
+        assert (canary.counts.tolist(), canary.ids.any()) == ([3, 13], False)
+        dispatcher.embedder_down(cause)
+        dispatcher.embedder_up()
+    (canary,) = post.take()
+    assert not canary.ids.any()
+    dispatcher.on_embedded(answer_to(canary))
+    (suspect,) = post.take()
+    dispatcher.on_embedded(answer_to(suspect))
+    assert np.array_equal(await call, expected(3, 13))
 
 
 async def test_a_full_mailbox_is_tried_again() -> None:
