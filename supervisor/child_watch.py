@@ -12,7 +12,7 @@ from messages.lifecycle.lifecycle import Cause
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.directories.saved_state import SavedStateFile
-from supervisor.directories.state_dir import StateDir
+from supervisor.directories.server import Server
 from supervisor.operator.notify import notify
 from supervisor.parent.link import ParentLink
 from supervisor.policy.liveness import Liveness, OverdueChild
@@ -34,12 +34,12 @@ class ChildWatch:
         spawn_retries: SpawnRetries,
         saved: SavedStateFile,
         link: ParentLink,
-        state_dir: StateDir | None,
+        server: Server,
         start: Callable[[tuple[str, ...]], None],
         kill: Callable[[ChildRecord, str, Cause], None],
     ) -> None:
         self._children, self._liveness, self._spawn_retries = children, liveness, spawn_retries
-        self._saved, self._link, self._state_dir = saved, link, state_dir
+        self._saved, self._link, self._state_dir = saved, link, server.state_dir
         self._start, self._kill = start, kill
 
     async def run(self) -> None:

@@ -80,14 +80,7 @@ class Supervisor:
         self._succession = Succession(self._link, self.commands, self._saved)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
-            self.children,
-            self._liveness,
-            self._spawn_retries,
-            self._saved,
-            self._link,
-            server.state_dir,
-            start=self._start,
-            kill=self._kill,
+            self.children, self._liveness, self._spawn_retries, self._saved, self._link, server, self._start, self._kill
         )
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.commands, display, self._on_ready)
         self._operator_server = OperatorServer(

@@ -117,21 +117,17 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
     for nth in range(3):
         prompt = [7, 7, nth, 1]
         common: dict[str, Any] = {"max_tokens": n_tokens, "temperature": 0}
-        streamed = {**common, "stream": True, "prompt": prompt}
+        whole = {**common, "prompt": prompt}
+        streamed = {**whole, "stream": True}
         made += [
             HttpAnswer(f"{run}-plain-{nth}", "/v1/completions", streamed),
             HttpAnswer(f"{run}-usage-{nth}", "/v1/completions", {**streamed, "stream_options": {"include_usage": True}}),
             HttpAnswer(f"{run}-seeds-{nth}", "/v1/completions", {**streamed, "temperature": 1.0, "seed": nth + 1}),
             HttpAnswer(f"{run}-three-{nth}", "/v1/completions", {**streamed, "n": 3, "seed": nth + 1, "temperature": 1.0}),
-            HttpAnswer(f"{run}-whole-{nth}", "/v1/completions", {**common, "prompt": prompt}),
+            HttpAnswer(f"{run}-whole-{nth}", "/v1/completions", whole),
             HttpAnswer(f"{run}-ownid-{nth}", "/v1/generate", {**common, "tokens": prompt}),
             HttpAnswer(f"{run}-keyed-{nth}", "/v1/completions", streamed, f"idempotency-key: {run} keyed {nth}\r\n"),
-            HttpAnswer(
-                f"{run}-keyedwhole-{nth}",
-                "/v1/completions",
-                {**common, "prompt": prompt},
-                f"idempotency-key: {run} whole {nth}\r\n",
-            ),
+            HttpAnswer(f"{run}-keyedwhole-{nth}", "/v1/completions", whole, f"idempotency-key: {run} whole {nth}\r\n"),
             HttpAnswer(
                 f"{run}-ollama-{nth}",
                 "/api/generate",
@@ -142,11 +138,6 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
                 "/v1/messages",
                 {**common, "stream": True, "messages": [{"role": "user", "content": f"{nth}"}]},
             ),
-            HttpAnswer(f"{run}-http10-{nth}", "/v1/completions", streamed, version="1.0"),
-            HttpAnswer(f"{run}-http10whole-{nth}", "/v1/completions", {**common, "prompt": prompt}, version="1.0"),
-            HttpAnswer(
-                f"{run}-http10keyed-{nth}", "/v1/completions", streamed, f"idempotency-key: {run} old {nth}\r\n", version="1.0"
-            ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
             HttpAnswer(
                 f"{run}-requests-{nth}",
@@ -155,7 +146,22 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
             ),
         ]
     of_page = {"max_tokens": n_tokens, "temperature": 0, "stream": True, "prompt": [9, 9]}
-    return [*made, HttpAnswer(f"{run}-page", "/v1/completions", of_page, f"origin: {PAGE}\r\n")]
+    page = HttpAnswer(f"{run}-page", "/v1/completions", of_page, f"origin: {PAGE}\r\n")
+    return [*made, *_old_answers(run, n_tokens), page]
+
+
+def _old_answers(run: str, n_tokens: int) -> list[HttpAnswer]:
+    """Answers to clients of HTTP/1.0."""
+    made: list[HttpAnswer] = []
+    for nth in range(3):
+        whole = {"max_tokens": n_tokens, "temperature": 0, "prompt": [7, 7, nth, 2]}
+        streamed, key = {**whole, "stream": True}, f"idempotency-key: {run} old {nth}\r\n"
+        made += [
+            HttpAnswer(f"{run}-http10-{nth}", "/v1/completions", streamed, version="1.0"),
+            HttpAnswer(f"{run}-http10whole-{nth}", "/v1/completions", whole, version="1.0"),
+            HttpAnswer(f"{run}-http10keyed-{nth}", "/v1/completions", streamed, key, version="1.0"),
+        ]
+    return made
 
 
 async def wait_events(running: list[HttpAnswer], n_events: int) -> None:

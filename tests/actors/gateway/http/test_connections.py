@@ -100,25 +100,6 @@ async def test_pipelined_requests_are_all_answered_and_then_idle() -> None:
         assert (await raw.answer())[0] == 200
 
 
-async def test_a_client_that_leaves_behind_two_requests_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Both are told: the one that is answered, and the one that waits for it."""
-    async with rig(with_scheduler=False, with_socket=True) as r:
-        scheduler = await r.add_scheduler(is_automatic=False)
-        async with connected(r) as (raw,):
-            raw.writer.write((HEAD + BODY) * 2)
-            await r.cluster.wait_until(lambda: scheduler.running)
-            (connection,) = connections_of(r)
-            async with asyncio.timeout(DEADLINE_S):
-                while not connection.pipeline:
-                    await asyncio.sleep(0.001)
-            tasks = list(connection.tasks)
-            raw.writer.transport.abort()
-            await asyncio.gather(*tasks)
-            await r.cluster.wait_until(lambda: not scheduler.running)
-        assert not connection.pipeline
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
-
-
 async def send_much(scope: Scope, receive: Receive, send: Send) -> None:
     """An answer far larger than any kernel's buffers; closes behind it where the client asks for that."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (1 << 25))]})
