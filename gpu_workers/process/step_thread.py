@@ -26,6 +26,7 @@ from gpu_workers.process.gang_agreement import EpochId
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
+_WAIT_S = 5.0  # a plan may take so long to the other ranks; a link repeats what is lost, perhaps over a new connection
 
 
 class StepEvents(Protocol):
@@ -91,6 +92,7 @@ class StepThread(Generic[Launched]):
         self._least_hang_s = least_hang_s
         self._engine: Engine[Launched] | None = None
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
+        self._waits = False  # the newest plan waits until it may run
         self.steps = 0  # steps that have ended
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
@@ -126,14 +128,15 @@ class StepThread(Generic[Launched]):
 
     def limit_s(self) -> float:
         """How long the present step may run before it counts as hung; 0 while no plan is launched, if that is not known, or
-        while the engine compiles."""
+        while the engine compiles. A step that waits for the plan of another rank has `_WAIT_S` at least."""
         try:
             expected_s = self._plans[0].expected_s
         except IndexError:
             return 0.0
         if not expected_s or (self._engine is not None and self._engine.is_compiling):
             return 0.0
-        return max(_FACTOR * expected_s, self._least_hang_s)
+        is_waiting = self._waits and self._n_begun - self._n_ended == 1
+        return max(_FACTOR * expected_s, self._least_hang_s, _WAIT_S if is_waiting else 0.0)
 
     def _report(self, event: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -214,7 +217,12 @@ class StepThread(Generic[Launched]):
 
         Raises: PlansLost.
         """
-        if not self._may_run(epoch, plan):
+        self._waits = True
+        may_run = self._may_run(epoch, plan)
+        self._waits = False
+        if self._n_begun - self._n_ended == 1:
+            self._since_s = time.monotonic()  # the wait says nothing about the step
+        if not may_run:
             return None
         if self._next_step is not None and plan.step > self._next_step:
             raise PlansLost(f"step: expected {self._next_step}, got {plan.step}")

@@ -26,6 +26,16 @@ def test_every_promise_holds_although_mail_is_lost(block: int) -> None:
         assert not outcome.problems, f"seed {seed}"
 
 
+@pytest.mark.parametrize("tp", [2, 3])
+def test_no_gang_is_restarted_because_a_plan_or_a_beat_comes_late(tp: int) -> None:
+    """A rank waits for the plan of another one until that was sent again; no step hangs."""
+    often = Loss(lost_share=0.05, repeated_share=0.02)
+    for seed in range(1, 7):
+        outcome = simulate(seed, Scenario(n_deaths=0, n_cuts=3, tp=tp, loss=often))
+        kills = [line["reason"] for line in outcome.log if line["event"] == "killing child"]
+        assert not [reason for reason in kills if reason.startswith("stuck")], f"seed {seed}"
+
+
 def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What receivers ask for again is ignored: the simulation shows what the links would lose."""
     scenario = Scenario(n_deaths=0, n_cuts=6, loss=LOSS)

@@ -230,6 +230,16 @@ def test_a_step_that_takes_longer_than_its_own_limit_is_stuck() -> None:
     assert clock.run(0.4, beat=(8, 1.0, 0.5))[0].startswith("stuck: step 9 has run for more than 0.5 s, many times")
 
 
+def test_a_step_is_not_stuck_because_a_beat_is_late() -> None:
+    """A lossy link brings it a second later; a child that says nothing at all is frozen."""
+    clock = ready_clock()
+    clock.sample = AT_WORK
+    assert clock.run(0.1, beat=(7, 0.01, 0.5)) == []
+    assert clock.run(1.8) == []
+    assert clock.run(0.1, beat=(90, 0.01, 0.5)) == []
+    assert clock.run(DEADLINES.frozen_s + 0.5)[0].startswith("frozen")
+
+
 def test_a_slow_step_that_gets_no_core_is_not_stuck() -> None:
     clock = ready_clock()
     clock.starved = 0.999
