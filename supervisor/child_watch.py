@@ -51,7 +51,10 @@ class ChildWatch:
                 if record.is_starting and record.process is not None:
                     self._liveness.seen(record.name, record.process.is_suspended(), now_s)
             for late in self._liveness.overdue(now_s):
-                self._continue(late) if late.is_to_continue else self._kill_silent(late)
+                if late.is_to_continue:
+                    self._continue(self._children.record_by_name[late.name])
+                else:
+                    self._kill_silent(late)
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self._children.retry_writes()
@@ -61,12 +64,17 @@ class ChildWatch:
             self._link.beat()
             notify("WATCHDOG=1")
 
-    def _continue(self, late: OverdueChild) -> None:
-        """Tell a suspended child to continue."""
-        process = self._children.record_by_name[late.name].process
-        if process is not None:
-            structlog.get_logger().warning("child is stopped from outside: it is told to continue", child=late.name)
-            process.resume()
+    def holder_died(self) -> None:
+        """What a dead child held for others, only they have now: whoever is stopped from outside is told to continue, so that
+        it can give that to the next one."""
+        for record in self._children.records:
+            if record.process is not None and record.is_alive and record.process.is_suspended():
+                self._continue(record)
+
+    def _continue(self, record: ChildRecord) -> None:
+        if record.process is not None:
+            structlog.get_logger().warning("child is stopped from outside: it is told to continue", child=record.name)
+            record.process.resume()
 
     def _kill_silent(self, late: OverdueChild) -> None:
         """Kill a child that is late, frozen or stuck. If it is a rank that waits for another one, kill that one instead."""

@@ -189,6 +189,8 @@ class Supervisor:
         self._notice()
         is_foreign = cause == "killed" or (cause == "out_of_memory" and self.commands.has_served)
         self._rolling.note_death(record, incarnation, cause)
+        if record.spec.deadlines.continue_s:
+            self._watch.holder_died()
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
         self._saved.note_memory(self._policy.memory())
         self._carry_out(actions)

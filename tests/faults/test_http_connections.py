@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -108,6 +109,22 @@ async def test_answers_go_on_if_the_custodian_is_frozen_meanwhile(
         assert (await asyncio.to_thread(server.child, "custodian/0")).incarnation == frozen, server.log()
 
     assert await run_with(server, f"fr{how:02d}", faults) == undisturbed
+
+
+async def test_answers_go_on_if_the_custodian_dies_while_the_gateway_is_frozen(
+    server: RealServer, undisturbed: dict[str, bytes]
+) -> None:
+    """The gateway alone has its connections then, so it is let continue."""
+
+    async def faults(running: list[HttpAnswer]) -> None:
+        await wait_events(running, 10)
+        gateway, custodian = [await asyncio.to_thread(server.child, name) for name in ("gateway/0", "custodian/0")]
+        os.kill(int(gateway.pid), signal.SIGSTOP)
+        os.kill(int(custodian.pid), signal.SIGKILL)
+        await wait_held(server, len(running), int(custodian.incarnation))
+        assert (await asyncio.to_thread(server.child, "gateway/0")).incarnation == gateway.incarnation, server.log()
+
+    assert await run_with(server, "both", faults) == undisturbed
 
 
 async def test_openai_and_httpx_clients_notice_nothing(server: RealServer) -> None:
