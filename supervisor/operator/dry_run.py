@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpu_workers.embedding.model_files import check_model
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from supervisor.config.config_file import refuse
@@ -26,8 +25,6 @@ def check_start(config: ServerConfig) -> None:
 
 def _errors(config: ServerConfig) -> Iterator[str]:
     checks = [lambda: check_address(config.host, config.port), lambda: _check_run_dir(config)]
-    if config.embedding_model:
-        checks.append(lambda: check_model(config.embedding_model, config.embedder))
     if config.state_dir:
         checks.append(lambda: _check_directory(Path(config.state_dir), "state_dir"))
     for check in checks:

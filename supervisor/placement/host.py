@@ -7,6 +7,7 @@ import os
 import resource
 from typing import Any
 
+from gpu_workers.embedding.model_files import check_model
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
@@ -25,7 +26,8 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def plan_start(config: ServerConfig) -> Placement:
-    """Where the ranks of this configuration run on this host. Downloads the configuration of a model that is not here yet.
+    """Where the ranks of this configuration run on this host, which has the models that it names, or can fetch them. Downloads
+    the configuration of a model that is not here yet.
 
     Raises: ConfigError naming the key.
     """
@@ -33,6 +35,7 @@ def plan_start(config: ServerConfig) -> Placement:
     asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
+    _check_embedder(config)
     try:
         model = _read_model(config)
     except ConfigError:
@@ -42,7 +45,6 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
-    _check_embedder(config)
     _check_open_files(n_children(config, placement))
     return placement
 
@@ -59,9 +61,12 @@ def _read_model(config: ServerConfig) -> ModelConfig | None:
 
 
 def _check_embedder(config: ServerConfig) -> None:
-    """Raises: ConfigError when the GPU that shall compute embeddings is not there."""
+    """Raises: ConfigError when there is no such embedding model, or the GPU that shall compute embeddings is not there."""
+    if not config.embedding_model:
+        return
+    check_model(config.embedding_model, config.embedder)
     device = config.embedder.device
-    if not config.embedding_model or device == "cpu":
+    if device == "cpu":
         return
     n_gpus = len(find_gpus(os.environ.get(VISIBLE_VARIABLE)))
     if int(device.partition(":")[2] or 0) >= n_gpus:
@@ -99,9 +104,10 @@ def _check_open_files(n_children: int) -> None:
 
 
 def _check_weights(name: str) -> None:
-    """Check that the folder of a model holds its weights. Models that are downloaded or converted later are not checked.
+    """Check that the folder of a model holds all of its weights. Models that are downloaded later are not checked; of a GGUF
+    file, reading its configuration does that.
 
-    Raises: WeightsError.
+    Raises: WeightsError, OSError.
     """
     found = find_model(name)
     if found.kind is ModelKind.FOLDER and found.path is not None:

@@ -228,6 +228,10 @@ def test_check_config_takes_one_file() -> None:
         (["--gpus", "64"], "gpus: expected "),
         (["--gpus", "0", "--tp", "4"], "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
         (["--model", "/no/such/model"], "model: /no/such/model"),
+        (
+            ["--embedding-model", "foo"],
+            "embedding_model: expected all-MiniLM-L6-v2, a folder with config.json, ",
+        ),
         (["--max-length", "100000"], "max_length: expected at most 8192 (the model's), got 100000"),
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
     ],
