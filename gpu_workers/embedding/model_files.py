@@ -19,7 +19,7 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.model_store.config_keys import ConfigKeys, read_keys
 from gpu_workers.model_store.hub import cached_config, download_config
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.model_store.weight_files import weight_files
+from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.architectures import CONFIG_READERS
 from gpu_workers.models.resolve import FoundModel, ModelKind, fetch_folder, find_model, read_config, read_folder_config
 from messages.errors import ConfigError
@@ -88,7 +88,8 @@ def check_model(name: str, settings: EmbedderSettings | None = None) -> None:
     found = None if name.lower() in _NAMES else _find(name)
     try:
         if found is None or found.kind is ModelKind.FOLDER:
-            weight_files(open_model(name, settings).folder)
+            for path in weight_files(open_model(name, settings).folder):
+                check_whole(path)
         elif found.kind is ModelKind.HUB:
             _read_config((cached_config(name) or download_config(name)).parent)
         else:

@@ -7,6 +7,7 @@ versions 2 and 3: magic, version, number of tensors, number of keys, the keys, t
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -14,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpu_workers.model_store.gguf_types import tensor_bytes
+
 _MAGIC = b"GGUF"
 _MISSING = object()
 _FORMAT_BY_TYPE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_ALIGNMENT, _USUAL_ALIGNMENT = "general.alignment", 32  # bytes; where the weights begin, and each tensor among them
 
 
 class GgufError(ValueError):
@@ -76,17 +80,20 @@ class GgufHeader(GgufKeys):
     def __init__(self, path: Path) -> None:
         """Read the header of the file at `path`.
 
-        Raises: GgufError when it is no GGUF file, or holds an architecture that is not supported.
+        Raises: GgufError when it is no GGUF file, ends before its last weight, or holds an architecture that is not supported.
         """
-        self._name = path.name
+        self._name, self._needed_bytes = path.name, 0
         self._values: dict[str, Any] = {}
         self._lengths: dict[str, int] = {}
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 self._tensor_names = self._read(_Cursor(content))
+                n_bytes = len(content)
         except (OSError, ValueError, OverflowError, struct.error) as error:
             raise GgufError(f"{path}: expected a GGUF file: {error}") from error
         self._architecture = check_architecture(str(self.key("general.architecture")))
+        if n_bytes < self._needed_bytes:
+            raise GgufError(f"{path}: expected at least {self._needed_bytes} bytes, as its header says, got {n_bytes}")
 
     @property
     def architecture(self) -> str:
@@ -121,7 +128,7 @@ class GgufHeader(GgufKeys):
         """None: the factors are stored as a tensor, which is not read here."""
 
     def _read(self, cursor: _Cursor) -> frozenset[str]:
-        """Fill in keys and lengths; returns the names of the tensors."""
+        """Fill in keys, lengths and the size that the file must have; returns the names of the tensors."""
         n_tensors, n_keys = cursor.begin()
         for _ in range(n_keys):
             name, kind = cursor.text(), cursor.number("I")
@@ -129,7 +136,10 @@ class GgufHeader(GgufKeys):
                 self._lengths[name] = cursor.skip_array()
             else:
                 self._values[name] = cursor.text() if kind == _STRING else cursor.number(_format(kind))
-        return frozenset(cursor.tensor_name() for _ in range(n_tensors))
+        end_by_name = dict(cursor.tensor() for _ in range(n_tensors))
+        alignment = int(self._values.get(_ALIGNMENT, _USUAL_ALIGNMENT))
+        self._needed_bytes = -(-cursor.at // alignment) * alignment + max(end_by_name.values(), default=0)
+        return frozenset(end_by_name)
 
 
 def check_architecture(name: str) -> str:
@@ -188,9 +198,14 @@ class _Cursor:
             self._at += n * struct.calcsize(self._order + _format(kind))
         return n
 
-    def tensor_name(self) -> str:
-        """The name in a tensor's description; skips the rest of it (shape, type, offset)."""
+    def tensor(self) -> tuple[str, int]:
+        """A tensor's description: its name, and where its bytes end, counted from where the weights begin."""
         name, n_dimensions = self.text(), self.number("I")
-        self._at += n_dimensions * 8 + 4
-        self.number("Q")
-        return name
+        n_values = math.prod([self.number("Q") for _ in range(n_dimensions)])
+        kind = self.number("I")
+        return name, self.number("Q") + tensor_bytes(kind, n_values)
+
+    @property
+    def at(self) -> int:
+        """The bytes before the next value."""
+        return self._at

@@ -1,9 +1,15 @@
-"""Which files of a model's folder hold its weights. Without torch, so that the supervisor can ask before it starts anything."""
+"""Which files of a model's folder hold its weights, and whether they are whole. Without torch, so that the supervisor can ask
+before it starts anything."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+import msgspec
+
+_LENGTH_BYTES = 8  # of the header's own length, before it
+_MOST_HEADER_BYTES = 100_000_000  # as the format has it
 
 
 class WeightsError(ValueError):
@@ -25,3 +31,30 @@ def weight_files(folder: Path) -> list[Path]:
         got = f"a folder without {', '.join(missing)}" if missing else "a folder that has none"
         raise WeightsError(f"{folder}: expected weights in .safetensors files, got {got}")
     return files
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    """An entry in the header of a safetensors file. `data_offsets`: its first byte after the header, and the one after its
+    last."""
+
+    data_offsets: tuple[int, int]
+
+
+def check_whole(path: Path) -> None:
+    """Return if this safetensors file has as many bytes as its header says. Weights are not read.
+
+    Raises: WeightsError naming the file, what was expected and what came; OSError."""
+    n_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        n_header = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if not 0 < n_header <= min(_MOST_HEADER_BYTES, n_bytes - _LENGTH_BYTES):
+            raise WeightsError(f"{path}: expected a safetensors file, got {n_bytes} bytes without a whole header")
+        raw = file.read(n_header)
+    try:
+        header = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        ends = [msgspec.json.decode(header[name], type=_Tensor).data_offsets[1] for name in header if name != "__metadata__"]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"{path}: expected a safetensors file, got a header that cannot be read: {error}") from None
+    expected = _LENGTH_BYTES + n_header + max(ends, default=0)
+    if n_bytes != expected:
+        raise WeightsError(f"{path}: expected {expected} bytes, as its header says, got {n_bytes}")

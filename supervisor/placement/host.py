@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_workers.embedding.model_files import check_model
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.model_store.weight_files import weight_files
+from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
@@ -111,7 +111,8 @@ def _check_weights(name: str) -> None:
     """
     found = find_model(name)
     if found.kind is ModelKind.FOLDER and found.path is not None:
-        weight_files(found.path)
+        for path in weight_files(found.path):
+            check_whole(path)
 
 
 def find_gpus(visible: str | None, nvml: Any = None) -> tuple[Gpu, ...]:

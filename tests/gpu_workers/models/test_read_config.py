@@ -16,6 +16,7 @@ from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
+from gpu_workers.model_store.gguf_types import BLOCKS
 from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelNotFoundError
 from gpu_workers.models.resolve import read_config
 
@@ -82,6 +83,22 @@ def test_a_damaged_gguf_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(GgufError, match=r"tiny\.gguf: expected a GGUF file"):
             pytest.fail(f"{name}: {GgufHeader(path).tensor_names}")
+
+
+def test_a_file_that_ends_before_its_last_weight_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path)
+    whole = path.read_bytes()
+    n = len(whole)
+    path.write_bytes(whole + b"0")
+    assert len(GgufHeader(path).tensor_names) == 2
+    path.write_bytes(whole[:-1])
+    with pytest.raises(GgufError, match=rf"tiny\.gguf: expected at least {n} bytes, as its header says, got {n - 1}$"):
+        GgufHeader(path)
+
+
+def test_the_sizes_of_types_are_those_of_the_format() -> None:
+    assert BLOCKS.items() <= {int(kind): size for kind, size in gguf.GGML_QUANT_SIZES.items()}.items()
 
 
 def test_a_key_of_the_header_that_is_missing_is_named(tmp_path: Path) -> None:

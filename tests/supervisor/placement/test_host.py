@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.runner.memory_estimate import GIB
@@ -163,6 +165,26 @@ def test_a_folder_without_its_weights_is_refused_before_a_process_starts(tmp_pat
     with pytest.raises(ConfigError, match=r"^model: .*: expected weights in .safetensors files, got a folder that has none$"):
         plan_start(ServerConfig(model=str(tmp_path), gpus=0))
     assert plan_start(ServerConfig(model=str(tmp_path), gpus=0, worker=WorkerSettings(load_format="random"))).device == "cpu"
+
+
+def test_weights_that_are_cut_off_are_refused_before_a_process_starts(tmp_path: Path) -> None:
+    keys = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"intermediate_size": 128, "max_position_embeddings": 64}))
+    save_file({"a": np.zeros(300, np.float32), "b": np.zeros((2, 2), np.float16)}, tmp_path / "model.safetensors")
+    config = ServerConfig(model=str(tmp_path), gpus=0)
+    assert plan_start(config).device == "cpu"
+    path, whole = tmp_path / "model.safetensors", (tmp_path / "model.safetensors").read_bytes()
+    expected = rf"^model: {path}: expected {len(whole)} bytes, as its header says, got {len(whole) - 1}$"
+    for content, said in (
+        (whole[:-1], expected),
+        (whole + b"0", rf"expected {len(whole)} bytes, as its header says, got {len(whole) + 1}$"),
+        (whole[:40], "expected a safetensors file, got 40 bytes without a whole header$"),
+        (b"", "expected a safetensors file, got 0 bytes without a whole header$"),
+        (b"\x02" + bytes(7) + b"[]", "expected a safetensors file, got a header that cannot be read"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=said):
+            plan_start(config)
 
 
 def test_too_few_open_files_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
