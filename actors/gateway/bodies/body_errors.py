@@ -66,8 +66,7 @@ def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
 
 def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct]) -> Refusal:
     """The refusal of a body that is not a `kind`. `error`: what `msgspec.convert` raised for it."""
-    words, _, rest = str(error).partition(" - at `$")
-    path = rest.removesuffix("`").removeprefix(".").partition("[...]")[0]  # msgspec does not say which value of a map it is
+    words, path = path_of(error)
     if unknown := _UNKNOWN.match(words):
         return _unknown(path, unknown[1], kind)
     if missing := _MISSING.match(words):
@@ -87,6 +86,13 @@ def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type
         wanted += f" of at {'least' if order == '>=' else 'most'} {length} {unit if length != '1' else unit[:-1]}"
         got = f"{len(value)} {unit}" if isinstance(value, str | list) and value else got
     return _refusal(path, f"expected {wanted}, got {got}")
+
+
+def path_of(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The words of msgspec's error, and the path of the field at fault like `messages[0].role`, "" for the whole body."""
+    words, _, rest = str(error).partition(" - at `$")
+    path = rest.removesuffix("`").removeprefix(".").partition("[...]")[0]  # msgspec does not say which value of a map it is
+    return words, path
 
 
 def value_at(body: Any, path: str) -> Any:

@@ -19,6 +19,7 @@ from actors.gateway.bodies.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.bodies.fields.wanted_grammar import wanted_grammar
 from actors.gateway.bodies.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
 from actors.gateway.bodies.fields.wanted_tools import wanted_tools
+from actors.gateway.bodies.integral_floats import make_integers
 from actors.gateway.bodies.request_name import Origin, RequestName
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from actors.gateway.requests.request_spec import Api
@@ -242,10 +243,12 @@ def read_body(raw: bytes | bytearray, kind: type[B], ignored: list[str] | None =
     drop_unused(fields, kind)
     if ignored is not None:
         take_unknown(fields, kind, _OWN_FIELDS, ignored)
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise wrong_field(error, fields, kind) from None
+    while True:
+        try:
+            return msgspec.convert(fields, kind)
+        except msgspec.ValidationError as error:
+            if not make_integers(fields, error):
+                raise wrong_field(error, fields, kind) from None
 
 
 T = TypeVar("T")
