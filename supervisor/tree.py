@@ -169,6 +169,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         numerics=_numerics(config, facts.placement),
         deterministic=config.worker.deterministic,
+        device=facts.placement.device,
+        embedding_device=config.embedder.device,
         zeromq_endpoint=zeromq_endpoint(facts.run_dir, index),
         zeromq_tcp_endpoint=tcp,
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],

@@ -37,12 +37,14 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     reasoning: str = "auto"  # how the model marks it: auto (what the chat template has), none, qwen3, deepseek_r1, ...
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
+    device: Literal["cpu", "cuda"] = "cpu"  # where the model is
     embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings
     embedding_folder: str = ""  # folder with its tokenizer.json
     embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text
     embedding_dimensions: Annotated[int, msgspec.Meta(ge=0)] = 0  # of its vectors
     embedding_normalized: bool = True  # its vectors have length 1
     embedding_prompts: dict[str, str] = {}  # by name: what stands before a text
+    embedding_device: str = "cpu"  # where this model is: cpu, cuda or cuda:N
     embedding_default_prompt: str = ""  # the name of the prompt that texts get without asking; "": none
     zeromq_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     zeromq_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none

@@ -48,6 +48,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "model_name"): "model_name",
     ("gateway", "max_length"): "max_length",
     ("gateway", "numerics"): "worker.dtype and tp",
+    ("gateway", "device"): "gpus",
+    ("gateway", "embedding_device"): "embedder.device",
     ("gateway", "deterministic"): "worker.deterministic",
     ("gateway", "embedding_model"): "embedding_model",
     ("gateway", "embedding_folder"): "embedding_model",

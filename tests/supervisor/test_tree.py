@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from supervisor.config.server_config import ServerConfig
@@ -78,6 +79,13 @@ def test_start_order_is_reverse_of_responsibility() -> None:
         ["scheduler/0", "scheduler/1", "gateway/0", "gateway/1"],
     )
     assert names == [*before, *gangs, *after]
+
+
+def test_a_gateway_knows_where_its_models_are() -> None:
+    config = ServerConfig(embedder=EmbedderSettings(device="cuda:1"))
+    for placement, device in ((on_cpu(), "cpu"), (on_gpus(), "cuda")):
+        told = settings_of(tree_of(config, placement), "gateway/0")
+        assert (told["device"], told["embedding_device"]) == (device, "cuda:1")
 
 
 def test_a_gateway_knows_what_decides_the_exact_tokens() -> None:

@@ -31,7 +31,7 @@ class ModelCard:
         return str(self.n_parameters)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # the model that generates, and the embedding model
 def model_card(model_folder: str) -> ModelCard:
     """The card of a model folder, from config.json and the heads of its safetensors files. Blocks for some milliseconds.
     What cannot be read is left out.

@@ -90,6 +90,10 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if asked != served:
             check_model(asked.removesuffix(_LATEST), served.removesuffix(_LATEST))
 
+    def is_for(self, name: str) -> bool:
+        """True if it names this model, with or without `:latest`."""
+        return (self.model or self.name or "").removesuffix(_LATEST) == name.removesuffix(_LATEST)
+
 
 class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     IGNORED: ClassVar = frozenset[str]()

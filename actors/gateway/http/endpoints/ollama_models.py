@@ -1,9 +1,11 @@
-"""Ollama's endpoints about models: the one that is served, and what this server does not do with models."""
+"""Ollama's endpoints about models: those that are served, and what is known of each."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 from starlette.responses import PlainTextResponse
@@ -31,57 +33,97 @@ async def running(services: Services, call: Call) -> ASGIApp:
 
 async def tags(services: Services, call: Call) -> ASGIApp:
     """GET /api/tags: the models that can be asked for."""
-    return json_response({"models": [await _entry(services)]})
+    return json_response({"models": [await _entry(services, one) for one in _models(services)]})
 
 
 async def processes(services: Services, call: Call) -> ASGIApp:
-    """GET /api/ps: the models that are loaded."""
-    entry = await _entry(services)
-    more = {"expires_at": time_text(_FOREVER), "size_vram": entry["size"], "context_length": services.settings.max_length}
-    return json_response({"models": [{**entry, **more}]})
+    """GET /api/ps: the models that are loaded, which are the same."""
+    return json_response({"models": [await _loaded(services, one) for one in _models(services)]})
 
 
 async def show(services: Services, call: Call) -> ASGIApp:
     """POST /api/show: facts about a model. Raises: Refusal."""
     body = await read(services, call, ShowBody)
-    body.check_model(services)
-    card, settings = await _card(services), services.settings
+    generating, *others = _models(services)
+    model = next((one for one in others if body.is_for(one.name)), generating)
+    if model is generating:
+        body.check_model(services)
+    card = await _card(model)
     family = card.family or "unknown"
     facts = {
         "general.architecture": family,
         "general.parameter_count": card.n_parameters,
-        f"{family}.context_length": settings.max_length,
-        f"{family}.vocab_size": services.model.vocabulary,
+        f"{family}.context_length": model.max_length,
     }
+    facts |= {f"{family}.{name}": value for name, value in model.facts.items()}
     return json_response(
         {
-            "modelfile": f"FROM {settings.model_name}\n",
+            "modelfile": f"FROM {model.name}\n",
             "parameters": "",
-            "template": services.model.chat_template,
+            "template": model.template,
             "details": _details(card),
             "model_info": facts,
-            "capabilities": ["completion"],
+            "capabilities": [model.capability],
             "modified_at": time_text(services.started_s),
         }
     )
 
 
-async def _card(services: Services) -> ModelCard:
-    return await asyncio.to_thread(model_card, services.settings.model_folder)
+@dataclass(frozen=True)
+class _Model:
+    """A model of this server. `max_length`: tokens of its context. `facts`: more of them, by Ollama's names."""
+
+    name: str
+    folder: str
+    digest: str
+    max_length: int
+    device: str
+    capability: str
+    template: str
+    facts: dict[str, int]
 
 
-async def _entry(services: Services) -> dict[str, Any]:
-    """The served model in a list of models. Without a tag it has Ollama's usual one, which requests may leave out."""
-    card, name = await _card(services), services.settings.model_name
-    tagged = name if ":" in name else f"{name}:latest"
-    identity = services.manager.identity
+def _models(services: Services) -> list[_Model]:
+    """The model that generates, and the embedding model if there is one."""
+    settings, identity = services.settings, services.manager.identity
+    digest, facts = (identity.model + identity.tokenizer).hex(), {"vocab_size": services.model.vocabulary}
+    place = settings.model_folder, digest, settings.max_length, settings.device
+    found = [_Model(settings.model_name, *place, "completion", services.model.chat_template, facts)]
+    if services.embeddings is not None:
+        folder, name = settings.embedding_folder, settings.embedding_model
+        digest = blake2b(folder.encode(), digest_size=32).hexdigest()  # no weights are read for it
+        place = folder, digest, settings.embedding_length, settings.embedding_device
+        found.append(_Model(name, *place, "embedding", "", {"embedding_length": settings.embedding_dimensions}))
+    return found
+
+
+async def _card(model: _Model) -> ModelCard:
+    return await asyncio.to_thread(model_card, model.folder)
+
+
+async def _entry(services: Services, model: _Model) -> dict[str, Any]:
+    """A model in a list of models. Without a tag it has Ollama's usual one, which requests may leave out."""
+    card = await _card(model)
+    tagged = model.name if ":" in model.name else f"{model.name}:latest"
     return {
         "name": tagged,
         "model": tagged,
         "modified_at": time_text(services.started_s),
         "size": card.n_bytes,
-        "digest": (identity.model + identity.tokenizer).hex(),
+        "digest": model.digest,
         "details": _details(card),
+    }
+
+
+async def _loaded(services: Services, model: _Model) -> dict[str, Any]:
+    """The same with what Ollama says of a model in memory."""
+    entry = await _entry(services, model)
+    on_gpu_bytes = 0 if model.device == "cpu" else entry["size"]
+    return {
+        **entry,
+        "expires_at": time_text(_FOREVER),
+        "size_vram": on_gpu_bytes,
+        "context_length": model.max_length,
     }
 
 

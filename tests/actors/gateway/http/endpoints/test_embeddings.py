@@ -49,6 +49,24 @@ async def test_the_openai_client() -> None:
             assert (await client.models.retrieve("minilm")).id == "minilm"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+async def test_ollamas_lists_have_the_embedding_model_and_where_it_is(device: str) -> None:
+    async with rig(with_socket=True, **gateway_fields(), embedding_device=device) as r:
+        client = ollama.AsyncClient(url_of(r), timeout=DEADLINE_S)
+        listed, loaded = (await client.list()).models, (await client.ps()).models
+        assert [one.model for one in listed] == [one.model for one in loaded] == ["hash-chain:latest", "minilm:latest"]
+        minilm = loaded[1]
+        assert minilm.size is not None
+        assert listed[1].size == minilm.size > 40_000_000
+        assert minilm.size_vram == (0 if device == "cpu" else minilm.size)
+        assert (minilm.context_length, len(minilm.digest or "")) == (16, 64)
+        shown = await client.show("minilm")
+        assert shown.capabilities == ["embedding"]
+        assert (shown.modelinfo or {})["bert.embedding_length"] == DIMENSIONS
+        with pytest.raises(ollama.ResponseError, match='model: expected "hash-chain", got "nomic"'):
+            await client.show("nomic")
+
+
 async def test_the_example_of_the_page() -> None:
     page = (Path(__file__).parents[5] / "docs" / "api.md").read_text(encoding="utf-8")
     examples = re.findall(r"```json\n(.*?)\n```", page.partition("\n## Embeddings\n")[2], re.DOTALL)
