@@ -72,7 +72,8 @@ class Doors:
         await self._open_for_gateways(services)
         address = ""
         if listen_fd is not None:
-            self.http = HttpServer(self.app, listen_fd, self._settings, self._on_cut, self._custody)
+            note = services.manager.refusals.note
+            self.http = HttpServer(self.app, listen_fd, self._settings, self._on_cut, self._custody, on_refused=note)
             address = await self.http.start()
         self._left.go_on(services, self.http)
         return address

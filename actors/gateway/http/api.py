@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -66,7 +67,7 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     endpoints = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
     routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
-    handlers: Any = {HTTPException: on_http_exception, Exception: on_exception}
+    handlers: Any = {HTTPException: partial(on_http_exception, services.manager.refusals), Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
 
 
@@ -95,9 +96,9 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             finally:
                 body.release()
         except Refusal as refusal:
-            services.manager.metrics.refused.labels(refusal.code).inc()
-            shown = origin.correlation_id or identity.key or mint_request_id()
-            return error_response(refusal, {"X-Request-Id": shown}, error_form)
+            named = identity.key or ("" if origin.correlation_id else mint_request_id())
+            services.manager.refusals.note(refusal, endpoint.path, named, origin.correlation_id)
+            return error_response(refusal, {"X-Request-Id": origin.correlation_id or named}, error_form)
         except ClientDisconnect:
             return Response(status_code=499)
         except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer

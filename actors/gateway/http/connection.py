@@ -18,6 +18,7 @@ from array import array
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
@@ -28,11 +29,10 @@ from actors.gateway.http.connection_limits import (
     MAX_HEAD_BYTES,
     ConnectionLimits,
     last_answer,
-    refused_head,
+    refusing,
     too_large_head,
     too_many_connections,
 )
-from actors.gateway.http.errors import error_response
 from actors.gateway.requests.refusals import Refusal
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol):
         n_before = len(self.connections) - 1
         if n_before >= self._limits.max_connections:
             self._limits.on_cut("many")
-            self.app: Any = too_many_connections(self._limits.max_connections)
+            self.app: Any = self._refusing(too_many_connections(self._limits.max_connections))
         if n_before >= self._limits.max_connections + _SPARE_CONNECTIONS:
             transport.abort()
 
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
             n_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if n_bytes > MAX_HEAD_BYTES:
                 self._limits.on_cut("head")
-                self.app = refused_head(n_bytes)
+                self.app = self._refusing(too_large_head(str(n_bytes)))
         self._head_bytes = 0
         usual, origin = self.app, self._granted_origin()
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
@@ -126,12 +126,16 @@ class Connection(HttpToolsProtocol):
         try:
             origin = self._limits.browsers.allowed_origin(self.headers)
         except Refusal as refusal:
-            self.app = error_response(refusal, {"Connection": "close"})
+            self.app = self._refusing(refusal)
             return ""
         parser: Any = self.parser
         if origin and is_preflight(parser.get_method(), self.headers):
             self.app = Response(b"", 204, {name.decode(): value.decode("latin-1") for name, value in preflight(self.headers)})
         return origin
+
+    def _refusing(self, refusal: Refusal) -> ASGIApp:
+        self._limits.on_refused(refusal)
+        return refusing(refusal)
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
@@ -221,6 +225,7 @@ class Connection(HttpToolsProtocol):
     def _cut(self, why: str, refusal: Refusal) -> None:
         """Disconnect the client, and tell it why unless an answer is on its way."""
         self._limits.on_cut(why)
+        self._limits.on_refused(refusal)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(last_answer(refusal))
         self.transport.close()

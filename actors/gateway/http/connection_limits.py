@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from actors.gateway.http.browser_rules import BrowserRules
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.requests.refusals import Refusal
+from actors.gateway.settings import GatewaySettings
 
 MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
 
@@ -28,12 +29,25 @@ class ConnectionLimits:
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
     on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
     browsers: BrowserRules
+    on_refused: Callable[[Refusal], None]  # called with the refusal of a request that no endpoint sees
+
+    @classmethod
+    def of(
+        cls,
+        settings: GatewaySettings,
+        max_connections: int,
+        on_cut: Callable[[str], None],
+        browsers: BrowserRules,
+        on_refused: Callable[[Refusal], None],
+    ) -> ConnectionLimits:
+        """The limits with the times of these settings."""
+        return cls(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, browsers, on_refused)
 
 
-def too_many_connections(limit: int) -> ASGIApp:
-    """The application that answers every request of a connection above the limit."""
+def too_many_connections(limit: int) -> Refusal:
+    """The refusal of every request of a connection above the limit."""
     detail = f"connections: {limit} are open, which is the limit"
-    return error_response(Refusal("too_many_connections", detail, retry_after_s=1.0), {"Connection": "close"})
+    return Refusal("too_many_connections", detail, retry_after_s=1.0)
 
 
 def too_large_head(got: str) -> Refusal:
@@ -41,9 +55,9 @@ def too_large_head(got: str) -> Refusal:
     return Refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}")
 
 
-def refused_head(n_bytes: int) -> ASGIApp:
-    """The application that answers a request with too large headers, and every later one of its connection."""
-    return error_response(too_large_head(str(n_bytes)), {"Connection": "close"})
+def refusing(refusal: Refusal) -> ASGIApp:
+    """The application that answers with a refusal, after which the connection is closed."""
+    return error_response(refusal, {"Connection": "close"})
 
 
 def last_answer(refusal: Refusal) -> bytes:

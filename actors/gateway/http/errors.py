@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from actors.gateway.bodies.body_errors import NEAR
+from actors.gateway.requests.refusal_log import RefusalLog
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import Code, FineCode
@@ -89,8 +90,8 @@ def without_slash(path: str) -> Response:
     )
 
 
-async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
-    """The response to a request that Starlette refuses: an unknown path or a wrong method."""
+async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTPException) -> Response:
+    """The response to a request that Starlette refuses: an unknown path or a wrong method. `refusals`: the log of them."""
     path = http.url.path[:_MOST_PATH_CHARACTERS]
     detail = f"{http.method} {path}: {error.detail}"
     if error.status_code == 404:
@@ -98,8 +99,9 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
     elif error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
         detail = f"method: expected {allowed} for {path}, got {http.method}"
-    why = _WHY_BY_STATUS.get(error.status_code, "invalid")
-    return error_response(Refusal(why, detail, status=error.status_code), dict(error.headers or {}), error_body_at(path))
+    refusal = Refusal(_WHY_BY_STATUS.get(error.status_code, "invalid"), detail, status=error.status_code)
+    refusals.note(refusal, path)
+    return error_response(refusal, dict(error.headers or {}), error_body_at(path))
 
 
 def _unknown_path(http: HttpRequest) -> str:

@@ -19,6 +19,7 @@ from actors.gateway.http.browser_rules import browser_rules
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.connection_limits import ConnectionLimits
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import most_open_files
 
@@ -48,11 +49,12 @@ class HttpServer:
         on_cut: Callable[[str], None],
         custodian: Custodian | None = None,
         protocol: type[Connection] = Connection,
+        on_refused: Callable[[Refusal], None] = lambda refusal: None,
     ) -> None:
         """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head".
 
         `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
-        are accepted.
+        are accepted. `on_refused` is called with the refusal of each request that never reaches the application.
         """
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
@@ -60,7 +62,7 @@ class HttpServer:
         self._shutdown_s = settings.shutdown_s
         max_connections = min(settings.max_connections, max(most_open_files() - _OTHER_FILES, 1))
         rules = browser_rules(self._socket, settings)
-        self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, rules)
+        self._limits = ConnectionLimits.of(settings, max_connections, on_cut, rules, on_refused)
         self._custodian, self._protocol = custodian, protocol
         connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(

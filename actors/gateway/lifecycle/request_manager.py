@@ -25,6 +25,7 @@ from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.lifecycle.unfinished import UnfinishedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.access_log import AccessLog
+from actors.gateway.requests.refusal_log import RefusalLog
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, ended_by, model_changed
@@ -50,6 +51,7 @@ class RequestManager:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
         self._log, self._access_log = structlog.get_logger(), AccessLog(settings, post.later)
+        self.refusals = RefusalLog(settings, metrics.refused, post.later)
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
@@ -78,6 +80,7 @@ class RequestManager:
     def stop(self) -> None:
         """Cancel all timers, and write what is left to log."""
         self._access_log.write()
+        self.refusals.end_window()
         self.unfinished.stop()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -228,8 +231,8 @@ class RequestManager:
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
-        self.metrics.refused.labels("unavailable").inc()
-        refusal = journal_unavailable()
+        refusal, spec = journal_unavailable(), request.spec
+        self.refusals.note(refusal, spec.api, spec.request, spec.correlation_id)
         ended = Ended(reason="failed", code=refusal.code, detail=refusal.detail)
         for sequence in request.sequences:
             self.dispatcher.remove(sequence, "withdrawn")

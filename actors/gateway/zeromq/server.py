@@ -242,7 +242,7 @@ class ZmqServer:
         return self._socket.reader.send([identity, body, arrays])
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
-        self._manager.metrics.refused.labels(refusal.code).inc()
+        self._manager.refusals.note(refusal, "zeromq", request)
         self._refusals.send(identity, failed_of(request, refusal))
 
     def _pump_all(self) -> None:

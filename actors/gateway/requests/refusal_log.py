@@ -1,0 +1,56 @@
+"""The log of refusals: one line for each request that is refused, with its id, status, code and field. What the client is told
+beside these is not in it, because that may hold parts of a prompt.
+
+A flood of them fills no disk: of those within a second the first ones get a line, and one line counts the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import Counter
+
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.settings import GatewaySettings
+
+LINES_PER_S = 10
+_WINDOW_S = 1.0
+_MOST_CHARACTERS = 120  # of a text that a client has chosen
+
+
+class RefusalLog:
+    """Writes lines at level info. `counter`: of refusals by code. `later`: calls a function after so many seconds."""
+
+    def __init__(
+        self, settings: GatewaySettings, counter: Counter, later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        self._is_on, self._counter, self._later = settings.access_log, counter, later
+        self._log = structlog.get_logger()
+        self._n_in_window = 0
+
+    def note(self, refusal: Refusal, path: str = "", request: str = "", x_request_id: str = "") -> None:
+        """A request was refused. `path`: where it was sent to, "zeromq" for ZeroMQ. `request`: the id that its client has
+        given, or that its answer shows; "" if it was refused before anything of it was read."""
+        self._counter.labels(refusal.code).inc()
+        if not self._is_on:
+            return
+        self._n_in_window += 1
+        if self._n_in_window == 1:
+            self._later(_WINDOW_S, self.end_window)
+        if self._n_in_window <= LINES_PER_S:
+            texts = {"request": request, "x_request_id": x_request_id, "path": path}
+            shown = {name: _shown(text) for name, text in texts.items() if text}
+            code, field = refusal.fine_code or refusal.code, {"field": _shown(refusal.field)} if refusal.field else {}
+            self._log.info("refused", **shown, status=refusal.status, code=code, **field)
+
+    def end_window(self) -> None:
+        """The second is over, or the gateway ends: count the refusals that have no line."""
+        n_unlogged, self._n_in_window = self._n_in_window - LINES_PER_S, 0
+        if n_unlogged > 0:
+            self._log.info("refused, without lines of their own", requests=n_unlogged)
+
+
+def _shown(text: str) -> str:
+    """A text of a client in a line: printable ASCII, and cut."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text[:_MOST_CHARACTERS])
