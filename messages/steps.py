@@ -96,6 +96,7 @@ class NewSequence(Part, frozen=True):
     end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # tokens that may end an answer
     rules: TokenRules | None = None  # None: all tokens are treated alike
     prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
+    request: ShortText = ""  # the id of its request, for log lines; "": not known
 
     def obeyed_terms(self) -> RankTerms:
         """The terms that its ranks obey, whichever of the two releases has sent them."""

@@ -42,6 +42,7 @@ from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
+_MOST_LOGGED = 16  # requests in a line
 _SICK_PAUSE_S = 1.0  # before a gang that has refused the canary is asked again
 
 
@@ -179,7 +180,8 @@ class SchedulerActor(Actor):
         """The gang has refused a plan as a whole: all sequences start again in a new epoch, and some are suspects."""
         if not self._gang.tracker.is_current(failed.epoch):
             return
-        self.log.error("step failed", step=failed.step, reason=failed.reason, suspects=failed.suspects.tolist())
+        requests = self._gang.requests_of(failed)[:_MOST_LOGGED]
+        self.log.error("step failed", step=failed.step, reason=failed.reason, requests=requests)
         self.metrics.recomputed.inc(len(self._queues.running))
         self._end_forced(self._gang.refuse(failed))
         if self._gang.condition is ReplicaCondition.SICK:
@@ -211,7 +213,7 @@ class SchedulerActor(Actor):
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         self._endings.end_forced(endings)
         if self._gang.probation.is_active:
-            requests, waiting = self._gang.probation.requests, len(self._queues.waiting)
+            requests, waiting = self._gang.probation.requests[:_MOST_LOGGED], len(self._queues.waiting)
             self.log.warning("suspects are computed alone", requests=requests, waiting=waiting)
 
     def tick(self) -> None:

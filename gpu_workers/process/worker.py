@@ -47,6 +47,7 @@ from messages.wire.message import Message
 
 _STOP_S = 0.2  # how long the step thread may take to end; then the process exits anyway
 _MAX_EARLY = 20  # Idle messages that a scheduler may get before it has sent a Reset
+_MOST_LOGGED = 16  # suspects in a line
 _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than plans can be in flight
 
 
@@ -66,6 +67,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._n_early = 0  # Idle messages before the Reset of the present scheduler
+        self._request_by_slot: dict[int, str] = {}  # of this epoch, for log lines
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._loading = LoadingTimes()
         self._capacity: EngineCapacity | None = None
@@ -119,6 +121,8 @@ class Worker(LifecycleEvents, StepEvents):
             self._begin_epoch(delivery.sender_incarnation, message)
         elif (delivery.sender_incarnation, message.epoch) == (self._owner, self._epoch):
             self.metrics.count_plan(message)
+            for new in message.new:
+                self._request_by_slot[new.slot] = new.request
             if self._agreement is not None:
                 self._agreement.note_plan(message.step + message.n_steps)
             self._steps.submit(self._epoch_id, message)
@@ -130,6 +134,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._owner, self._epoch = incarnation, reset.epoch
         self._epoch_id = epoch_id(incarnation, reset.epoch)
         self._unsent.clear()
+        self._request_by_slot.clear()
         self._n_early = 0
         if self._agreement is not None:
             self._agreement.note_epoch(self._epoch_id)
@@ -218,7 +223,9 @@ class Worker(LifecycleEvents, StepEvents):
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
         """Log a refusal and send it to the scheduler."""
         self.metrics.refused += 1
-        self.log.warning("plan refused", step=failure.step, reason=failure.reason)
+        slots = failure.suspects[:_MOST_LOGGED].tolist()
+        requests = [self._request_by_slot[slot] for slot in slots if slot in self._request_by_slot]
+        self.log.warning("plan refused", step=failure.step, reason=failure.reason, slots=slots, requests=requests)
         self._answer(epoch, failure)
 
     def on_fault(self, doing: str, error: BaseException) -> None:

@@ -46,6 +46,7 @@ class Submit(Message, frozen=True):
     sampling: Sampling
     terms: Terms  # limits count over all attempts: `max_tokens` includes the generated ones in `tokens`
     suspicion: Suspicion | None = None  # None: no gang has died with this sequence
+    x_request_id: ShortText = ""  # what its client calls it, for log lines; "": nothing, or the gateway is of the last release
 
 
 class Taken(Message, frozen=True):

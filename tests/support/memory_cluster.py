@@ -130,7 +130,7 @@ class CollectingGateway(ScriptedActor):
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
         """Submit one sequence. It is greedy and without drafts unless `fields` (of Submit or of Terms) say otherwise."""
-        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling") if name in fields}
+        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling", "x_request_id") if name in fields}
         submit = {"n_prompt": len(tokens), "sampling": Sampling(temperature=0.0)} | submit
         terms = Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
         message = Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)

@@ -114,6 +114,7 @@ INTERNAL: tuple[Message, ...] = (
         sampling=_SAMPLING,
         terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1", grammar=_GRAMMAR, logit_bias={"5": -1.5}),
         suspicion=Suspicion(deaths=2, certain=1, reach=5, passed=3),
+        x_request_id="client-1",
     ),
     ReplicaState(
         condition=ReplicaCondition.DOWN,
@@ -175,6 +176,7 @@ INTERNAL: tuple[Message, ...] = (
                 end_tokens=[2],
                 rules=steps.TokenRules(biased=[5], biases=[-1.5], allowed=[5, 6, 44], bad=[[5, 6]]),
                 prompt_logprobs=1,
+                request="req-1",
             )
         ],
         new_tokens=int32s([1, 2, 3]),

@@ -205,6 +205,7 @@ class Dispatcher:
             sampling=spec.sampling_of(sequence.index),
             terms=spec.terms,
             suspicion=sequence.suspicion_now(),
+            x_request_id=spec.correlation_id,
         )
         if not send_now(self._post, name, message, spec.terms.trace_id):
             self.book.close(sequence)

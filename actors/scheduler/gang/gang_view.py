@@ -150,15 +150,24 @@ class GangView:
             self._drop_memory()
             self._fall_sick()
             return []
-        rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
-        slots = set(failed.suspects.tolist())
-        named = [(row, stop) for row, stop in rows if row.slot in slots]
+        rows, named = self._rows_of(failed)
         self._trial.is_needed |= not named  # the device may be at fault, as after a death
         endings = self.probation.plan_refused(named or rows, failed.reason[:1000])
         self._end_epoch()
         self._drop_memory()
         self.n_changes += 1
         return endings
+
+    def requests_of(self, failed: StepFailed) -> list[str]:
+        """The ids of the requests that the refusal of a plan names; those of the whole plan if it names none."""
+        rows, named = self._rows_of(failed)
+        return list(dict.fromkeys(row.sequence.request for row, _ in named or rows))
+
+    def _rows_of(self, failed: StepFailed) -> tuple[list[RowEnd], list[RowEnd]]:
+        """The rows of a refused plan, and those of them that the refusal names."""
+        rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
+        slots = set(failed.suspects.tolist())
+        return rows, [(row, stop) for row, stop in rows if row.slot in slots]
 
     def abandon_epoch(self) -> None:
         """Plans or answers of this epoch are lost; a new one must begin. The ledger is not kept, as after a refused plan."""

@@ -179,6 +179,7 @@ def _entry_of(sequence: Sequence) -> NewSequence:
         end_tokens=sequence.terms.stop_tokens if grammar is not None else [],
         rules=_rules_of(sequence.terms),
         prompt_logprobs=sequence.prompt_logprobs_due,
+        request=sequence.request,
     )
 
 

@@ -47,6 +47,7 @@ class Sequence:
 
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
         self.gateway, self.attempt, self.request = gateway, int(submit.attempt), submit.request
+        self.x_request_id = submit.x_request_id
         self.number = number
         self.sampling, self.terms = submit.sampling, submit.terms
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
@@ -75,8 +76,11 @@ class Sequence:
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """Fields for log lines about this sequence: its request, its attempt, and its trace id if it has one."""
+        """Fields for log lines about this sequence: its request, its attempt, and its client's X-Request-Id and trace id if it
+        has them."""
         fields: dict[str, object] = {"request": self.request, "attempt": self.attempt}
+        if self.x_request_id:
+            fields["x_request_id"] = self.x_request_id
         if self.terms.trace_id:
             fields["trace"] = self.terms.trace_id.hex()
         return fields

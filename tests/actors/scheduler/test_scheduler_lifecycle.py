@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
@@ -58,13 +59,19 @@ async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_ot
     bench.gang.task.cancel()
     bench.gang = RefusingGang(cluster, WORKER, refused={1, 2, 3}, slots=[0])
     await bench.begin()
-    for i in range(2):
-        bench.gateway.submit(i, prompt_of(i, 20), 10)
-    await bench.ended(2)
+    with capture_logs() as log:
+        for i in range(2):
+            bench.gateway.submit(i, prompt_of(i, 20), 10, x_request_id=f"client {i}")
+        await bench.ended(2)
     reasons = sorted(ending.reason for ending in bench.gateway.endings.values())
     assert reasons == ["failed", "length"]
     (failed,) = [ending for ending in bench.gateway.endings.values() if ending.reason == "failed"]
     assert failed.detail == "row_counts: no"
+    named = [line["requests"] for line in log if line["event"] == "step failed"]
+    assert [len(requests) for requests in named] == [1, 1, 1]
+    (forced,) = [line for line in log if line["event"] == "sequence ended by force"]
+    assert (forced["request"], forced["x_request_id"]) == (f"r{failed.attempt}", f"client {failed.attempt}")
+    assert [forced["request"]] in named
 
 
 async def test_answers_of_an_older_epoch_change_nothing(cluster: MemoryCluster) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import hash_chain_tokens
@@ -144,17 +145,20 @@ async def test_refused_plan_is_answered_and_the_gang_goes_on(stage: Stage) -> No
         page_slots=int32s(),
         page_indices=int32s(),
         page_ids=int32s(),
-        row_slots=int32s([s.slot ^ 1]),
-        row_starts=int32s([0]),
+        row_slots=int32s([s.slot]),
+        row_starts=int32s([50]),
         row_counts=int32s([1]),
         row_samples=int32s([1]),
     )
     plans.step += 1
-    for plan in (good, bad, plans.write_plan([Row(s)])):
-        stage.tell(plan)
-    failure = await stage.expect("scheduler", StepFailed)
+    with capture_logs() as log:
+        for plan in (good, bad, plans.write_plan([Row(s)])):
+            stage.tell(plan)
+        failure = await stage.expect("scheduler", StepFailed)
     assert failure.step == bad.step
-    assert failure.suspects.tolist() == [s.slot ^ 1]
+    assert failure.suspects.tolist() == [s.slot]
+    (line,) = [line for line in log if line["event"] == "plan refused"]
+    assert (line["step"], line["slots"], line["requests"]) == (bad.step, [s.slot], [f"request of slot {s.slot}"])
     result = await stage.expect("scheduler", Result)
     assert result.ids.tolist() == hash_chain_tokens([1, 2, 3], 2, 0, 32_768)[1:]
     stage.tell(Reset(epoch=2))

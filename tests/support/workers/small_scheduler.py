@@ -165,6 +165,7 @@ def _entry_of(sequence: Running) -> NewSequence:
         end_tokens=sequence.end_tokens,
         rules=sequence.rules,
         prompt_logprobs=sequence.prompt_logprobs,
+        request=f"request of slot {sequence.slot}",
     )
 
 
