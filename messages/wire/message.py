@@ -14,9 +14,10 @@ import msgspec
 from messages.wire.arrays import check_arrays
 
 MAX_SHORT_CHARACTERS = 256
+MAX_LONG_CHARACTERS = 65_536
 MAX_TEXT_CHARACTERS = 8_388_608
 ShortText = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_CHARACTERS)]
-LongText = Annotated[str, msgspec.Meta(max_length=65_536)]
+LongText = Annotated[str, msgspec.Meta(max_length=MAX_LONG_CHARACTERS)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 TraceId = Annotated[bytes, msgspec.Meta(max_length=16)]  # 16 bytes as in W3C Trace Context, or none

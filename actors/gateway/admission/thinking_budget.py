@@ -5,7 +5,8 @@ from __future__ import annotations
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.token_rules import check_beside_grammar
-from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.text.grammars import GrammarError, check_length
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import BoundedThinking, Grammar
 
@@ -29,4 +30,9 @@ async def with_budget(
     check_beside_grammar(new.terms, field)
     begin, end = await encoder.encode([marks.begin, marks.end], field, add_special_tokens=False)
     text = grammar.text if grammar is not None else ""
-    return BoundedThinking(n_tokens, [] if marks.is_open else begin, end, marks.end, text).as_grammar()
+    bounded = BoundedThinking(n_tokens, [] if marks.is_open else begin, end, marks.end, text).as_grammar()
+    try:
+        check_length(bounded.text)
+    except GrammarError as error:
+        raise Refusal("invalid", f"{new.grammar_field}: expected a grammar that fits beside {field}, got {error}") from None
+    return bounded

@@ -48,7 +48,7 @@ class Dispatcher:
         self._bisection = Bisection()
         self.book = AttemptBook(incarnation)
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
-        self.holdings = Holdings(self.book, post, self._move)
+        self.holdings = Holdings(self.book, post, self.submit_again)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         self._queries = PrefixQueries(
             post, settings.prefix_wait_s, lambda found, pages: self._route(found, pages, self._candidates())

@@ -26,11 +26,11 @@ _LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused,
 
 
 class Holdings:
-    """Compares the attempts in `book` with what schedulers report. `move` closes the attempt of a sequence and submits it
-    again."""
+    """Compares the attempts in `book` with what schedulers report. `submit_again` closes the attempt of a sequence and
+    submits it again, which counts as a loss: a message that no scheduler can read is not sent for ever."""
 
-    def __init__(self, book: AttemptBook, post: Post, move: Callable[[GrowingSequence], None]) -> None:
-        self._book, self._post, self._move = book, post, move
+    def __init__(self, book: AttemptBook, post: Post, submit_again: Callable[[GrowingSequence], None]) -> None:
+        self._book, self._post, self._submit_again = book, post, submit_again
         self._marks: dict[str, tuple[float, int]] = {}  # by scheduler: a time, and the newest attempt of that time
         self._log = structlog.get_logger()
         self.n_lost = 0  # attempts
@@ -50,7 +50,7 @@ class Holdings:
                 self.n_lost += 1
                 fields = sequence.request.spec.log_fields
                 self._log.warning("messages lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
-                self._move(sequence)
+                self._submit_again(sequence)
         for attempt in told:
             send_now(self._post, scheduler, Cancel(attempt=attempt, why="replaced"))
 

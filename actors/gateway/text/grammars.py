@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLTokenizer
 from actors.gateway.text.closed_schemas import closed
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
+from messages.wire.message import MAX_LONG_CHARACTERS
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -38,11 +39,19 @@ def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -
     source = _source(grammar)
     if reasoning is not None:
         source = _after_reasoning(source, reasoning)
+    check_length(source)
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
         raise GrammarError("; ".join(reasons))
     _begin(source)
     return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+def check_length(source: str) -> None:
+    """Return if ranks read a grammar of this length: closed objects and calls of tools may have made it longer than what the
+    client has sent. Raises: GrammarError."""
+    if len(source) > MAX_LONG_CHARACTERS:
+        raise GrammarError(f"one of {len(source)} characters in the form that is followed, of which {MAX_LONG_CHARACTERS} fit")
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 
 from actors.gateway.requests.refusals import invalid
 from messages.generation.grammar import Grammar, GrammarKind
+from messages.wire.message import MAX_LONG_CHARACTERS
 
 _KINDS = {
     "json": GrammarKind.JSON_SCHEMA,
@@ -16,7 +17,6 @@ _KINDS = {
     "grammar": GrammarKind.LARK,
 }
 _OBJECT = {"type": "object"}
-MOST_GRAMMAR_CHARACTERS = 65_536
 
 
 def wanted_grammar(fields: Mapping[str, Any]) -> tuple[Grammar | None, str]:
@@ -68,6 +68,6 @@ def _grammar(kind: GrammarKind, value: Any, field: str) -> Grammar:
     if kind is GrammarKind.CHOICE and not (isinstance(value, list) and value and all(isinstance(one, str) for one in value)):
         raise invalid(field, "a list of texts, not empty", value)
     text = str(value) if is_text else json.dumps(value)
-    if len(text) > MOST_GRAMMAR_CHARACTERS:
-        raise invalid(field, f"at most {MOST_GRAMMAR_CHARACTERS} characters", len(text))
+    if len(text) > MAX_LONG_CHARACTERS:
+        raise invalid(field, f"at most {MAX_LONG_CHARACTERS} characters", len(text))
     return Grammar(kind=kind, text=text)

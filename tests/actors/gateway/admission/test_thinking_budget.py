@@ -68,6 +68,8 @@ async def test_limits_that_cannot_hold_are_refused(smollm2_text_folder: Path, sm
         assert "separate_reasoning" in await at_fault(chat, thinking_token_budget=3, separate_reasoning=False)
         assert "allowed_token_ids" in await at_fault(chat, thinking_token_budget=3, allowed_token_ids=[5])
         thinking = {"type": "enabled", "budget_tokens": "x"}
+        long = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [f"v{n}" for n in range(7000)]}}}
+        assert "fits beside thinking_token_budget" in await at_fault(chat, thinking_token_budget=3, response_format=long)
         assert "thinking.budget_tokens" in await at_fault("/v1/messages", max_tokens=5, thinking=thinking)
 
 

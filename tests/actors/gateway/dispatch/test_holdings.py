@@ -70,6 +70,23 @@ async def test_a_lost_submission_is_sent_again(monkeypatch: pytest.MonkeyPatch) 
         await assert_right(answer, 4, 9)
 
 
+async def test_a_submission_that_no_scheduler_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "_LATE_S", 0.0)
+    async with whole_server(resubmit_budget=2) as (r, _), r.http() as http:
+        handlers, unread = scheduler_of(r)._handlers, list[Any]()
+        handlers[Submit] = lambda delivery, message: unread.append(message)
+        answer = ask(http, 4, 9)
+        for n_sent in (1, 2, 3):
+            await r.cluster.wait_until(lambda n_sent=n_sent: len(unread) == n_sent)
+            for _ in range(2):
+                scheduler_of(r).tick()
+                await r.cluster.settle(20)
+        [response] = await wait_all([answer])
+        assert response.status_code == 500
+        assert response.json()["error"]["message"] == "given up after 3 lost attempts without progress"
+        assert len(unread) == 3
+
+
 async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission() -> None:
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()

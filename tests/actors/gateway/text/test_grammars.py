@@ -11,6 +11,7 @@ from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
+from messages.wire.message import MAX_LONG_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,17 @@ def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> N
 def test_what_cannot_be_enforced_is_refused(kind: GrammarKind, text: str, reason: str) -> None:
     with pytest.raises(GrammarError, match=reason):
         compile_grammar(Grammar(kind=kind, text=text))
+
+
+def test_a_schema_that_grows_beyond_what_ranks_read_is_refused() -> None:
+    names = [f"k{number}" for number in range(700)]
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    text = json.dumps({"type": "object", "properties": dict.fromkeys(names, inner), "required": names})
+    assert len(text) < MAX_LONG_CHARACTERS
+    with pytest.raises(
+        GrammarError, match=rf"^one of \d+ characters in the form that is followed, of which {MAX_LONG_CHARACTERS} fit$"
+    ):
+        compile_grammar(Grammar(kind=GrammarKind.JSON_SCHEMA, text=text))
 
 
 @pytest.mark.parametrize("is_open", [True, False])

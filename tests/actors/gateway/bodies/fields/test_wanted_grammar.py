@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.bodies.fields.wanted_grammar import MOST_GRAMMAR_CHARACTERS, wanted_grammar
+from actors.gateway.bodies.fields.wanted_grammar import wanted_grammar
 from actors.gateway.requests.refusals import Refusal
 from messages.generation.grammar import Grammar, GrammarKind
+from messages.wire.message import MAX_LONG_CHARACTERS
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 JSON = GrammarKind.JSON_SCHEMA
@@ -50,7 +51,7 @@ def test_no_grammar(fields: dict[str, Any]) -> None:
         ({"structured_outputs": {"regex": 7}}, "structured_outputs.regex"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),
         ({"guided_choice": []}, "guided_choice"),
-        ({"guided_regex": "x" * (MOST_GRAMMAR_CHARACTERS + 1)}, "guided_regex"),
+        ({"guided_regex": "x" * (MAX_LONG_CHARACTERS + 1)}, "guided_regex"),
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
     ],
 )
