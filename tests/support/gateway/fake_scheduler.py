@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from messages.generation.logprobs import TokenLogprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Ack, Cancel, Ending, Refused, Submit, Taken, Tokens, Work
 from messages.outcomes import EndReason
 from messages.wire.arrays import float32s, int32s, int64s
@@ -158,8 +158,23 @@ class FakeScheduler(ScriptedActor):
             ids=int32s(ids),
             endings=endings,
             logprobs=logprobs,
+            prompts=self._prompts(rows),
         )
         self.mailbox.send(gateway, message)
+
+    def _prompts(self, rows: list[tuple[int, int, list[int]]]) -> list[PromptLogprobs]:
+        """Made-up log probabilities of the prompts that are asked for, with the first token of each."""
+        submits = {submit.attempt: submit for submit in self.submits}
+        begun = [submits[attempt] for attempt, first, _ in rows if first == 0]
+        return [_prompt_logprobs(submit) for submit in begun if submit.terms.prompt_logprobs >= 0 and submit.n_prompt > 1]
+
+
+def _prompt_logprobs(submit: Submit) -> PromptLogprobs:
+    n, width = submit.n_prompt - 1, submit.terms.prompt_logprobs
+    logprobs = TokenLogprobs(
+        chosen=float32s([-1.0] * n), width=width, top_ids=int32s(range(n * width)), top=float32s([-1.0] * (n * width))
+    )
+    return PromptLogprobs(owner=submit.attempt, first=0, logprobs=logprobs, ranks=int32s([1] * n))
 
 
 def _fields(refused: Refused) -> dict:

@@ -1,32 +1,52 @@
-"""Bodies that clients send, one file each in tests/clients/bodies: none is refused."""
+"""Bodies that clients send, recorded or written by hand in tests/clients/bodies: none is refused."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.clients.running_suites import BY_NAME
+from tests.support.embedding.embedders import add_embedder, gateway_fields
 from tests.support.gateway.gateway_rig import rig
 
 FOLDER = Path(__file__).parents[4] / "clients" / "bodies"
-FILES = sorted(FOLDER.glob("*.json"))
+BY_HAND = sorted(FOLDER.glob("*.json"))
+RECORDED = sorted((FOLDER / "recorded").glob("*.json"))
+SETTINGS = {"model_name": "smollm2", "embedding_model": "all-MiniLM-L6-v2", "embedding_dimensions": 384}
+
+
+def requests_of(file: Path) -> list[dict[str, Any]]:
+    """The requests in a file: those of a recording, or the one that is written by hand."""
+    found = msgspec.json.decode(file.read_bytes())
+    return found.get("requests", [found])
 
 
 async def test_no_body_of_a_client_is_refused(smollm2_text_folder: Path) -> None:
-    assert FILES
-    refused: list[tuple[str, str]] = []
-    async with rig(model_folder=str(smollm2_text_folder), model_name="smollm2") as r, r.http() as http:
-        for file in FILES:
-            sent: dict[str, Any] = msgspec.json.decode(file.read_bytes())
-            answer = await http.post(sent["path"], json=sent["body"], headers=sent.get("headers", {}))
-            if answer.status_code != 200:
-                refused.append((file.name, answer.text))
+    refused: list[tuple[str, str, str]] = []
+    settings = gateway_fields() | SETTINGS
+    async with rig(model_folder=str(smollm2_text_folder), **settings) as r, r.http() as http:
+        await add_embedder(r)
+        for file in (*BY_HAND, *RECORDED):
+            for sent in requests_of(file):
+                answer = await http.post(sent["path"], json=sent["body"], headers=sent.get("headers", {}))
+                if answer.status_code != 200:
+                    refused.append((file.name, sent["path"], answer.text))
     assert refused == []
 
 
-@pytest.mark.parametrize("client", ["claude-code", "codex", "continue", "litellm", "open-webui"])
-def test_each_client_has_a_body_and_the_readme_says_where_it_comes_from(client: str) -> None:
-    assert [file for file in FILES if file.name.startswith(client)]
-    assert f"`{client}" in (FOLDER / "README.md").read_text()
+@pytest.mark.parametrize("name", BY_NAME)
+def test_each_suite_has_a_recording_with_the_version_of_its_client(name: str) -> None:
+    found = msgspec.json.decode((FOLDER / "recorded" / f"{name}.json").read_bytes())
+    assert (found["client"], bool(found["requests"])) == (BY_NAME[name].client, True)
+    assert re.match(r"\d+\.\d+", found["version"])
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "continue", "open-webui"])
+def test_each_other_client_has_a_body_and_the_readme_says_where_it_comes_from(client: str) -> None:
+    assert [file for file in BY_HAND if file.name.startswith(client)]
+    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(f"| `{client}")]
+    assert "https://" in row

@@ -1,0 +1,99 @@
+"""A server in front of another one, which passes every request on and keeps the JSON bodies that clients send."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+KEPT_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")  # those that may change what a body means
+_NOT_PASSED_ON = ("connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "host")
+_LIMIT_S = 600.0
+_PART_BYTES = 1 << 16
+
+
+class Recorder:
+    """The requests that have come: path, headers that matter and body, one of each form. `url`: where clients send them."""
+
+    def __init__(self, target: str) -> None:
+        """`target`: the address of the server behind it."""
+        self.requests: list[dict[str, Any]] = []
+        self._forms: set[str] = set()
+        self._target, self._lock = urlsplit(target).netloc, threading.Lock()
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                recorder._pass_on(self, b"")
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", "0")))
+                recorder._keep(self, body)
+                recorder._pass_on(self, body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  (the name in the base class)
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def _keep(self, call: BaseHTTPRequestHandler, raw: bytes) -> None:
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            return
+        headers = {name: call.headers[name] for name in KEPT_HEADERS if name in call.headers}
+        form = json.dumps([call.path, form_of(body)])
+        with self._lock:
+            if form not in self._forms:
+                self._forms.add(form)
+                self.requests.append({"path": call.path, "headers": headers, "body": body})
+
+    def _pass_on(self, call: BaseHTTPRequestHandler, body: bytes) -> None:
+        link = http.client.HTTPConnection(self._target, timeout=_LIMIT_S)
+        try:
+            headers = {name: value for name, value in call.headers.items() if name.lower() not in _NOT_PASSED_ON}
+            link.request(call.command, call.path, body or None, headers)
+            answer = link.getresponse()
+            call.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _NOT_PASSED_ON:
+                    call.send_header(name, value)
+            call.send_header("Connection", "close")  # which ends the body too
+            call.end_headers()
+            while part := answer.read1(_PART_BYTES):
+                call.wfile.write(part)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the client has left
+        finally:
+            link.close()
+            call.close_connection = True
+
+
+def form_of(value: Any) -> Any:
+    """What a JSON value looks like: objects by their keys, lists by the forms of their items, texts that name a kind as they
+    are, everything else by its type."""
+    if isinstance(value, dict):
+        return {key: inner if key in ("type", "role") else form_of(inner) for key, inner in sorted(value.items())}
+    if isinstance(value, list):
+        return sorted({json.dumps(form_of(item), sort_keys=True) for item in value})
+    return type(value).__name__
+
+
+@contextmanager
+def recording(target: str) -> Iterator[Recorder]:
+    """A recorder in front of the server at `target`, until the block ends."""
+    recorder = Recorder(target)
+    thread = threading.Thread(target=recorder.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield recorder
+    finally:
+        recorder.server.shutdown()
+        recorder.server.server_close()
+        thread.join()
