@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
-from actors.pages.eviction import EvictionPolicy
+from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.open_pages import OpenPages
 from actors.pages.page_hash import whole_chains
 from actors.pages.prompt_tails import PromptTails

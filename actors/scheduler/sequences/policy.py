@@ -11,8 +11,8 @@ from collections.abc import Sequence as Values
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from actors.pages.eviction import EvictionPolicy, LruEviction
-from actors.pages.lfu import LfuEviction
+from actors.pages.eviction.lfu import LfuEviction
+from actors.pages.eviction.policy import EvictionPolicy, LruEviction
 
 if TYPE_CHECKING:  # the supervisor imports the settings; without numpy it starts 0.2 s faster
     from actors.scheduler.sequences.sequence import Sequence

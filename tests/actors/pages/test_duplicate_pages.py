@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from actors.pages.eviction import LruEviction
+from actors.pages.eviction.policy import LruEviction
 from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import format_table, table_bytes

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from actors.pages.eviction import LruEviction
+from actors.pages.eviction.policy import LruEviction
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.sequences.policy import EvictionName, make_eviction

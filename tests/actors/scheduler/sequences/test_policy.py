@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.pages.lfu import LfuEviction
+from actors.pages.eviction.lfu import LfuEviction
 from actors.scheduler.sequences.policy import EvictionName, LastInOrder, OrderName, make_eviction, make_order
 from actors.scheduler.settings import SchedulerSettings
 from tests.support.planner_bench import sequence_of

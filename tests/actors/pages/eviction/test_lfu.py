@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pages.eviction import EvictionPolicy
-from actors.pages.lfu import _MOST_USES, LfuEviction
+from actors.pages.eviction.lfu import _MOST_USES, LfuEviction
+from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.sequences.policy import EvictionName, make_eviction
 

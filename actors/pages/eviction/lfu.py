@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from actors.pages.eviction import EvictionPolicy
+from actors.pages.eviction.policy import EvictionPolicy
 
-# uses that are counted; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/test_eviction.py)
+# uses that are counted; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/eviction/test_lfu.py)
 _MOST_USES = 8
 
 

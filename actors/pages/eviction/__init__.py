@@ -1,0 +1,1 @@
+"""Which cached page is overwritten next: the protocol of the page ledger's policies, and the policies."""
