@@ -28,6 +28,10 @@ from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
+_MODEL = (
+    "Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
+    " Default: SmolLM2-135M-Instruct, which is installed with the server."
+)
 _TP = (
     "GPUs (CPU processes) that share one copy of the model. Default: as few as hold it; with both --gpus and --replicas as"
     " many as there are for each copy."
@@ -70,6 +74,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
+        click.option("--eviction", "scheduler__eviction", help="lru, lfu, fifo, w-tinylfu or adaptive. Default: lru."),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: on GPUs."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: on GPUs with room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),

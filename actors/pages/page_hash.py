@@ -44,18 +44,18 @@ def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
     return np.where(above[:n] == n, depth[:n], 0)  # a circle of damaged records never comes to an end
 
 
-def whole_chains(pages: np.ndarray, hashes: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def whole_chains(pages: np.ndarray, hashes: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, ...]:
     """The pages whose chains begin at a first page, one of each content; a page comes before those that it continues.
 
     Args: pages, hashes, parents: [n] each, integers and uint64.
-    Returns: (pages, hashes) of these.
+    Returns: (pages, hashes, parents) of these.
     """
     order = np.argsort(hashes)
     order = order[np.diff(hashes[order], prepend=np.uint64(0)) != 0]
-    pages, hashes = pages[order], hashes[order]
-    depth = depths(hashes, parents[order])
+    pages, hashes, parents = pages[order], hashes[order], parents[order]
+    depth = depths(hashes, parents)
     order = np.lexsort((pages, -depth))[: np.count_nonzero(depth)]
-    return pages[order], hashes[order]
+    return pages[order], hashes[order], parents[order]
 
 
 def page_hashes(tokens: np.ndarray) -> np.ndarray:

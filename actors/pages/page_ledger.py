@@ -21,12 +21,13 @@ evict a page only after the pages that continue it.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
-from actors.pages.eviction.policy import EvictionPolicy
+from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
 from actors.pages.open_pages import OpenPages
 from actors.pages.page_hash import whole_chains
 from actors.pages.prompt_tails import PromptTails
@@ -45,6 +46,7 @@ class LedgerStatistics:
     held: int
     hits: int  # pages that entered a slot without being computed; a failed admission does not count
     evictions: int
+    by_policy: Mapping[EvictionName, PolicyFigures]
 
 
 class PageLedger:
@@ -58,6 +60,7 @@ class PageLedger:
         self._free: deque[int] = deque(range(n_pages))
         self._open: OpenPages | None = None  # free ones that the last scheduler has left; they are used last
         self._cached = eviction
+        self._reader = eviction if eviction.reads_contents else None
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._hash_of: dict[int, int] = {}  # by page
         self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
@@ -149,6 +152,8 @@ class PageLedger:
         if known is None:
             self._know(page, content, plan)
             self._sealed[content_hash] = None
+            if self._reader is not None:
+                self._reader.learn(page, content_hash, parent)
         elif known != page and self._content_of(known) == content:
             self._duplicates.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
@@ -157,13 +162,16 @@ class PageLedger:
         is missing could never be found, so it stays free. `inventory` tells of these pages, `take_changes` does not."""
         if self._seals is None:
             return 0
-        pages, hashes = whole_chains(*self._seals.read())
+        pages, hashes, parents = whole_chains(*self._seals.read())
         is_free = np.ones(self.n_pages, bool)
         self._open = OpenPages(self._seals)
         is_free[pages] = is_free[self._open.pages] = False
         numbers, contents = pages.tolist(), hashes.tolist()
         self._page_of, self._hash_of = dict(zip(contents, numbers, strict=True)), dict(zip(numbers, contents, strict=True))
         self._free = deque(np.flatnonzero(is_free).tolist())
+        if self._reader is not None:
+            for content in zip(numbers, contents, parents.tolist(), strict=True):
+                self._reader.learn(*content)
         self._cached.add(numbers)
         return len(numbers)
 
@@ -235,7 +243,8 @@ class PageLedger:
         """Pages by state."""
         free, cached = self._n_free, len(self._cached)
         held = self.n_pages - free - cached
-        return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions)
+        by_policy = self._cached.figures(self._hits, self._evictions)
+        return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions, by_policy)
 
     def audit(self, held_by: list[list[int]]) -> None:
         """Compare the counts with `held_by`, the page lists of all holders. The time depends on the held pages only: a GPU has

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from actors.scheduler.sequences.policy import EvictionName, OrderName
+from actors.pages.eviction.policy import EvictionName
+from actors.scheduler.sequences.policy import OrderName
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

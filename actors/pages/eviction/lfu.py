@@ -15,8 +15,10 @@ ranks lie in a window of _MOST_USES + 1, and a ring of as many queues replaces t
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
-from actors.pages.eviction.policy import EvictionPolicy
+from actors.pages.eviction.ghosts import Ghosts
+from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
 
 # uses that are counted; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/eviction/test_lfu.py)
 _MOST_USES = 8
@@ -25,17 +27,23 @@ _MOST_USES = 8
 class LfuEviction(EvictionPolicy):
     """The ring of queues above. Pages of a prefix that many sequences share survive a flood of prompts that are seen once."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_pages: int) -> None:
         self._queues: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(_MOST_USES + 1)]
         self._age = 0  # the lowest rank that a page in a queue can have
         self._rank_of: dict[int, int] = {}  # of each cached page
         self._uses_of: dict[int, int] = {}  # of each page that was reused, cached or held; all others have 1
+        self._hash_of: dict[int, int] = {}  # the content of each known page
+        self._ghosts = Ghosts(n_pages)
 
     def __len__(self) -> int:
         return len(self._rank_of)
 
     def __contains__(self, page: object) -> bool:
         return page in self._rank_of
+
+    def learn(self, page: int, content_hash: int, parent: int) -> None:
+        self._hash_of[page] = content_hash
+        self._ghosts.computed(content_hash)
 
     def use(self, pages: list[int]) -> None:
         for page in pages:
@@ -58,16 +66,23 @@ class LfuEviction(EvictionPolicy):
             self._age += 1
         page = next(iter(self._queue(self._age)))
         self.remove([page])
+        self._ghosts.evicted(self._hash_of[page])
         return page
 
     def hand_over(self, page: int, to: int) -> None:
         if page in self._uses_of:
             self._uses_of[to] = self._uses_of[page]
+        self._hash_of[to] = self._hash_of[page]
+        self._ghosts.kept(self._hash_of[page])
 
     def drop(self, page: int) -> None:
         self._uses_of.pop(page, None)
+        self._hash_of.pop(page, None)
         if page in self._rank_of:
             self.remove([page])
+
+    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
+        return {EvictionName.LFU: PolicyFigures(hits, evictions, self._ghosts.hits)}
 
     def _queue(self, rank: int) -> OrderedDict[int, None]:
         return self._queues[rank % len(self._queues)]

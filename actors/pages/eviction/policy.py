@@ -1,12 +1,36 @@
-"""Which cached page is overwritten next. One policy object per page ledger, chosen when the ledger is made. Pure.
+"""What the page ledger asks of an eviction policy: one object per ledger, chosen when the ledger is made. Pure.
 
-The ledger calls a policy with lists of pages, because a sequence takes and gives back many pages at once.
+The ledger calls a policy with lists of pages, because a sequence takes and gives back many pages at once. A page is named by
+its number. Policies that remember more than which pages are there now also learn the content of each page: the number of a page
+says nothing once it is overwritten, the hash of its content does.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
+
+
+class EvictionName(Enum):
+    """The values of `scheduler.eviction`."""
+
+    LRU = "lru"
+    LFU = "lfu"
+    FIFO = "fifo"
+    W_TINYLFU = "w-tinylfu"
+    ADAPTIVE = "adaptive"
+
+
+@dataclass(frozen=True)
+class PolicyFigures:
+    """What one policy has done, since its ledger was made."""
+
+    hits: int  # pages that were reused while this policy chose
+    evictions: int  # pages that it chose
+    ghost_hits: int  # pages that were computed again soon after it had evicted them (`ghosts.py`); LRU does not count them
+    shadow_hits: int = 0  # pages that it would have found by itself, as "adaptive" estimates (`shadow.py`)
 
 
 class EvictionPolicy(Protocol):
@@ -16,12 +40,18 @@ class EvictionPolicy(Protocol):
     `add` names such pages first, and a page that is reused is reused with all pages before it.
     """
 
+    reads_contents: bool = True  # False: the ledger need not call `learn`
+
     def __len__(self) -> int:
         """Number of cached pages."""
         ...
 
     def __contains__(self, page: object) -> bool:
         """True if this page is cached."""
+        ...
+
+    def learn(self, page: int, content_hash: int, parent: int) -> None:
+        """This held page has a new content, which was computed. parent: the hash of the page before, or ROOT."""
         ...
 
     def add(self, pages: list[int]) -> None:
@@ -48,35 +78,6 @@ class EvictionPolicy(Protocol):
         """Remove a page, cached or held, whose content is not known any more, and its uses."""
         ...
 
-
-class LruEviction(EvictionPolicy):
-    """Least recently used first: the page that has been without a holder for the longest time."""
-
-    def __init__(self) -> None:
-        self._pages: OrderedDict[int, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._pages)
-
-    def __contains__(self, page: object) -> bool:
-        return page in self._pages
-
-    def add(self, pages: list[int]) -> None:
-        for page in pages:
-            self._pages[page] = None
-
-    def remove(self, pages: list[int]) -> None:
-        for page in pages:
-            del self._pages[page]
-
-    def use(self, pages: list[int]) -> None:
-        """Does nothing: pages are ordered by the time of their last release."""
-
-    def evict(self) -> int:
-        return self._pages.popitem(last=False)[0]
-
-    def hand_over(self, page: int, to: int) -> None:
-        """Does nothing, as `use`."""
-
-    def drop(self, page: int) -> None:
-        self._pages.pop(page, None)
+    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
+        """The figures of each policy that has chosen. Args: the ledger's counts."""
+        ...

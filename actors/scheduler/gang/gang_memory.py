@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.policy import EvictionName
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.step_tracker import Advance
-from actors.scheduler.sequences.policy import EvictionName, make_eviction
 
 
 class Seals(Protocol):
@@ -90,6 +91,6 @@ class GangMemory:
                 table.clear()
 
     def _ledger_of(self, n_pages: int, table: SealTable | None) -> PageLedger:
-        ledger = PageLedger(n_pages, make_eviction(self._eviction), table)
+        ledger = PageLedger(n_pages, make_eviction(self._eviction, n_pages), table)
         ledger.adopt()
         return ledger

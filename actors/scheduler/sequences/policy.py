@@ -1,7 +1,7 @@
-"""The policies of one scheduler: which sequence is planned first, which one is preempted, which cached page is evicted.
+"""The policies of one scheduler: which sequence is planned first, which one is preempted.
 
-Each is a small object. Order and eviction are chosen by name when the scheduler starts. A new policy is a class, a name in an
-enum below, and a line in the table of its kind.
+Each is a small object. The order is chosen by name when the scheduler starts. A new order is a class, a name in the enum below,
+and a line in the table. Policies that choose which cached page is evicted are in actors/pages/eviction.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Values
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
-
-from actors.pages.eviction.lfu import LfuEviction
-from actors.pages.eviction.policy import EvictionPolicy, LruEviction
 
 if TYPE_CHECKING:  # the supervisor imports the settings; without numpy it starts 0.2 s faster
     from actors.scheduler.sequences.sequence import Sequence
@@ -78,28 +75,12 @@ class OrderName(Enum):
     ARRIVAL = "arrival"
 
 
-class EvictionName(Enum):
-    """The values of `scheduler.eviction`."""
-
-    LRU = "lru"
-    LFU = "lfu"
-
-
 _ORDERS: Mapping[OrderName, Callable[[], AdmissionOrder]] = {
     OrderName.PRIORITY: PriorityOrder,
     OrderName.ARRIVAL: ArrivalOrder,
-}
-_EVICTION: Mapping[EvictionName, Callable[[], EvictionPolicy]] = {
-    EvictionName.LRU: LruEviction,
-    EvictionName.LFU: LfuEviction,
 }
 
 
 def make_order(name: OrderName) -> AdmissionOrder:
     """The admission order with this name."""
     return _ORDERS[name]()
-
-
-def make_eviction(name: EvictionName) -> EvictionPolicy:
-    """A new eviction policy, for one page ledger."""
-    return _EVICTION[name]()

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from actors.pages.eviction.policy import LruEviction
+from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.lru import LruEviction
+from actors.pages.eviction.policy import EvictionName
 from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import format_table, table_bytes
-from actors.scheduler.sequences.policy import EvictionName, make_eviction
 from tests.support.depth import DEPTH
 
 _N_PAGES, _N_STEPS, _N_HISTORIES = 10, 60, 40
@@ -50,7 +51,7 @@ class House:
 
     def __init__(self, name: EvictionName, chance: random.Random) -> None:
         self.seals = Seals()
-        self.ledger = PageLedger(_N_PAGES, make_eviction(name), self.seals)  # pyright: ignore[reportArgumentType]
+        self.ledger = PageLedger(_N_PAGES, make_eviction(name, _N_PAGES), self.seals)  # pyright: ignore[reportArgumentType]
         self.chance = chance
         self.holders: list[Holder] = []
         self.in_flight: list[dict[int, Content]] = []  # what each plan writes

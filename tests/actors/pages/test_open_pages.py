@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.pages.eviction.policy import LruEviction
+from actors.pages.eviction.lru import LruEviction
 from actors.pages.page_hash import ROOT, page_hash
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable, format_table, table_bytes

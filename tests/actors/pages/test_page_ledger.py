@@ -9,10 +9,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from actors.pages.eviction.policy import LruEviction
+from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.lru import LruEviction
+from actors.pages.eviction.policy import EvictionName
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.sequences.policy import EvictionName, make_eviction
 from tests.support.depth import examples
 
 
@@ -34,7 +35,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = PageLedger(12, make_eviction(self.eviction))
+        self.ledger = PageLedger(12, make_eviction(self.eviction, 12))
         self.holders: list[list[int]] = []
         self.content: dict[int, tuple[int, int, bytes]] = {}
         self.next_content = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.cache_directory.prefix_index import PrefixIndex
-from actors.pages.eviction.policy import LruEviction
+from actors.pages.eviction.lru import LruEviction
 from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import Any
 
 from actors.gateway.settings import GatewaySettings
+from actors.pages.eviction.policy import EvictionName
+from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
@@ -54,6 +56,7 @@ class Scenario:
     outages: tuple[Outage, ...] = ()  # the whole server ends, and is started again
     n_embedding_clients: int = 0  # 0: the server has no embedder
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
+    eviction: EvictionName = EvictionName.LRU
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
@@ -116,6 +119,7 @@ def scenario_of(seed: int) -> Scenario:
         n_flips=whole.choice((0, 0, 0, 1, 3)),
         n_common_pauses=whole.choice((0, 0, 0, 0, 0, 0, 0, 1)),
         longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
+        eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
     )
 
 
@@ -149,4 +153,5 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         speculate=chance.random() < 0.7,
         worker=worker,
         gateway=gateway,
+        scheduler=SchedulerSettings(eviction=scenario.eviction),
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.pages.eviction.policy import EvictionName
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.drafts import Drafts
@@ -201,7 +202,7 @@ def random_bench(rng: random.Random) -> PlannerBench:
         {
             "plans_in_flight": rng.choice([1, 2, 3]),
             "prefix_reuse": rng.random() < 0.8,
-            "eviction": rng.choice(["lru", "lfu"]),
+            "eviction": rng.choice([name.value for name in EvictionName]),
             "order": rng.choice(["priority", "arrival"]),
         },
         n_pages=rng.choice([12, 20, 100]),

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from actors.pages.eviction.policy import EvictionName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
@@ -78,7 +79,7 @@ def _settings(rng: random.Random) -> dict:
     settings = {
         "plans_in_flight": rng.choice([1, 2, 3]),
         "prefix_reuse": rng.random() < 0.8,
-        "eviction": rng.choice(["lru", "lfu"]),
+        "eviction": rng.choice([name.value for name in EvictionName]),
         "order": rng.choice(["priority", "arrival"]),
     }
     SchedulerSettings(**settings)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from actors.pages.eviction.choice import make_eviction
 from actors.pages.eviction.lfu import LfuEviction
-from actors.scheduler.sequences.policy import EvictionName, LastInOrder, OrderName, make_eviction, make_order
+from actors.pages.eviction.policy import EvictionName
+from actors.scheduler.sequences.policy import LastInOrder, OrderName, make_order
 from actors.scheduler.settings import SchedulerSettings
 from tests.support.planner_bench import sequence_of
 
 
 def test_every_name_of_the_settings_makes_a_policy() -> None:
     for name in EvictionName:
-        assert len(make_eviction(name)) == 0
+        assert len(make_eviction(name, 8)) == 0
     for name in OrderName:
         assert make_order(name).key(sequence_of(1))
-    assert isinstance(make_eviction(msgspec.convert({"eviction": "lfu"}, SchedulerSettings).eviction), LfuEviction)
+    assert isinstance(make_eviction(msgspec.convert({"eviction": "lfu"}, SchedulerSettings).eviction, 8), LfuEviction)
 
 
 @pytest.mark.parametrize(("name", "expected"), [(OrderName.PRIORITY, [2, 0, 1]), (OrderName.ARRIVAL, [0, 1, 2])])
