@@ -9,6 +9,13 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
 
+_POLICY_FIGURES = {  # fields of PolicyFigures
+    "hits": "Pages reused while this policy chose what is evicted, since the page ledger is new",
+    "evictions": "Cached pages overwritten by the choice of this policy, since the page ledger is new",
+    "ghost_hits": "Pages computed again soon after this policy had evicted them, since the page ledger is new (0 for lru)",
+    "shadow_hits": "Pages that this policy alone would have reused, as the adaptive policy estimates, since the ledger is new",
+}
+
 
 class SchedulerMetrics:
     """All metrics of one scheduler. They are updated once per step, not per token."""
@@ -49,6 +56,10 @@ class SchedulerMetrics:
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
         self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
         self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
+        self.by_policy = {
+            field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
+            for field, what in _POLICY_FIGURES.items()
+        }
 
     def count_plan(self, planned: PlannedStep) -> None:
         """Count a plan that has been sent."""
@@ -83,6 +94,7 @@ class SchedulerMetrics:
             pages = gang.ledger.statistics()
             self._show_pages(pages)
             numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
+            numbers |= self._show_policies(pages)
         return numbers
 
     def _show_pages(self, pages: LedgerStatistics) -> None:
@@ -92,3 +104,13 @@ class SchedulerMetrics:
         self.held_pages.set(pages.held)
         self.reused_pages.set(pages.hits)
         self.evicted_pages.set(pages.evictions)
+
+    def _show_policies(self, pages: LedgerStatistics) -> dict[str, float]:
+        """Set the gauges of each eviction policy. Returns the same numbers, with names such as `lru_hits`."""
+        numbers = {}
+        for name, figures in pages.by_policy.items():
+            for field, metric in self.by_policy.items():
+                number = float(getattr(figures, field))
+                metric.labels(policy=name.value).set(number)
+                numbers[f"{name.value}_{field}"] = number
+        return numbers

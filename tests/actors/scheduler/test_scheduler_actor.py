@@ -6,6 +6,7 @@ import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
+from actors.pages.eviction.policy import EvictionName
 from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens
@@ -40,6 +41,24 @@ async def test_preemption_under_page_pressure_changes_no_token(cluster: MemoryCl
     assert metric_value(bench.scheduler.metrics.preemptions) > 0
     bench.scheduler.statistics()
     assert metric_value(bench.scheduler.metrics.evicted_pages) > 0
+
+
+@pytest.mark.parametrize("name", EvictionName)
+async def test_the_figures_of_a_policy_are_in_the_metrics_and_in_the_status(cluster: MemoryCluster, name: EvictionName) -> None:
+    bench = SchedulerBench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}), eviction=name)
+    await bench.begin()
+    for i in range(12):
+        bench.gateway.submit(i, prompt_of(i % 3, 40), 100)
+    await bench.ended(12)
+    for i in range(12):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i % 3, 40), 100)
+    numbers = bench.scheduler.statistics()
+    policies = next(iter(bench.scheduler.metrics.by_policy["evictions"].collect())).samples
+    n_evicted = metric_value(bench.scheduler.metrics.evicted_pages)
+    assert n_evicted > 0
+    assert sum(sample.value for sample in policies) == n_evicted
+    assert sum(number for field, number in numbers.items() if field.endswith("_evictions")) == n_evicted
+    assert name is EvictionName.ADAPTIVE or numbers[f"{name.value}_evictions"] == n_evicted
 
 
 async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluster) -> None:
