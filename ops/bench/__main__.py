@@ -14,6 +14,7 @@ _COMMANDS = {
     "overhead": "what the actors cost over calling the worker's engine directly",
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
+    "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",

@@ -1,0 +1,39 @@
+"""The adaptive policy and the window of W-TinyLFU follow the load."""
+
+from __future__ import annotations
+
+from actors.pages.eviction.adaptive import AdaptiveEviction
+from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.w_tinylfu import WTinyLfuEviction
+from ops.bench.cache.generated import generate
+from ops.bench.cache.replay import LedgerCache, replay
+from ops.bench.cache.trace import HashedRequest, hashed
+
+N_PAGES = 1024
+
+
+def _hit_rate(trace: list[HashedRequest], name: EvictionName) -> float:
+    return replay(trace, LedgerCache(N_PAGES, make_eviction(name, N_PAGES))).hit_rate
+
+
+def test_adaptive_leaves_lru_where_single_prompts_flood_the_cache() -> None:
+    trace, policy = hashed(generate("burst", 1500, 1)), make_eviction(EvictionName.ADAPTIVE, N_PAGES)
+    assert isinstance(policy, AdaptiveEviction)
+    rate = replay(trace, LedgerCache(N_PAGES, policy)).hit_rate
+    assert policy.chooser not in (EvictionName.LRU, EvictionName.FIFO)
+    assert rate > 1.05 * _hit_rate(trace, EvictionName.LRU)
+    figures = policy.figures(0, 0)
+    assert figures[EvictionName.LRU].evictions > 0, "it began with LRU"
+    assert figures[policy.chooser].evictions > 0
+    assert figures[policy.chooser].shadow_hits > figures[EvictionName.LRU].shadow_hits
+
+
+def test_the_window_becomes_small_under_a_flood_and_stays_large_for_conversations() -> None:
+    flood, talk = hashed(generate("burst", 1500, 1)), hashed(generate("chat", 800, 1))
+    for trace, is_small in ((flood, True), (talk, False)):
+        policy = WTinyLfuEviction(N_PAGES)
+        rate = replay(trace, LedgerCache(N_PAGES, policy)).hit_rate
+        assert policy._share is not None
+        assert (policy._share.share < 0.5) == is_small
+        assert rate > (1.1 if is_small else 0.99) * _hit_rate(trace, EvictionName.LRU)
