@@ -13,6 +13,7 @@ from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequences.sequence import Sequence
+from actors.scheduler.trace_recorder import TraceRecorder
 from messages.generation.sequences import Ending
 from messages.outcomes import Code, EndReason, NoCode
 from messages.steps import EngineCapacity
@@ -22,9 +23,16 @@ class Endings:
     """Ends sequences of one scheduler. `actor` sends and logs; `outgoing` has the next message to each gateway."""
 
     def __init__(
-        self, actor: Actor, gang: GangView, outgoing: Mapping[str, Outgoing], hints: Hints, metrics: SchedulerMetrics
+        self,
+        actor: Actor,
+        gang: GangView,
+        outgoing: Mapping[str, Outgoing],
+        hints: Hints,
+        metrics: SchedulerMetrics,
+        recorder: TraceRecorder,
     ) -> None:
         self._actor, self._gang, self._outgoing, self._hints, self._metrics = actor, gang, outgoing, hints, metrics
+        self._recorder = recorder
 
     def end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
         """End a sequence. Its gateway is told with the last tokens; detail, code: why it failed."""
@@ -65,3 +73,4 @@ class Endings:
         """Remove a sequence whose gateway needs no ending: it has got one, was refused, or is dead."""
         self._gang.release(sequence)
         self._hints.ended(sequence)
+        self._recorder.ended(sequence)

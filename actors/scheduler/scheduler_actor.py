@@ -32,6 +32,7 @@ from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
+from actors.scheduler.trace_recorder import TraceRecorder
 from messages import cache, drafts, steps
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
@@ -61,7 +62,9 @@ class SchedulerActor(Actor):
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports = ConditionReports(self, self._gang)
         self.metrics = SchedulerMetrics(self.registry)
-        self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics)
+        trace = f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl"
+        self._recorder = TraceRecorder(self, self.settings.trace_dir, trace)
+        self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._idleness = Idleness()
         self._next_number, self._is_draining = 1, False
 
@@ -248,6 +251,10 @@ class SchedulerActor(Actor):
         return self._hints.drafts if self.settings.speculation and is_few else None
 
     # -- life cycle ------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        self._recorder.close()
+        await super().stop()
 
     def drain(self, deadline_s: float) -> None:
         self._is_draining = True

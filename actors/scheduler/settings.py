@@ -28,6 +28,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     order: OrderName = OrderName.PRIORITY  # which sequences are planned first
     prefix_reuse: bool = True  # prompts that begin like earlier ones are not computed again
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
+    # directory, as an absolute path, in which each scheduler records the pages of its sequences; empty: nothing is recorded
+    trace_dir: Annotated[str, msgspec.Meta(pattern=r"^(/.*)?$", description="an absolute path")] = ""
     speculation: bool = True
     vault: bool = False  # the KV memory outlives gangs, and this scheduler records there what its pages hold
     tells_directory: bool = True  # the cache directory learns which pages it has; only other replicas make that worth while
