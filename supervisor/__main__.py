@@ -28,10 +28,6 @@ from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
-_MODEL = (
-    "Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
-    " Default: SmolLM2-135M-Instruct, which is installed with the server."
-)
 _TP = (
     "GPUs (CPU processes) that share one copy of the model. Default: as few as hold it; with both --gpus and --replicas as"
     " many as there are for each copy."

@@ -27,7 +27,7 @@ _PROTECTED_SHARE = 0.8  # of the main part
 _LEAST_MAIN = 0.5  # of what the window leaves to the main part
 
 
-class _Part(IntEnum):
+class _CachePart(IntEnum):
     WINDOW = 0
     PROBATION = 1
     PROTECTED = 2
@@ -43,13 +43,13 @@ class WTinyLfuEviction(LeafEviction):
         self._sketch = FrequencySketch(n_pages)
         self._fixed_share = fixed_share
         self._share = WindowShare(WTinyLfuEviction, n_pages) if fixed_share is None else None
-        self._part_of: dict[int, _Part] = {}  # of each known page, cached or held
-        self._queues: tuple[OrderedDict[int, None], ...] = tuple(OrderedDict() for _ in _Part)
-        self._n_cached = [0] * len(_Part)  # by part, leaves and others
+        self._part_of: dict[int, _CachePart] = {}  # of each known page, cached or held
+        self._queues: tuple[OrderedDict[int, None], ...] = tuple(OrderedDict() for _ in _CachePart)
+        self._n_cached = [0] * len(_CachePart)  # by part, leaves and others
 
     def learn(self, page: int, content_hash: int, parent: int) -> None:
         super().learn(page, content_hash, parent)
-        self._part_of[page] = _Part.WINDOW
+        self._part_of[page] = _CachePart.WINDOW
         self._sketch.add(content_hash)
         if self._share is not None:
             self._share.learn(content_hash, parent)
@@ -58,8 +58,8 @@ class WTinyLfuEviction(LeafEviction):
         for page in reversed(pages):
             content_hash = self._content_of[page][0]
             self._sketch.add(content_hash)
-            if self._part_of[page] is _Part.PROBATION:
-                self._part_of[page] = _Part.PROTECTED
+            if self._part_of[page] is _CachePart.PROBATION:
+                self._part_of[page] = _CachePart.PROTECTED
             if self._share is not None:
                 self._share.use(content_hash)
 
@@ -110,12 +110,12 @@ class WTinyLfuEviction(LeafEviction):
             if not self._is_leaf(victim):
                 del main[victim]
                 continue
-            if not window or self._n_cached[_Part.WINDOW] <= self._window_limit():
+            if not window or self._n_cached[_CachePart.WINDOW] <= self._window_limit():
                 return victim
             candidate = next(iter(window))
             if self._is_leaf(candidate) and self._frequency(candidate) < self._frequency(victim):
                 return candidate
-            self._move(candidate, _Part.PROBATION)
+            self._move(candidate, _CachePart.PROBATION)
             if self._is_leaf(candidate):
                 return victim
 
@@ -134,23 +134,23 @@ class WTinyLfuEviction(LeafEviction):
     def _fill_main(self) -> None:
         """While the main part is small (at first, and after the window was large), pages enter it whatever they are: at most
         four for each eviction."""
-        window = self._queues[_Part.WINDOW]
+        window = self._queues[_CachePart.WINDOW]
         limit = len(self) - _LEAST_MAIN * (len(self) - self._window_limit())
         for _ in range(4):
-            if not window or self._n_cached[_Part.WINDOW] <= limit:
+            if not window or self._n_cached[_CachePart.WINDOW] <= limit:
                 return
-            self._move(next(iter(window)), _Part.PROBATION)
+            self._move(next(iter(window)), _CachePart.PROBATION)
 
     def _demote(self) -> None:
         """Move pages from the protected part to probation while there are too many, at most two for each eviction."""
-        protected = self._queues[_Part.PROTECTED]
+        protected = self._queues[_CachePart.PROTECTED]
         for _ in range(2):
-            n_main = len(self) - self._n_cached[_Part.WINDOW]
-            if not protected or self._n_cached[_Part.PROTECTED] <= _PROTECTED_SHARE * n_main:
+            n_main = len(self) - self._n_cached[_CachePart.WINDOW]
+            if not protected or self._n_cached[_CachePart.PROTECTED] <= _PROTECTED_SHARE * n_main:
                 return
-            self._move(next(iter(protected)), _Part.PROBATION)
+            self._move(next(iter(protected)), _CachePart.PROBATION)
 
-    def _move(self, page: int, part: _Part) -> None:
+    def _move(self, page: int, part: _CachePart) -> None:
         """Make this leaf the last page of another part's queue."""
         before = self._part_of[page]
         del self._queues[before][page]
