@@ -21,32 +21,18 @@ evict a page only after the pages that continue it.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
-from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
+from actors.pages.eviction.policy import EvictionPolicy
+from actors.pages.ledger_statistics import LedgerStatistics
 from actors.pages.open_pages import OpenPages
 from actors.pages.page_hash import whole_chains
 from actors.pages.prompt_tails import PromptTails
 from actors.pages.seal_table import SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
-
-
-@dataclass(frozen=True)
-class LedgerStatistics:
-    """Pages by state, and counts of reuse since the ledger was made."""
-
-    pages: int
-    free: int
-    cached: int
-    held: int
-    hits: int  # pages that entered a slot without being computed; a failed admission does not count
-    evictions: int
-    by_policy: Mapping[EvictionName, PolicyFigures]
 
 
 class PageLedger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from actors.pages.page_ledger import LedgerStatistics
+from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues

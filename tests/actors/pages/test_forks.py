@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.policy import EvictionName
 from actors.pages.page_hash import ROOT, page_hash
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.sequences.policy import EvictionName, make_eviction
 from messages.steps import PAGE_TOKENS
 
 N_PAGES, N_OPERATIONS = 40, 10_000
@@ -41,7 +42,7 @@ class Model:
 
     def __init__(self, seed: int, eviction: EvictionName) -> None:
         self.rng = random.Random(seed)
-        self.ledger = PageLedger(N_PAGES, make_eviction(eviction))
+        self.ledger = PageLedger(N_PAGES, make_eviction(eviction, N_PAGES))
         self.memory: defaultdict[int, list[int]] = defaultdict(lambda: [-1] * PAGE_TOKENS)
         self.branches: list[Branch] = []
         self.n_copies = 0

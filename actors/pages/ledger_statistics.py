@@ -1,0 +1,21 @@
+"""What a page ledger counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.pages.eviction.policy import EvictionName, PolicyFigures
+
+
+@dataclass(frozen=True)
+class LedgerStatistics:
+    """Pages by state, and counts of reuse since the ledger was made."""
+
+    pages: int
+    free: int
+    cached: int
+    held: int
+    hits: int  # pages that entered a slot without being computed; a failed admission does not count
+    evictions: int
+    by_policy: Mapping[EvictionName, PolicyFigures]
