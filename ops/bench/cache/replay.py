@@ -10,7 +10,7 @@ from typing import Protocol
 
 from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.page_ledger import PageLedger
-from ops.bench.cache.trace import HashedRequest
+from ops.bench.cache.trace_file import HashedRequest
 
 
 class PageCache(Protocol):

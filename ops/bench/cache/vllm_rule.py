@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ops.bench.cache.replay import PageCache
-from ops.bench.cache.trace import HashedRequest
+from ops.bench.cache.trace_file import HashedRequest
 
 
 class VllmRule(PageCache):

@@ -19,7 +19,7 @@ from ops.bench.cache.generated import GENERATORS, generate
 from ops.bench.cache.plot import picture
 from ops.bench.cache.policy_speed import operations_per_s
 from ops.bench.cache.replay import LedgerCache, PageCache, Replayed, replay
-from ops.bench.cache.trace import HashedRequest, hashed, read_trace
+from ops.bench.cache.trace_file import HashedRequest, hashed, read_trace
 from ops.bench.cache.vllm_rule import VllmRule
 from ops.bench.machine import describe_machine
 from ops.bench.serve_load import CONSOLE, write_json

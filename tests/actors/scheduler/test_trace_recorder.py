@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.bench.cache.trace import read_trace
+from ops.bench.cache.trace_file import read_trace
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
 

@@ -8,7 +8,7 @@ from actors.pages.eviction.policy import EvictionName
 from actors.pages.eviction.w_tinylfu import WTinyLfuEviction
 from ops.bench.cache.generated import generate
 from ops.bench.cache.replay import LedgerCache, replay
-from ops.bench.cache.trace import HashedRequest, hashed
+from ops.bench.cache.trace_file import HashedRequest, hashed
 
 N_PAGES = 1024
 

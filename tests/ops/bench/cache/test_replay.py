@@ -11,7 +11,7 @@ from actors.pages.eviction.lru import LruEviction
 from actors.pages.traced_request import TracedRequest
 from ops.bench.cache.generated import GENERATORS, generate
 from ops.bench.cache.replay import LedgerCache, PageCache, replay
-from ops.bench.cache.trace import hashed
+from ops.bench.cache.trace_file import hashed
 from ops.bench.cache.vllm_rule import VllmRule
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from actors.pages.eviction.policy import EvictionName
 from ops.bench.cache.generated import generate
-from ops.bench.cache.trace import write_trace
+from ops.bench.cache.trace_file import write_trace
 from ops.bench.commands.cache import command
 
 

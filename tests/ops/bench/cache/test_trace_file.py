@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.pages.traced_request import TracedRequest, runs_of
-from ops.bench.cache.trace import hashed, read_trace, write_trace
+from ops.bench.cache.trace_file import hashed, read_trace, write_trace
 
 _TRACE = [TracedRequest(0, 5, 3, [(0, 4)]), TracedRequest(7, 5, 2, [(0, 2), (4, 1)])]
 
