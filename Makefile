@@ -5,6 +5,7 @@
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
 #   make test-long                    minutes of kills, more seeds and ten times the random examples: about 35 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
+#   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
@@ -23,6 +24,7 @@ SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
 CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis,$(VENV)/clients/$(name)/installed)
+LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
 CHECKED := messages actors gpu_workers supervisor ops tests
@@ -33,7 +35,7 @@ FAST_LONG := tests/simulation $(FAST)
 REPORTS := $(VENV)/tests-1.xml $(VENV)/tests-2.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
-.PHONY: serve test test-fast test-long client-env coverage lint gpu-test bench sbom audit format clean
+.PHONY: serve test test-fast test-long client-env bench-clients coverage lint gpu-test bench sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -51,6 +53,8 @@ test-long: $(TEST_STAMP) client-env
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS)
+
+bench-clients: $(LOAD_TOOL_STAMPS)
 
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)
