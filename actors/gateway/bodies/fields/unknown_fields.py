@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import structlog
 
-from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here
+from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here, names_of
 
 IGNORED_HEADER = "X-Ignored-Fields"
 _MOST_TOLD = 32  # names in one answer
@@ -25,14 +25,14 @@ def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: 
     Those of another endpoint stay, with a value that asks for something, and so do those of another API that have another name
     here. `own_names`: the fields of all endpoints.
     """
-    known = kind.__struct_fields__
+    known = names_of(kind)
     for name in [name for name in fields if name not in known]:
         is_elsewhere = (name in own_names and name not in _HARMLESS_ELSEWHERE) or (fields[name] and name_here(name, known))
         if not is_elsewhere or fields[name] is None or fields[name] is False:
             _take(fields, name, name, ignored)
     for field, inner in _objects_of(kind).items():
         if isinstance(value := fields.get(field), dict):
-            for name in [name for name in value if name not in inner.__struct_fields__]:
+            for name in [name for name in value if name not in names_of(inner)]:
                 _take(value, name, f"{field}.{name}", ignored)
 
 
