@@ -57,11 +57,10 @@ class Reader:
         self._answers: Sequence[GrowingSequence] = () if request.spec.best_of is not None else request.sequences
         self._waiter: asyncio.Future[None] | None = None
         self._awaits = _Awaits.UPDATE
-        self._is_patience_over = False  # of `wait_settled`
         self._has_update = True
-        self._is_silent = False
-        self._silent_since_s = 0.0
-        self._silence_timer: asyncio.TimerHandle | None = None
+        self._limit_s = 0.0  # when the present wait has lasted long enough, on the event loop's clock
+        self._is_late = False  # it has
+        self._timer: asyncio.TimerHandle | None = None
         self._on_update = on_update or self._wake
         self.has_left = False
         request.watchers.append(self._on_update)
@@ -95,33 +94,24 @@ class Reader:
     async def wait_settled(self, longest_s: float) -> None:
         """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""
         self._awaits = _Awaits.SETTLED
-        timer = asyncio.get_running_loop().call_later(longest_s, self._end_patience)
-        try:
-            while not self._has_come():
-                await self._wait()
-        finally:
-            timer.cancel()
-            self._awaits = _Awaits.UPDATE
+        self._limit(longest_s)
+        while not self._has_come():
+            await self._wakes()
+        self._awaits = _Awaits.UPDATE
 
     async def wait_update(self, longest_s: float) -> bool:
         """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left."""
-        loop = asyncio.get_running_loop()
-        self._silent_since_s, self._is_silent = loop.time(), False
-        while True:
-            if self.has_left or self._is_silent:
-                return False
-            if self._has_update:
-                self._has_update = False
-                return True
-            if self._silence_timer is None:
-                self._silence_timer = loop.call_later(longest_s, self._check_silence, loop, longest_s)
-            await self._wait()
+        if not (self._has_update or self.has_left):
+            self._limit(longest_s)
+            await self._wakes()
+        has_update, self._has_update = self._has_update, False
+        return has_update and not self.has_left
 
     async def wait_end(self) -> None:
         """Wait until every sequence has ended or the client has left. The request's own deadline bounds the wait."""
         self._awaits = _Awaits.END
         while not self._has_come():
-            await self._wait()
+            await self._wakes()
 
     def leave(self) -> None:
         """The client has left: every wait returns."""
@@ -132,31 +122,40 @@ class Reader:
         """Remove this reader from the request's watchers."""
         if self._on_update in self.request.watchers:
             self.request.watchers.remove(self._on_update)
-        if self._silence_timer is not None:
-            self._silence_timer.cancel()
-        self._on_update, self._silence_timer = _nothing, None  # both refer to this reader: without them it is freed at once
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_update, self._timer = _nothing, None  # both refer to this reader: without them it is freed at once
 
-    async def _wait(self) -> None:
+    def _wakes(self) -> asyncio.Future[None]:
+        """A future that is done when the present wait may be over."""
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
-    def _check_silence(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
-        """End the present wait if it has lasted `longest_s`. One timer serves many waits, because timers cost time."""
-        self._silence_timer = None
-        if self._waiter is None:
-            return
-        left_s = self._silent_since_s + longest_s - loop.time()
-        if left_s > 0.0:
-            self._silence_timer = loop.call_later(left_s, self._check_silence, loop, longest_s)
+    def _limit(self, longest_s: float) -> None:
+        """The present wait lasts at most `longest_s`. One timer serves many waits, because timers cost time."""
+        loop = asyncio.get_running_loop()
+        self._limit_s, self._is_late = loop.time() + longest_s, False
+        if self._timer is not None and self._timer.when() > self._limit_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(self._limit_s, self._check_time)
+
+    def _check_time(self) -> None:
+        """End the present wait if it has lasted long enough."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        if loop.time() < self._limit_s:
+            self._timer = loop.call_at(self._limit_s, self._check_time)
         else:
-            self._is_silent = True
-            self._wake()
+            self._is_late = True
+            self._wake_waiter()
 
     def _wake(self) -> None:
         self._has_update = True
+        self._wake_waiter()
+
+    def _wake_waiter(self) -> None:
         if self._waiter is not None and not self._waiter.done() and self._has_come():
             self._waiter.set_result(None)
 
@@ -167,11 +166,7 @@ class Reader:
             return True
         if self._awaits is _Awaits.END:
             return False
-        return request.is_settled or (self._is_patience_over and request.is_recorded)
-
-    def _end_patience(self) -> None:
-        self._is_patience_over = True
-        self._wake()
+        return request.is_settled or (self._is_late and request.is_recorded)
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ class StopStringFilter:
 
     def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
         """keeps_match: the stop string that is found is returned too, as the last text."""
-        self._stop_strings = tuple(s for s in stop_strings if s)
+        self._stop_strings = tuple(filter(None, stop_strings))
         self._keeps_match = keeps_match
         self._held = ""
         self.is_matched = False

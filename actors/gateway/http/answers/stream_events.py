@@ -53,6 +53,7 @@ class StreamEvents:
         self._n_taken = 0  # items that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these items: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
+        self._most = _MOST_WITH_LOGPROBS if request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
         self.start = start
         # parts of the next event that the client has, and the number of the event before
         self._n_parts, self._after = divmod(start, PART_BASE) if writer.has_parts else (0, start)
@@ -89,8 +90,7 @@ class StreamEvents:
 
     def take_some(self) -> list[bytes]:
         """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
-        most = _MOST_WITH_LOGPROBS if self._request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
-        stop = self._n_taken + most
+        stop = self._n_taken + self._most
         return self.take(stop if stop < len(self._request.stream_items) else None)
 
     @property
