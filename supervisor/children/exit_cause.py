@@ -38,7 +38,7 @@ class OutOfMemoryKills:
         self._risen_s: float | None = None  # when the last rise was seen that explains no death yet
 
     def look(self) -> None:
-        """Read the count. Called about ten times a second, so that the time of a rise is known."""
+        """Read the count. Called about twice a second, so that the time of a rise is known."""
         before, self._seen = self._seen, self._count(self._seen)
         if self._seen > before:
             self._risen_s = self._clock()

@@ -37,7 +37,7 @@ class Spawner(Protocol):
         ...
 
     def retry_writes(self) -> None:
-        """Write the files that a full disk has refused, and look at the kernel's counts. Called about ten times a second."""
+        """Write the files that a full disk has refused, and look at the kernel's counts. Called about twice a second."""
         ...
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
