@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from actors.pages.eviction.policy import EvictionName, PolicyFigures
+from actors.pages.eviction.policy import PolicyFigures
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,4 @@ class LedgerStatistics:
     held: int
     hits: int  # pages that entered a slot without being computed; a failed admission does not count
     evictions: int
-    by_policy: Mapping[EvictionName, PolicyFigures]
+    by_policy: Mapping[str, PolicyFigures]  # by the name of the policy

@@ -111,6 +111,6 @@ class SchedulerMetrics:
         for name, figures in pages.by_policy.items():
             for field, metric in self.by_policy.items():
                 number = float(getattr(figures, field))
-                metric.labels(policy=name.value).set(number)
-                numbers[f"{name.value}_{field}"] = number
+                metric.labels(policy=name).set(number)
+                numbers[f"{name}_{field}"] = number
         return numbers

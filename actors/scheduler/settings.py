@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.sequences.policy import OrderName
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from tests.support.depth import DEPTH
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate

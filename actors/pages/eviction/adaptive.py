@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
+from actors.pages.eviction.policy import EvictionPolicy, PolicyFigures
 from actors.pages.eviction.shadow import Contest, Sample
 
 _KEPT = 0.5  # of the scores, at each decision: older periods count less and less
@@ -18,7 +18,7 @@ _MARGIN = 1.02  # another policy chooses when its score is better by so much
 class AdaptiveEviction(EvictionPolicy):
     """Memory: the sum of its policies, and shadows of 512 to 1,023 pages each (of 1/64 of the pages in very large caches)."""
 
-    def __init__(self, makers: Mapping[EvictionName, Callable[[int], EvictionPolicy]], n_pages: int) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[int], EvictionPolicy]], n_pages: int) -> None:
         """makers: the policies, each made for a number of pages. The first one chooses at the beginning."""
         self._policies = {name: make(n_pages) for name, make in makers.items()}
         self._told = list(self._policies.values())
@@ -74,7 +74,7 @@ class AdaptiveEviction(EvictionPolicy):
         for policy in self._told:
             policy.drop(page)
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
         """The counts of each policy while it chose; its ghost hits are those of its own evictions."""
         found = {}
         for (name, policy), shadow_hits in zip(self._policies.items(), self._contest.hits, strict=True):

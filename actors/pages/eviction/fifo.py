@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import count
 
 from actors.pages.eviction.leaves import LeafEviction
-from actors.pages.eviction.policy import EvictionName, PolicyFigures
+from actors.pages.eviction.policy import PolicyFigures
 
 _PAGE_BITS = 32  # an entry of the heap is a number: when the content was computed, then the page
 
@@ -48,8 +48,8 @@ class FifoEviction(LeafEviction):
         super().drop(page)
         self._entry_of.pop(page, None)
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
-        return {EvictionName.FIFO: PolicyFigures(hits, evictions, self._ghosts.hits)}
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
+        return {"fifo": PolicyFigures(hits, evictions, self._ghosts.hits)}
 
     def _freed(self, page: int) -> None:
         if not self._has_entry[page]:

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from actors.pages.eviction.ghosts import Ghosts
-from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
+from actors.pages.eviction.policy import EvictionPolicy, PolicyFigures
 
 # uses that are counted; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/eviction/test_lfu.py)
 _MOST_USES = 8
@@ -81,8 +81,8 @@ class LfuEviction(EvictionPolicy):
         if page in self._rank_of:
             self.remove([page])
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
-        return {EvictionName.LFU: PolicyFigures(hits, evictions, self._ghosts.hits)}
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
+        return {"lfu": PolicyFigures(hits, evictions, self._ghosts.hits)}
 
     def _queue(self, rank: int) -> OrderedDict[int, None]:
         return self._queues[rank % len(self._queues)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from actors.pages.eviction.policy import EvictionName, EvictionPolicy, PolicyFigures
+from actors.pages.eviction.policy import EvictionPolicy, PolicyFigures
 
 
 class LruEviction(EvictionPolicy):
@@ -45,5 +45,5 @@ class LruEviction(EvictionPolicy):
     def drop(self, page: int) -> None:
         self._pages.pop(page, None)
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
-        return {EvictionName.LRU: PolicyFigures(hits, evictions, ghost_hits=0)}
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
+        return {"lru": PolicyFigures(hits, evictions, ghost_hits=0)}

@@ -9,18 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
-
-
-class EvictionName(Enum):
-    """The values of `scheduler.eviction`."""
-
-    LRU = "lru"
-    LFU = "lfu"
-    FIFO = "fifo"
-    W_TINYLFU = "w-tinylfu"
-    ADAPTIVE = "adaptive"
 
 
 @dataclass(frozen=True)
@@ -78,6 +67,6 @@ class EvictionPolicy(Protocol):
         """Remove a page, cached or held, whose content is not known any more, and its uses."""
         ...
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
-        """The figures of each policy that has chosen. Args: the ledger's counts."""
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
+        """The figures of each policy that has chosen, by its name. Args: the ledger's counts."""
         ...

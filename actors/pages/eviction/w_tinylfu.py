@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from actors.pages.eviction.leaves import LeafEviction
-from actors.pages.eviction.policy import EvictionName, PolicyFigures
+from actors.pages.eviction.policy import PolicyFigures
 from actors.pages.eviction.sketch import FrequencySketch
 from actors.pages.eviction.window_share import WindowShare
 
@@ -87,8 +87,8 @@ class WTinyLfuEviction(LeafEviction):
         super().drop(page)
         self._part_of.pop(page, None)
 
-    def figures(self, hits: int, evictions: int) -> Mapping[EvictionName, PolicyFigures]:
-        return {EvictionName.W_TINYLFU: PolicyFigures(hits, evictions, self._ghosts.hits)}
+    def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
+        return {"w-tinylfu": PolicyFigures(hits, evictions, self._ghosts.hits)}
 
     def _freed(self, page: int) -> None:
         """A page that had to wait for its continuations is the next in its queue; any other one has kept its place."""

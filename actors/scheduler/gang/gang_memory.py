@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from actors.pages.eviction.choice import make_eviction
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.open_page_records import record_open_pages

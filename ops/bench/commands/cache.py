@@ -13,8 +13,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from actors.pages.eviction.choice import make_eviction
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from ops.bench.cache.generated import GENERATORS, generate
 from ops.bench.cache.plot import picture
 from ops.bench.cache.policy_speed import operations_per_s

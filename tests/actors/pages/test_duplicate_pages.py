@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.eviction.policy import EvictionName
 from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import format_table, table_bytes

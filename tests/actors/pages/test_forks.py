@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from actors.pages.eviction.choice import make_eviction
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.page_hash import ROOT, page_hash
 from actors.pages.page_ledger import PageLedger
 from messages.steps import PAGE_TOKENS

@@ -6,7 +6,7 @@ import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens

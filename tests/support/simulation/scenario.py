@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from actors.gateway.settings import GatewaySettings
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config.server_config import ServerConfig, SupervisorSettings

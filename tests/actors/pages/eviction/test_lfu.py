@@ -9,9 +9,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lfu import _MOST_USES, LfuEviction
-from actors.pages.eviction.policy import EvictionName, EvictionPolicy
+from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.page_ledger import PageLedger
 
 N_PAGES = 6

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.drafts import Drafts

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lfu import LfuEviction
-from actors.pages.eviction.policy import EvictionName
 from actors.scheduler.sequences.policy import LastInOrder, OrderName, make_order
 from actors.scheduler.settings import SchedulerSettings
 from tests.support.planner_bench import sequence_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from actors.pages.eviction.policy import EvictionName
+from actors.pages.eviction.choice import EvictionName
 from ops.bench.cache.generated import generate
 from ops.bench.cache.trace_file import write_trace
 from ops.bench.commands.cache import command
