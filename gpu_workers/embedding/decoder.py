@@ -33,14 +33,15 @@ class DecoderStates(HiddenStates):
     def __init__(self, model: Model) -> None:
         self._model = model
         self._pages: KvPages | None = None
+        self._n_pages = 0
 
     def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
         """See HiddenStates."""
         step = step_of(texts, tokens, self._model.device)
         needed = sum(-(-len(text) // PAGE_TOKENS) for text in texts)
-        if self._pages is None or self._pages.n_pages < needed:
+        if self._pages is None or self._n_pages < needed:
             self._pages = None  # before the larger ones are allocated
-            self._pages = shared_pages(self._model, needed)
+            self._pages, self._n_pages = shared_pages(self._model, needed), needed
         return self._model.forward(step, self._pages).float()
 
 
@@ -97,7 +98,8 @@ def step_of(texts: list[np.ndarray], tokens: np.ndarray | None, device: torch.de
 
 
 def shared_pages(model: Model, n_pages: int) -> KvPages:
-    """Pages of one layer, which every layer uses. Those of keys lie side by side, and so do those of values."""
+    """Pages of one layer, which every layer uses. Those of keys lie side by side, and so do those of values: the storage is not
+    page after page, and its `n_pages` says nothing."""
     shape = model.kv_shape
     sizes = (2, n_pages, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
     storage = torch.zeros(sizes, dtype=shape.dtype, device=model.device)

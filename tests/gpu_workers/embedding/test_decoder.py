@@ -54,6 +54,14 @@ def test_a_vector_does_not_depend_on_the_batch(kind: str, tmp_path: Path) -> Non
     assert np.abs(np.linalg.norm(together, axis=1) - 1).max() < 1e-6
 
 
+def test_each_batch_may_be_larger_than_the_one_before(tmp_path: Path) -> None:
+    write_decoder(tmp_path)
+    encoder, texts = load_encoder(tmp_path), texts_of((8,) * 5)
+    growing = [encoder.embed(texts[:n]) for n in (1, 2, 3, 5, 4)]
+    for found in growing:
+        assert np.abs(found - growing[3][: len(found)]).max() < 1e-6
+
+
 def test_files_decide_how_vectors_are_made(tmp_path: Path) -> None:
     states = states_of(write_decoder(tmp_path), texts_of())
     write_sentence_files(tmp_path, {"pooling_mode_mean_tokens": True}, ("Transformer", "Pooling"))
