@@ -11,9 +11,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+from actors.pages.chain_root import ROOT
 from messages.steps import PAGE_TOKENS
 
-ROOT = 0  # the parent of a first page
 HASH_BYTES = 8
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.policy import EvictionPolicy
-from actors.pages.page_hash import ROOT
 
 _FEWEST_PAGES = 512  # of a shadow, where the cache itself has so many: then hit rates are right to one or two percent
 _MOST_SAMPLING_BITS = 6

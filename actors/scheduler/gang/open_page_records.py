@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.pages.page_hash import ROOT
+from actors.pages.chain_root import ROOT
 from actors.pages.seal_table import SealTable
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence

@@ -25,7 +25,8 @@ from enum import Enum
 
 import numpy as np
 
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.chain_root import ROOT
+from actors.pages.page_hash import page_hash
 from actors.scheduler.sequences.timeline import Timeline
 from messages.generation.logprobs import PromptLogprobs
 from messages.generation.sequences import Submit

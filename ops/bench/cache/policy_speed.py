@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.policy import EvictionPolicy
-from actors.pages.page_hash import ROOT
 
 _CHAIN = 32  # pages of a sequence
 _ROUNDS = 1000

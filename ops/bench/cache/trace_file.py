@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.chain_root import ROOT
+from actors.pages.page_hash import page_hash
 from actors.pages.traced_request import TracedRequest
 from messages.steps import PAGE_TOKENS
 

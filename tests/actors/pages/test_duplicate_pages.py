@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import format_table, table_bytes
 from tests.support.depth import DEPTH

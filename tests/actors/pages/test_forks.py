@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.choice import EvictionName, make_eviction
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_hash import page_hash
 from actors.pages.page_ledger import PageLedger
 from messages.steps import PAGE_TOKENS
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_hash import page_hash
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable, format_table, table_bytes
 from messages.steps import PAGE_TOKENS

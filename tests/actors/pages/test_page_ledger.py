@@ -9,9 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT, page_hash, page_hashes
+from actors.pages.page_hash import page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
 from tests.support.depth import examples
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.cache_directory.prefix_index import PrefixIndex
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT
 from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
 from messages.cache import PagesDropped, PagesSealed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_hash import page_hash
 from actors.pages.page_ledger import PageLedger
 from actors.pages.prompt_tails import PromptTails, n_equal_tokens
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from actors.pages import seal_table
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.page_hash import ROOT, depths, page_hash
+from actors.pages.page_hash import depths, page_hash
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable, create_table, format_table, map_table, table_bytes
 from messages.steps import PAGE_TOKENS

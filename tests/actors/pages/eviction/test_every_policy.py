@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.choice import EvictionName, make_eviction
-from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_hash import page_hash
 from actors.pages.page_ledger import PageLedger
 from tests.support.depth import examples
 

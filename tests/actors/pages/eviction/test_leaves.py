@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.pages.chain_root import ROOT
 from actors.pages.eviction.fifo import FifoEviction
 from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.eviction.sketch import FrequencySketch
 from actors.pages.eviction.w_tinylfu import WTinyLfuEviction
-from actors.pages.page_hash import ROOT
 from tests.support.depth import examples
 
 N_PAGES = 12
