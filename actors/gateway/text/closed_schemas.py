@@ -26,9 +26,14 @@ def _stands_alone(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     choices = [key for key in ("anyOf", "oneOf", "allOf", "$ref") if key in schema]
-    if _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or len(schema.get("allOf", ())) > 1:
+    if _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or _n_together(schema) > 1:
         return False
     return all(_stands_alone(inner) for inner in _inner(schema))
+
+
+def _n_together(schema: dict[str, Any]) -> int:
+    """Schemas in `allOf`. What is no list is refused when the grammar is compiled."""
+    return len(found) if isinstance(found := schema.get("allOf"), list) else 0
 
 
 def _inner(schema: dict[str, Any]) -> list[Any]:
@@ -51,7 +56,8 @@ def _close(schema: Any) -> Any:
     for key in ("items", "additionalProperties"):
         if key in schema:
             closing[key] = _close(schema[key])
-    named, required = schema.get("properties"), schema.get("required", ())
-    if isinstance(named, dict) and named and not _OTHERS & set(schema) and set(map(str, required)) <= set(named):
+    named, required = schema.get("properties"), schema.get("required", [])
+    is_named = isinstance(named, dict) and named and isinstance(required, list) and set(map(str, required)) <= set(named)
+    if is_named and not _OTHERS & set(schema):
         closing["additionalProperties"] = False
     return closing

@@ -52,3 +52,9 @@ def test_the_schema_that_was_given_is_not_changed() -> None:
     schema = {"type": "array", "items": dict(POINT)}
     closed(schema)
     assert schema == {"type": "array", "items": POINT}
+
+
+@pytest.mark.parametrize("schema", [{"allOf": 3}, {"properties": {"a": {}}, "required": 3}])
+def test_what_is_no_schema_stays_as_it_is(schema: dict[str, Any]) -> None:
+    """The library refuses it, and says where."""
+    assert closed(schema) == schema
