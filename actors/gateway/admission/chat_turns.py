@@ -61,7 +61,7 @@ def text_of(content: Any, path: str, part_text: Callable[[Any, str], str] = _par
 
 def _turn(message: dict[str, Any], path: str) -> dict[str, Any]:
     given = message.get("role")
-    if given not in _ROLES and given not in _ROLE_ALIASES:
+    if not isinstance(given, str) or (given not in _ROLES and given not in _ROLE_ALIASES):
         raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", given)
     role = _ROLE_ALIASES.get(given, given)
     if message.get("audio"):
