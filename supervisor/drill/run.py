@@ -62,14 +62,19 @@ class DrillResult:
     stopped: Sequence[str]
 
 
+def headers_of(plan: DrillPlan) -> dict[str, str]:
+    """What every request of the drill says: a server that keeps answers computes these anew."""
+    return {"Cache-Control": "no-store"} | ({"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {})
+
+
 async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
     """Carry out the plan; `say` gets a line for each round.
 
     Raises: ConfigError when the server or a target is not there, or the first fault cannot be inflicted even once.
     """
-    headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
     limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
-    async with httpx.AsyncClient(timeout=httpx.Timeout(plan.deadline_s, connect=5.0), limits=limits, headers=headers) as client:
+    timeout = httpx.Timeout(plan.deadline_s, connect=5.0)
+    async with httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers_of(plan)) as client:
         options = await _options(client, plan)
         for fault in plan.faults:
             await asyncio.to_thread(check_present, fault, plan.run_dir)

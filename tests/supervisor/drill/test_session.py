@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
 from supervisor.drill import session
-from supervisor.drill.run import DrillPlan
+from supervisor.drill.run import DrillPlan, headers_of
 from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
 
 
@@ -43,6 +44,11 @@ def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: 
     assert url_of("http://h:1", 81, tmp_path) == "http://h:1"
     with pytest.raises(ConfigError, match="run_dir: expected a running server"):
         url_of(None, None, tmp_path)
+
+
+def test_a_server_that_keeps_answers_computes_those_of_a_drill() -> None:
+    assert headers_of(plan(1, 1)) == {"Cache-Control": "no-store"}
+    assert headers_of(replace(plan(1, 1), api_key="k")) == {"Cache-Control": "no-store", "Authorization": "Bearer k"}
 
 
 def test_a_drill_that_is_ended_before_its_first_fault_says_so(
