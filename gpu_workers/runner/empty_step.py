@@ -27,8 +27,12 @@ def even_rows(n_tokens: int, max_length: int) -> list[int]:
 def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
     """Runs one step of prompts of zeros, and returns the logits [1, vocabulary] of its last token.
 
-    rows: tokens of each prompt, those of one token first; each prompt gets the same number of the pages of `kv`."""
+    rows: tokens of each prompt, those of one token first; each prompt gets the same number of the pages of `kv`.
+
+    Raises: ValueError when these pages do not hold the longest prompt."""
     device, pages_each = model.device, kv.n_pages // len(rows)
+    if max(rows) > pages_each * PAGE_TOKENS:
+        raise ValueError(f"a prompt of {max(rows)} tokens does not fit {pages_each} of the {kv.n_pages} pages")
     counts = np.array(rows, np.int32)
     offsets = (np.cumsum(counts) - counts).astype(np.int32)
     lengths = torch.from_numpy(counts).to(device)

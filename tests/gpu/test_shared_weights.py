@@ -62,7 +62,7 @@ def main(path: str, folder: str, what: str = "wait") -> None:
     model: Any = build_model(config, Path(folder), placement, load_format="random", on_progress=on_progress, vault=vault)
     torch.cuda.empty_cache()
     taken_bytes = before_bytes - torch.cuda.mem_get_info()[0]
-    logits = run_empty_step(model, KvPages.allocate(model.kv_shape, 8, device), [1, 1, 40])
+    logits = run_empty_step(model, KvPages.allocate(model.kv_shape, 8, device), [1, 1, 20])
     total = logits.double().sum().item()
     print(json.dumps({"shared": vault.shared_bytes, "taken": taken_bytes, "logits": total}), flush=True)
     sys.stdin.readline()
