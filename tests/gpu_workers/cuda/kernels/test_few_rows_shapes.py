@@ -41,3 +41,12 @@ def test_rows_that_the_copy_engine_cannot_address_are_left_to_others() -> None:
 
 def test_all_products_of_a_batch_of_eight_are_ours() -> None:
     assert all(few_rows_shape(8, n_out, width, is_gated=is_gated) for n_out, width, is_gated in WEIGHTS)
+
+
+def test_weights_are_asked_for_early_where_that_is_faster() -> None:
+    def lines(n_rows: int, width: int) -> int:
+        shape = few_rows_shape(n_rows, 2048, width, is_gated=False)
+        return shape.prefetch if shape else -1
+
+    assert [lines(n_rows, 576) for n_rows in (2, 32, 64)] == [8, 8, 8]
+    assert [lines(n_rows, 4096) for n_rows in (2, 32, 64)] == [8, 8, 0]
