@@ -1,11 +1,13 @@
 """Attention over pages on CPUs: a compiled kernel reads the keys of short rows from their pages; torch computes long rows.
 
 Measured on one Zen 4 core, 64 rows of 128 to 256 keys, 9 heads on 3, bfloat16: 1.3 ms a layer in a whole step, where gathering
-and multiplying with torch took 4.1 ms.
+and multiplying with torch took 4.1 ms. A prompt of SmolLM2 in bfloat16, all of a step: 512 tokens 530 -> 348 ms of processor
+time, 4,096 tokens 10.3 -> 7.6 s.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +84,8 @@ class CpuAttention(Attention):
             DirectCalls(), shape, compile_kernel(lambda code: write_paged_attention(code, shape), machine)
         )
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
-        self._most_kernel_tokens = MAX_BATCHED_COUNT  # of a row; torch computes longer ones
+        has_no_limit = dtype == torch.bfloat16 and machine.has_bf16_dot
+        self._most_kernel_tokens = sys.maxsize if has_no_limit else MAX_BATCHED_COUNT  # of a row; torch computes longer ones
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
         """See Attention. Rows longer than the window go through torch."""

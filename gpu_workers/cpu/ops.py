@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.cpu_linear import can_pack, packed_linear
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
-_MOST_ROWS = 64  # oneDNN is as good for more
+_MOST_ROWS = 64  # oneDNN is as good for more, in float32
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
 _LEAST_SHARED_PASSES = 4  # over a block of a weight; with fewer, reading the weight dominates, and sharing would read it twice
 _UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
@@ -49,7 +50,9 @@ class CpuOps(TorchOps):
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
-        self._most_kernel_rows = self.most_rows  # of a product; torch computes larger ones
+        # of a product; torch computes larger ones. In bfloat16 the kernel is as fast for any number of rows, and a token has
+        # the same bits in a prompt as in a step of its own.
+        self._most_kernel_rows = sys.maxsize if is_bf16 and machine.has_bf16_dot else self.most_rows
         self._pass_rows = matrix.MOST_ROWS  # that share one read of a block of the weight
         self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
         self._few_rows: Kernel | None = None

@@ -82,6 +82,17 @@ def test_without_the_flag_the_bits_depend_on_the_batch() -> None:
     assert not whole.run([(PagedSequence(tokens_of(0)), N_TOKENS)])[0].equal(single)
 
 
+def test_bfloat16_has_the_same_bits_without_the_flag_where_the_processor_multiplies_it() -> None:
+    machine = this_machine()
+    if machine is None or not machine.has_bf16_dot:
+        pytest.skip("needs a processor with AVX512-BF16")
+    model = build_model(CONFIG, Path(), WeightPlacement(torch.device("cpu"), torch.bfloat16), load_format="random")
+    one, whole = PagedLoop(model), PagedLoop(model)
+    sequence = PagedSequence(tokens_of(0, 200))
+    single = torch.cat([one.run([(sequence, 1)]) for _ in range(200)])[-1]
+    assert whole.run([(PagedSequence(tokens_of(0, 200)), 200)])[0].equal(single)
+
+
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     """Through the programs of the CPU and everything else that a worker has."""
