@@ -28,10 +28,10 @@ def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect:
 
 def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
     """The field of the first schema that cannot be enforced, and why; "" if all can. Blocks for some milliseconds."""
-    for at, tool in tools.callable_tools:
+    for _, tool in tools.callable_tools:
         options = {"x-guidance": {"lenient": not tool.is_strict}}
         try:
             compile_grammar(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps({**arguments_schema(tool), **options})))
         except GrammarError as error:
-            return f"{tools.tools_field}[{at}].{tools.schema_field}", str(error)
+            return tool.schema_field, str(error)
     return "", ""

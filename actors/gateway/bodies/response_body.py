@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from actors.gateway.bodies.fields.offered_fields import offered_fields, with_offered_fields
 from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopLogprobs
+from actors.gateway.bodies.fields.told_tools import is_told, response_tools
 from actors.gateway.bodies.fields.wanted_template import Effort, wanted_template
-from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.bodies.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.template_options import TemplateOptions
@@ -98,13 +98,8 @@ class ResponsesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def offered_tools(self) -> OfferedTools | None:
-        """The functions that the answer may call. Raises: Refusal naming the field."""
-        for at, tool in enumerate(self.tools or ()):
-            if (kind := tool.get("type")) != "function":
-                raise invalid(f"tools[{at}].type", '"function" (no other tools are offered)', kind)
-        names = ("tools", "tool_choice", "parallel_tool_calls")
-        chosen = wanted_tools({name: getattr(self, name) for name in names})
-        return replace(chosen, schema_field="parameters") if chosen is not None else None
+        """The tools that the answer may call. Raises: Refusal naming the field."""
+        return response_tools(self.tools or (), self.tool_choice, is_parallel=self.parallel_tool_calls is not False)
 
     def check(self) -> None:
         """Return if the fields agree with each other. Raises: Refusal."""
@@ -132,7 +127,7 @@ class ResponsesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             "safety_identifier": self.safety_identifier,
             "text": {"format": settings.format or {"type": "text"}, "verbosity": settings.verbosity or "medium"},
             "tool_choice": self.tool_choice or "auto",
-            "tools": [_shown_tool(tool) for tool in self.tools or ()],
+            "tools": _shown_tools(self.tools or ()),
             "truncation": "disabled",
             "user": self.user,
         }
@@ -154,7 +149,14 @@ class ResponsesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {"json": schema}
 
 
+def _shown_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tools that the model is told of, as answers repeat them."""
+    return [_shown_tool(tool) for tool in tools if is_told(tool)]
+
+
 def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as answers repeat it, also one that came in the form of chat completions."""
+    """A tool as answers repeat it, also a function that came in the form of chat completions."""
+    if tool["type"] != "function":
+        return {**tool, "tools": _shown_tools(tool["tools"])} if "tools" in tool else tool
     fields = {**tool, **tool.get("function", {})}
     return {**_UNTOLD, **{name: value for name, value in fields.items() if name != "function"}}

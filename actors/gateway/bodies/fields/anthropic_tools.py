@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from actors.gateway.bodies.fields.wanted_tools import check_names, offered, tool_with
@@ -29,7 +28,7 @@ def anthropic_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Mapping[s
         raise invalid("tool_choice.name", "the name of one of the tools", name)
     names = [str(name)] if kind == "tool" else None
     most = int(kind == "tool" or (choice or {}).get("disable_parallel_tool_use") is True)
-    return replace(offered(read, names, is_required=kind in ("any", "tool"), most_calls=most), schema_field="input_schema")
+    return offered(read, names, is_required=kind in ("any", "tool"), most_calls=most)
 
 
 def as_openai(message: Mapping[str, Any], path: str) -> list[dict[str, Any]]:

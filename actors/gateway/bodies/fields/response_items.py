@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from actors.gateway.admission.chat_turns import check_is_text, text_of, turns_of
+from actors.gateway.bodies.fields.told_tools import custom_arguments, told_name
 from actors.gateway.requests.refusals import invalid, json_text
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}  # kinds of parts, and the field
-_SKIPPED = ("reasoning",)  # what a model has thought for earlier answers: templates leave it out
+# what a model has thought for earlier answers, which templates leave out, and what another server has carried out itself
+_SKIPPED = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
+_RESULTS = ("function_call_output", "custom_tool_call_output")
 _BETWEEN = "\n\n"
 
 
@@ -51,7 +54,9 @@ def _message(item: Any, path: str) -> dict[str, Any] | None:
         return None
     if kind == "function_call":
         return _call(item, path)
-    if kind == "function_call_output":
+    if kind == "custom_tool_call":
+        return _custom_call(item, path)
+    if kind in _RESULTS:
         return _result(item, path)
     if kind != "message":
         raise invalid(path, '{"type": "message", "role": ..., "content": ...}', item)
@@ -66,14 +71,26 @@ def _call(item: dict[str, Any], path: str) -> dict[str, Any]:
     called, name, arguments = item.get("call_id"), item.get("name"), item.get("arguments")
     if not (isinstance(called, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise invalid(path, '{"type": "function_call", "call_id": ..., "name": ..., "arguments": ...}', item)
-    function = {"name": name, "arguments": arguments}
+    return _calling(called, item, arguments)
+
+
+def _custom_call(item: dict[str, Any], path: str) -> dict[str, Any]:
+    """What an earlier answer has called with a text."""
+    called, name, text = item.get("call_id"), item.get("name"), item.get("input")
+    if not (isinstance(called, str) and isinstance(name, str) and isinstance(text, str)):
+        raise invalid(path, '{"type": "custom_tool_call", "call_id": ..., "name": ..., "input": ...}', item)
+    return _calling(called, item, custom_arguments(text))
+
+
+def _calling(called: str, item: dict[str, Any], arguments: str) -> dict[str, Any]:
+    function = {"name": told_name(item["name"], item.get("namespace") or ""), "arguments": arguments}
     return {"role": "assistant", "content": "", "tool_calls": [{"id": called, "type": "function", "function": function}]}
 
 
 def _result(item: dict[str, Any], path: str) -> dict[str, Any]:
-    """What the client's function has returned."""
+    """What the client's tool has returned."""
     if not isinstance(called := item.get("call_id"), str):
-        raise invalid(path, '{"type": "function_call_output", "call_id": ..., "output": ...}', item)
+        raise invalid(path, f'{{"type": "{item["type"]}", "call_id": ..., "output": ...}}', item)
     return {"role": "tool", "tool_call_id": called, "content": text_of(item.get("output"), f"{path}.output", _part_text)}
 
 

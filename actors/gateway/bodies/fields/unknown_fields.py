@@ -36,6 +36,12 @@ def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: 
                 _take(value, name, f"{field}.{name}", ignored)
 
 
+def tell(ignored: list[str], path: str) -> None:
+    """Append what was ignored, unless one answer has no room for more."""
+    if len(ignored) < _MOST_TOLD:
+        ignored.append(path)
+
+
 def header_of(names: Iterable[str]) -> str:
     """The value of the header: the names in their order, in printable ASCII, without commas in a name."""
     return ", ".join(dict.fromkeys(map(_printable, names)))
@@ -58,8 +64,7 @@ class IgnoredFieldsLog:
 
 def _take(fields: dict[str, Any], name: str, path: str, ignored: list[str]) -> None:
     del fields[name]
-    if len(ignored) < _MOST_TOLD:
-        ignored.append(path)
+    tell(ignored, path)
 
 
 @cache

@@ -25,7 +25,7 @@ def wanted_tools(fields: Mapping[str, Any]) -> OfferedTools | None:
         raise invalid("functions", "nothing beside tools", functions)
     if functions:
         return _functions(functions, fields.get("function_call"))
-    read = [_tool_of(tool, f"tools[{at}]") for at, tool in enumerate(tools or [])]
+    read = [tool_of(tool, f"tools[{at}]") for at, tool in enumerate(tools or [])]
     chosen = choose(read, fields.get("tool_choice"))
     if chosen is None or fields.get("parallel_tool_calls") is not False:
         return chosen
@@ -84,10 +84,11 @@ def tool_with(function: Any, field: str, schema_key: str = "parameters") -> Tool
     schema = schema or {"type": "object", "properties": {}}
     if schema.get("type", "object") != "object":
         raise invalid(f"{field}.{schema_key}.type", '"object"', schema["type"])
-    return Tool(name, schema, description or "", function.get("strict") is True)
+    return Tool(name, schema, description or "", function.get("strict") is True, f"{field}.{schema_key}")
 
 
-def _tool_of(tool: Any, field: str) -> Tool:
+def tool_of(tool: Any, field: str) -> Tool:
+    """The tool that an object of the type `function` describes. Raises: Refusal naming the field."""
     if not isinstance(tool, dict) or tool.get("type", "function") != "function":
         raise invalid(field, '{"type": "function", "function": {...}}', tool)
     # the form of /v1/responses has the function's fields beside the type
@@ -106,7 +107,7 @@ def _functions(functions: Sequence[Any], choice: Any) -> OfferedTools | None:
     tools = [tool_with(function, f"functions[{at}]") for at, function in enumerate(functions)]
     check_names(tools, "functions")
     rules: dict[str, Any] = {
-        "most_calls": 1, "is_function": True, "tools_field": "functions", "choice_field": "function_call",
+        "most_calls": 1, "is_function": True, "choice_field": "function_call",
     }  # fmt: skip
     if choice == "none":
         return None

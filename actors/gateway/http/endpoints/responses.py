@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.bodies.fields.response_items import items_of, turns_of_items
+from actors.gateway.bodies.fields.told_tools import check_kinds
 from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
 from actors.gateway.http.endpoints.streams import events_after, generated
@@ -43,7 +44,7 @@ async def create(services: Services, call: Call) -> ASGIApp:
     """POST /v1/responses: the answer to a conversation, which is kept. Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
-    body = await read(services, call, ResponsesBody)
+    body = await _read(services, call)
     body.check()
     before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
     new = _new(services, call, body, before)
@@ -54,6 +55,15 @@ async def create(services: Services, call: Call) -> ASGIApp:
     await reader.wait_settled(_SETTLE_S)
     reader.close()
     return _shown(services, request, call.ignored)
+
+
+async def _read(services: Services, call: Call) -> ResponsesBody:
+    """The body. Tools that the server would have to carry out are told as ignored. Raises: Refusal."""
+    body, n_fields = await read(services, call, ResponsesBody), len(call.ignored)
+    check_kinds(body.tools or (), None if services.settings.strict_fields else call.ignored)
+    if len(call.ignored) > n_fields:
+        services.ignored_fields.note(call.scope["path"], ["tools"])
+    return body
 
 
 def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> NewRequest:
@@ -87,7 +97,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
 
 async def count_input(services: Services, call: Call) -> ASGIApp:
     """POST /v1/responses/input_tokens: how many tokens the model would read. Raises: Refusal."""
-    body = await read(services, call, ResponsesBody)
+    body = await _read(services, call)
     check_model(body.model or "", services.settings.model_name)
     before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
     turns, tools = turns_of_items([*before, *items_of(body.input)], body.instructions, len(before)), body.offered_tools

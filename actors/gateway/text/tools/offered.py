@@ -19,6 +19,7 @@ class Tool:
     parameters: Mapping[str, Any]
     description: str = ""
     is_strict: bool = False  # a schema that cannot be enforced as a whole is refused
+    schema_field: str = ""  # the client's name of the field with the schema, for refusals
 
     def as_openai(self) -> dict[str, Any]:
         """The tool as chat templates take it."""
@@ -35,10 +36,7 @@ class OfferedTools:
     is_required: bool = False  # the answer is at least one call, and nothing else
     most_calls: int = 0  # 0: any number
     is_function: bool = False  # asked for by the older fields `functions` and `function_call`
-    # the client's names of the fields, for refusals
-    tools_field: str = "tools"
-    schema_field: str = "function.parameters"  # within one of the tools
-    choice_field: str = "tool_choice"
+    choice_field: str = "tool_choice"  # the client's name of the field, for refusals
 
     @property
     def callable_tools(self) -> list[tuple[int, Tool]]:

@@ -1,4 +1,4 @@
-"""The output items of a split answer of /v1/responses, token by token: reasoning, messages, calls of functions. Pure."""
+"""The output items of a split answer of /v1/responses, token by token: reasoning, messages, calls of tools. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
+
+from actors.gateway.bodies.fields.told_tools import CalledTool, called_tools, custom_input
 from actors.gateway.http.formats.openai_logprobs import logprobs_json
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.split_text import SplitText
@@ -20,6 +23,12 @@ class ItemKind(StrEnum):
     REASONING = "reasoning"
     MESSAGE = "message"
     CALL = "function_call"
+    CUSTOM_CALL = "custom_tool_call"
+
+    @property
+    def is_call(self) -> bool:
+        """True for calls of the client's tools."""
+        return self in (ItemKind.CALL, ItemKind.CUSTOM_CALL)
 
 
 class ItemChange(Enum):
@@ -31,17 +40,21 @@ class ItemChange(Enum):
 
 
 _KINDS = {Channel.REASONING: ItemKind.REASONING, Channel.CONTENT: ItemKind.MESSAGE, Channel.NO_CALL: ItemKind.MESSAGE}
-_PREFIXES = {ItemKind.REASONING: "rs_", ItemKind.MESSAGE: "msg_", ItemKind.CALL: "fc_"}
+_PREFIXES = {ItemKind.REASONING: "rs_", ItemKind.MESSAGE: "msg_", ItemKind.CALL: "fc_", ItemKind.CUSTOM_CALL: "ctc_"}
+_NO_TOOL = CalledTool("")
 
 
 @dataclass
 class OutputItem:
-    """One item. `index`: among those that have begun. `text`: of a call, its arguments. `number`: of a call among the calls."""
+    """One item. `index`: among those that have begun. `number`: of a call among the calls.
+
+    `text`: of a call, the arguments that the model has written.
+    """
 
     kind: ItemKind
     index: int
     number: int = 0
-    name: str = ""  # of the called tool
+    tool: CalledTool = _NO_TOOL  # of a call
     text: str = ""
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     is_whole: bool = False
@@ -63,6 +76,7 @@ class OutputWalk:
     def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
         """`sequence`: of a request with a `splitting`."""
         self._sequence, self._model, self._split = sequence, model, SplitText(sequence)
+        self._tools = _called_in(sequence)
         self._n_told = self._n_calls = 0  # tokens before which nothing is held back; calls that have begun
         self._open: OutputItem | None = None
         self.items: list[OutputItem] = []
@@ -92,12 +106,11 @@ class OutputWalk:
         steps: list[Step] = []
         for channel, text in pieces:
             if channel is Channel.CALL:
-                steps += self._end() + self._begin(ItemKind.CALL, self._n_calls, text)
-                self._n_calls += 1
+                steps += self._end() + self._begin_call(text)
             else:
                 if channel is Channel.NO_CALL and self._open is not None:
                     self._open.is_no_call = True
-                kind = _KINDS.get(channel, ItemKind.CALL)
+                kind = self._kind_of(channel)
                 is_new = self._open is None or self._open.kind is not kind
                 # of tokens whose text was held back, those before a new item are its marks
                 first = max(self._n_told, n_tokens - 1) if is_new and self.items else self._n_told
@@ -107,10 +120,23 @@ class OutputWalk:
             self._n_told = n_tokens
         return steps
 
-    def _begin(self, kind: ItemKind, number: int = 0, name: str = "") -> list[Step]:
-        self._open = OutputItem(kind, len(self.items), number, name)
+    def _kind_of(self, channel: Channel) -> ItemKind:
+        """The kind of the item that text of a channel belongs to. Arguments belong to the call that is open."""
+        if channel in _KINDS:
+            return _KINDS[channel]
+        return self._open.kind if self._open is not None and self._open.kind.is_call else ItemKind.CALL
+
+    def _begin(self, kind: ItemKind) -> list[Step]:
+        self._open = OutputItem(kind, len(self.items))
         self.items.append(self._open)
         return [Step(ItemChange.BEGUN, self._open)]
+
+    def _begin_call(self, name: str) -> list[Step]:
+        tool = self._tools.get(name) or CalledTool(name)
+        begun = self._begin(ItemKind.CUSTOM_CALL if tool.is_custom else ItemKind.CALL)
+        begun[0].item.tool, begun[0].item.number = tool, self._n_calls
+        self._n_calls += 1
+        return begun
 
     def _more(self, text: str, first: int, stop: int) -> list[Step]:
         """`text` comes from tokens `first` .. `stop` - 1."""
@@ -126,11 +152,20 @@ class OutputWalk:
         item, self._open = self._open, None
         if item is None:
             return []
-        if item.kind is ItemKind.CALL:
-            item.is_whole = not item.is_no_call and ToolCall(item.number, item.name, item.text).input is not None
+        if item.kind.is_call:
+            item.is_whole = not item.is_no_call and ToolCall(item.number, item.tool.name, item.text).input is not None
         else:
             item.is_whole = is_whole
         return [Step(ItemChange.DONE, item)]
+
+
+def _called_in(sequence: GrowingSequence) -> dict[str, CalledTool]:
+    """The tools of the request that are no plain functions, by the name that the model was told."""
+    spec = sequence.request.spec
+    assert spec.response is not None, "it is a request of /v1/responses"
+    if spec.splitting is None or spec.splitting.tools is None:
+        return {}
+    return called_tools(msgspec.json.decode(spec.response.shown)["tools"])
 
 
 def split_output(sequence: GrowingSequence, model: TextModel) -> list[dict[str, Any]]:
@@ -146,13 +181,20 @@ def item_json(sequence: GrowingSequence, item: OutputItem, *, is_begun: bool = F
     """An item as clients read it. `is_begun`: as it is when it begins, without content."""
     status = "in_progress" if is_begun else "completed" if item.is_whole else "incomplete"
     head = {"id": output_id(sequence, item), "type": item.kind.value, "status": status}
-    if item.kind is ItemKind.CALL:
-        text = "" if is_begun else item.text
-        return {**head, "arguments": text, "call_id": call_id(sequence, item.number), "name": item.name}
+    if item.kind.is_call:
+        text, tool = "" if is_begun else called_with(item), item.tool
+        namespace = {"namespace": tool.namespace} if tool.namespace else {}
+        given = {"input" if tool.is_custom else "arguments": text, "call_id": call_id(sequence, item.number)}
+        return {**head, **given, "name": tool.name, **namespace}
     content = [] if is_begun else [part_json(item)]
     if item.kind is ItemKind.REASONING:
         return {**head, "summary": [], "content": content}
     return {**head, "role": "assistant", "content": content}
+
+
+def called_with(item: OutputItem) -> str:
+    """What a call gives to its tool: the arguments, or the text for a custom tool; "" for a text that was cut off."""
+    return (custom_input(item.text) or "") if item.tool.is_custom else item.text
 
 
 def part_json(item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from typing import Any
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.responses.events import FIRST_OF_SPLIT, NUMBERS_OF_EVENT, ResponseEvents, event_of, last_name
 from actors.gateway.http.formats.responses.object import begun_object, response_object
-from actors.gateway.http.formats.responses.output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
+from actors.gateway.http.formats.responses.output import (
+    ItemChange,
+    ItemKind,
+    OutputWalk,
+    Step,
+    called_with,
+    item_json,
+    output_id,
+    part_json,
+)
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.models.text_model import TextModel
@@ -22,6 +31,7 @@ _STEMS = {
     ItemKind.REASONING: "response.reasoning_text",
     ItemKind.MESSAGE: "response.output_text",
     ItemKind.CALL: "response.function_call_arguments",
+    ItemKind.CUSTOM_CALL: "response.custom_tool_call_input",
 }
 Part = tuple[str, dict[str, Any]]  # the name of one of OpenAI's events, and its fields
 
@@ -75,8 +85,10 @@ class SplitResponseEvents(ResponseEvents):
     def _parts(self, step: Step) -> list[Part]:
         item = step.item
         stem, place = _STEMS[item.kind], {"item_id": output_id(self._sequence, item), "output_index": item.index}
-        is_call = item.kind is ItemKind.CALL
+        is_call, is_custom = item.kind.is_call, item.kind is ItemKind.CUSTOM_CALL
         within = place if is_call else {**place, "content_index": 0}
+        if step.change is ItemChange.MORE and is_custom:
+            return []  # the text for the tool is certain when the arguments are whole
         if step.change is ItemChange.MORE:
             logprobs = {"logprobs": step.logprobs} if item.kind is ItemKind.MESSAGE else {}
             return [(stem + ".delta", {**within, **logprobs, "delta": step.text})]
@@ -86,8 +98,12 @@ class SplitResponseEvents(ResponseEvents):
             part: Part = ("response.content_part.added", {**within, "part": part_json(item, is_begun=True)})
             return [added] if is_call else [added, part]
         done: Part = ("response.output_item.done", {"output_index": item.index, "item": item_json(self._sequence, item)})
+        if is_custom:
+            text = called_with(item)
+            delta: list[Part] = [(stem + ".delta", {**within, "delta": text})] if text else []
+            return [*delta, (stem + ".done", {**within, "input": text}), done]
         if is_call:
-            return [(stem + ".done", {**within, "name": item.name, "arguments": item.text}), done]
+            return [(stem + ".done", {**within, "name": item.tool.name, "arguments": item.text}), done]
         logprobs = {"logprobs": item.logprobs} if item.kind is ItemKind.MESSAGE else {}
         return [
             (stem + ".done", {**within, **logprobs, "text": item.text}),
