@@ -29,6 +29,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
 _MOST_PATH_CHARACTERS = 120
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
@@ -51,7 +52,9 @@ def ollama_error(status: int, message: str, field: str = "", name: str = "") -> 
 
 
 def anthropic_error(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
-    """The JSON object of an error in Anthropic's format."""
+    """The JSON object of an error in Anthropic's format. Agents know by its words that a prompt is too long, and shorten it."""
+    if name == _OPENAI_NAMES["too_long"]:
+        message = f"{_TOO_LONG}: {message}"
     kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}}
 

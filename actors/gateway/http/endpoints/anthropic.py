@@ -23,6 +23,8 @@ from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.terms import MaxTokens
 
 PATH = "/v1/messages"
+_ROLES = ("user", "assistant", "system")
+_BETWEEN = "\n\n"
 _THOUGHTS = ("thinking", "redacted_thinking")
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
@@ -40,7 +42,6 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
         "container": (),
-        "context_management": ({}, {"edits": []}),
     }
 
     messages: Turns
@@ -83,18 +84,19 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def offered_tools(self) -> OfferedTools | None:
         """The tools that the answer may call. Raises: Refusal naming the field."""
-        return anthropic_tools(self.tools, self.tool_choice)
+        return anthropic_tools(self.tools, self.tool_choice, self.messages)
 
     def turns(self) -> list[dict[str, Any]]:
         """The turns for the model's template. Raises: Refusal."""
         for index, message in enumerate(self.messages):
-            if message.get("role") not in ("user", "assistant"):
-                raise invalid(f"messages[{index}].role", "user or assistant", message.get("role"))
+            if message.get("role") not in _ROLES:
+                raise invalid(f"messages[{index}].role", f"one of {', '.join(_ROLES)}", message.get("role"))
         messages = [one for at, message in enumerate(self.messages) for one in as_openai(_told(message), f"messages[{at}]")]
         turns = turns_of(messages)
         if turns[-1]["role"] == "assistant":
             check_continued(turns, "messages")
-        return [{"role": "system", "content": _system_text(self.system)}, *turns] if self.system else turns
+        before = [{"role": "system", "content": _system_text(self.system)}] if self.system else []
+        return _joined([*before, *turns])
 
 
 _Offered = with_offered_fields(_Conversation)
@@ -156,6 +158,22 @@ def _told(message: dict[str, Any]) -> dict[str, Any]:
     if message.get("role") != "assistant" or not isinstance(content, list):
         return message
     return {**message, "content": [b for b in content if not (isinstance(b, dict) and b.get("type") in _THOUGHTS)]}
+
+
+def _joined(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with those of the user in a row as one, and what the system says later as the user's.
+
+    Anthropic's API joins turns too. Many templates take no system turn but the first, and refuse two turns of a user in a row.
+    """
+    joined: list[dict[str, Any]] = []
+    for turn in turns:
+        is_late = turn["role"] == "system" and any(one["role"] != "system" for one in joined)
+        one = {**turn, "role": "user"} if is_late else turn
+        if joined and one["role"] in ("user", "system") and one["role"] == joined[-1]["role"]:
+            joined[-1] = {**one, "content": joined[-1]["content"] + _BETWEEN + one["content"]}
+        else:
+            joined.append(one)
+    return joined
 
 
 def _system_text(system: str | list[dict[str, Any]] | None) -> str:

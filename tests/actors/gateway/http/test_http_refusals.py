@@ -19,6 +19,9 @@ async def test_a_prompt_that_is_too_long_is_told_both_numbers() -> None:
         assert error["code"] == "context_length_exceeded"
         assert "512" in error["message"]
         assert "600" in error["message"]
+        talk = {"max_tokens": 4, "messages": [{"role": "user", "content": "x" * 600}]}
+        told = (await http.post("/v1/messages", json=talk)).json()["error"]["message"]
+        assert told.startswith("prompt is too long: messages: expected at most 511 tokens"), "as Anthropic's agents expect it"
 
 
 async def test_without_max_tokens_completions_are_cut_to_the_context() -> None:

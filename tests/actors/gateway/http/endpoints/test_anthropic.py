@@ -10,6 +10,7 @@ import anthropic
 import httpx
 import pytest
 
+from actors.gateway.text.models.folder_text import FolderText
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until
@@ -76,7 +77,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str]] = [
     ),
     ({"thinking": {"type": "always"}}, 400, "invalid_request_error", "thinking.type: expected"),
     ({"messages": []}, 400, "invalid_request_error", "messages: expected"),
-    ({"messages": [{"role": "system", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role: expected"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role: expected"),
     ({"messages": [*HELLO, {"role": "assistant", "content": " "}]}, 400, "invalid_request_error", "the last message"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "messages[0].content[0]"),
     ({"system": [{"type": "image"}]}, 400, "invalid_request_error", "system[0]: expected"),
@@ -128,3 +129,30 @@ async def test_the_next_gateway_writes_the_same_bytes(tmp_path: Path) -> None:
         await r.start_gateway(2)
         assert await ask() == first
     assert b'"stop_reason":"stop_sequence"' in first
+
+
+async def test_later_system_messages_are_the_users_and_turns_of_one_side_are_joined() -> None:
+    late = [*HELLO, {"role": "system", "content": [{"type": "text", "text": "be kind"}]}, {"role": "user", "content": "you"}]
+    first = [{"role": "system", "content": "and brief"}, *late]
+    async with rig() as r, r.http() as http:
+        for messages, told in ((late, "system: sir\n"), (first, "system: sir\n\nand brief\n")):
+            asked = {"max_tokens": 2, "system": "sir", "messages": messages, "context_management": {"edits": [{"type": "x"}]}}
+            answer = await http.post("/v1/messages", json=asked)
+            assert answer.headers["x-ignored-fields"] == "context_management"
+            assert r.scheduler().submits[-1].tokens.tolist() == text_ids(f"{told}user: hi\n\nbe kind\n\nyou\nassistant: ")
+
+
+async def test_a_deferred_tool_is_told_once_a_result_refers_to_it(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
+    tools = [{"name": "search"}, {"name": "wanted", "defer_loading": True}, {"name": "never", "defer_loading": True}]
+    called = {"type": "tool_use", "id": "t1", "name": "search", "input": {}}
+    found = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "tool_reference", "tool_name": "wanted"}]}
+    after = [*HELLO, {"role": "assistant", "content": [called]}, {"role": "user", "content": [found]}]
+    async with rig(model_folder=str(smollm2_text_folder), model_name="m") as r, r.http() as http:
+        prompts: list[str] = []
+        for messages in (HELLO, after):
+            answer = await http.post("/v1/messages", json={"max_tokens": 2, "messages": messages, "tools": tools})
+            assert answer.status_code == 200, answer.text
+            prompts.append(smollm2_text.decode(r.scheduler().submits[-1].tokens.tolist()))
+    assert ['"search"' in prompts[0], '"wanted"' in prompts[0], '"wanted"' in prompts[1]] == [True, False, True]
+    assert "The tool wanted can be called now." in prompts[1]
+    assert "never" not in prompts[1]
