@@ -52,7 +52,7 @@ test-long: $(TEST_STAMP) client-env
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
-client-env: $(CLIENT_STAMPS)
+client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
 
 bench-clients: $(LOAD_TOOL_STAMPS)
 
@@ -116,6 +116,12 @@ $(BENCH_STAMP): $(SERVE_STAMP)
 	@echo "installing what the load tools need (once)"
 	@$(PIP) --editable '.[bench]'
 	@touch $@
+
+# Programs of Node; without npm their tests are skipped
+$(VENV)/clients/agents/installed: tests/clients/environments/agents.npm | $(VENV)/bin/python
+	@command -v npm >/dev/null || { echo "no npm: the suites of agents are skipped"; exit 0; }; \
+	echo "installing clients of other projects: agents (once; a minute)" && \
+	npm install --global --prefix $(@D) --no-audit --no-fund --loglevel error $$(cat $<) && touch $@
 
 # uv, because pip takes minutes to find versions that fit together
 $(VENV)/clients/%/installed: tests/clients/environments/%.txt | $(VENV)/bin/python

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 _FOLDER = Path(os.environ.get("CLIENT_ENVIRONMENTS", "") or Path(sys.prefix) / "clients")
-_NOT_THEIRS = ("PYTHONPATH", "PYTEST_ADDOPTS", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+_NOT_THEIRS = ("PYTHONPATH", "PYTEST_ADDOPTS", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY")
 
 
 def program_of(environment: str, name: str) -> str:

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.clients.forced_call import ForcedCall
+
 KEPT_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")  # those that may change what a body means
 _NOT_PASSED_ON = ("connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "host")
 _LIMIT_S = 600.0
@@ -20,21 +22,23 @@ _PART_BYTES = 1 << 16
 class Recorder:
     """The requests that have come: path, headers that matter and body, one of each form. `url`: where clients send them."""
 
-    def __init__(self, target: str) -> None:
-        """`target`: the address of the server behind it."""
+    def __init__(self, target: str, forced: ForcedCall | None = None) -> None:
+        """`target`: the address of the server behind it. `forced`: changes what is passed on, not what is kept."""
         self.requests: list[dict[str, Any]] = []
         self._forms: set[str] = set()
-        self._target, self._lock = urlsplit(target).netloc, threading.Lock()
+        self._target, self._forced, self._lock = urlsplit(target).netloc, forced, threading.Lock()
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 recorder._pass_on(self, b"")
 
+            def do_HEAD(self) -> None:
+                recorder._pass_on(self, b"")
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", "0")))
-                recorder._keep(self, body)
-                recorder._pass_on(self, body)
+                recorder._pass_on(self, recorder._kept(self, body))
 
             def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  (the name in the base class)
                 pass
@@ -42,17 +46,19 @@ class Recorder:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def _keep(self, call: BaseHTTPRequestHandler, raw: bytes) -> None:
+    def _kept(self, call: BaseHTTPRequestHandler, raw: bytes) -> bytes:
+        """Keep a body of a new form; what is passed on of it."""
         try:
             body = json.loads(raw)
         except ValueError:
-            return
+            return raw
         headers = {name: call.headers[name] for name in KEPT_HEADERS if name in call.headers}
         form = json.dumps([call.path, form_of(body)])
         with self._lock:
             if form not in self._forms:
                 self._forms.add(form)
                 self.requests.append({"path": call.path, "headers": headers, "body": body})
+        return raw if self._forced is None else json.dumps(self._forced.put_into(call.path, body)).encode()
 
     def _pass_on(self, call: BaseHTTPRequestHandler, body: bytes) -> None:
         link = http.client.HTTPConnection(self._target, timeout=_LIMIT_S)
@@ -86,9 +92,9 @@ def form_of(value: Any) -> Any:
 
 
 @contextmanager
-def recording(target: str) -> Iterator[Recorder]:
-    """A recorder in front of the server at `target`, until the block ends."""
-    recorder = Recorder(target)
+def recording(target: str, forced: ForcedCall | None = None) -> Iterator[Recorder]:
+    """A recorder in front of the server at `target`, until the block ends. `forced`: see `Recorder`."""
+    recorder = Recorder(target, forced)
     thread = threading.Thread(target=recorder.server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.clients.prose import without_prose
 from tests.clients.running_suites import BY_NAME
 from tests.support.embedding.embedders import add_embedder, gateway_fields
 from tests.support.gateway.gateway_rig import rig
@@ -45,7 +46,13 @@ def test_each_suite_has_a_recording_with_the_version_of_its_client(name: str) ->
     assert re.match(r"\d+\.\d+", found["version"])
 
 
-@pytest.mark.parametrize("client", ["claude-code", "codex", "continue", "open-webui"])
+@pytest.mark.parametrize("name", [name for name, suite in BY_NAME.items() if suite.program])
+def test_recordings_of_agents_have_none_of_their_texts(name: str) -> None:
+    found = msgspec.json.decode((FOLDER / "recorded" / f"{name}.json").read_bytes())
+    assert without_prose(found["requests"]) == found["requests"]
+
+
+@pytest.mark.parametrize("client", ["claude-code", "continue", "open-webui"])
 def test_each_other_client_has_a_body_and_the_readme_says_where_it_comes_from(client: str) -> None:
     assert [file for file in BY_HAND if file.name.startswith(client)]
     (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(f"| `{client}")]
