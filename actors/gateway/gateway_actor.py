@@ -23,7 +23,6 @@ from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
-from actors.gateway.doors import Doors
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
 from actors.gateway.health import Health
@@ -35,6 +34,7 @@ from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
@@ -61,7 +61,7 @@ class GatewayActor(Actor, Post, Status):
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
-        self.doors = Doors(
+        self.servers = GatewayServers(
             self.settings, self.custody, self._on_cut, lambda error: self.fail("connections of the dead gateway", error)
         )
         self.draining: Draining | None = None
@@ -91,7 +91,7 @@ class GatewayActor(Actor, Post, Status):
         )  # fmt: skip
         found = await loop.run_in_executor(None, known_identity, settings.model_folder)
         identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
-        recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.doors.claim())
+        recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.servers.claim())
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
@@ -100,7 +100,7 @@ class GatewayActor(Actor, Post, Status):
         if manager.answers is not None:
             self.registry.register(AnswerCacheMetrics(manager.answers))
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
-        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.doors.claimed_requests)
+        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.servers.claimed_requests)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
@@ -110,20 +110,20 @@ class GatewayActor(Actor, Post, Status):
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, embeddings)
-        address = await self.doors.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
+        address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
-        await self.doors.close()
+        await self.servers.close()
         if self._manager is not None:
             self.manager.stop()
             await self.journal.close()
 
     async def hand_over(self) -> None:
-        if not await self.doors.leave():
+        if not await self.servers.leave():
             await self.stop()
 
     def drain(self, deadline_s: float) -> None:
@@ -135,7 +135,7 @@ class GatewayActor(Actor, Post, Status):
             self.draining.stop()
         self.draining = Draining(
             self.manager,
-            self.doors.unread_by_connection,
+            self.servers.unread_by_connection,
             self,
             handover_s=self.settings.handover_s,
             deadline_s=deadline_s,
@@ -221,7 +221,7 @@ class GatewayActor(Actor, Post, Status):
             return {}
         metrics.active.set(manager.n_active)
         metrics.waiting.set(manager.dispatcher.n_waiting)
-        metrics.connections.set(self.doors.n_http_connections)
+        metrics.connections.set(self.servers.n_http_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
         answers = {} if manager.answers is None else manager.answers.statistics()

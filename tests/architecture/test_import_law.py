@@ -26,7 +26,7 @@ TORCH_FREE = (
     "gpu_workers.layers.shard",
     "gpu_workers.runner.memory_estimate",
 )
-DOORS = ("actors.gateway.http", "actors.gateway.zeromq")
+TRANSPORTS = ("actors.gateway.http", "actors.gateway.zeromq")
 OURS = {*PRODUCT, "ops", "tests"}
 NEVER = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
@@ -66,9 +66,9 @@ def folder_of_actor(module: str) -> str:
     return ([*module.split("."), ""])[1]
 
 
-def door_of(module: str) -> str:
-    """The door of the gateway that a module belongs to; "" if it belongs to none."""
-    return next((door for door in DOORS if f"{module}.".startswith(f"{door}.")), "")
+def transport_of(module: str) -> str:
+    """The package for one transport that a module of the gateway lies in; "" if it lies in none."""
+    return next((name for name in TRANSPORTS if f"{module}.".startswith(f"{name}.")), "")
 
 
 def test_a_file_imports_only_what_its_package_may_know() -> None:
@@ -84,14 +84,14 @@ def test_an_actor_folder_imports_no_other_actor_folder() -> None:
     assert forbidden_imports(is_forbidden) == []
 
 
-def test_a_door_of_the_gateway_imports_no_other_door() -> None:
-    """What several doors need stands in a package beside them."""
+def test_the_packages_for_http_and_zeromq_import_nothing_of_each_other() -> None:
+    """What both need stands in a package beside them."""
 
     def is_forbidden(file: SourceFile, name: str) -> bool:
-        return door_of(file.module) not in ("", door_of(name)) and door_of(name) != ""
+        return transport_of(file.module) not in ("", transport_of(name)) and transport_of(name) != ""
 
     assert forbidden_imports(is_forbidden) == []
-    assert {door_of(module) for module in product_modules()} == {"", *DOORS}
+    assert {transport_of(module) for module in product_modules()} == {"", *TRANSPORTS}
 
 
 def test_only_gpu_workers_imports_torch() -> None:

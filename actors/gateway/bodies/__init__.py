@@ -1,1 +1,1 @@
-"""The JSON bodies that requests come in at every door: their fields, what is wrong with one, and what one asks for."""
+"""The JSON bodies of requests, over HTTP and ZeroMQ: their fields, what is wrong with one, and what one asks for."""

@@ -1,4 +1,4 @@
-"""OpenAI's bodies as requests for admission: the fields of a chat or a completion mean the same at every door of the server."""
+"""OpenAI's bodies as requests for admission: the fields of a chat or a completion mean the same over HTTP and ZeroMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a door says of a request beside its body: where it comes from, and the id under which it will be known."""
+"""What HTTP or ZeroMQ says of a request beside its body: where it comes from, and the id under which it will be known."""
 
 from __future__ import annotations
 

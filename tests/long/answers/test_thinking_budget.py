@@ -1,4 +1,4 @@
-"""Reasoning with a limit, over HTTP and ZeroMQ, amid kills: it ends at the limit, and each answer is the same at both doors and
+"""Reasoning with a limit, over HTTP and ZeroMQ, amid kills: it ends at the limit, and each answer is the same at both APIs and
 with kills.
 """
 
@@ -59,7 +59,7 @@ async def over_zeromq(client: AsyncClient, index: int, pieces: list[tuple[str, s
 
 
 async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[tuple[str, str, int]]:
-    """All answers, each question at both doors; meanwhile the victims are killed in the middle of the answers."""
+    """All answers, each question at both APIs; meanwhile the victims are killed in the middle of the answers."""
     streams: list[list[tuple[str, str]]] = [[] for _ in range(N_STREAMS)]
     async with (
         openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http,
@@ -82,7 +82,7 @@ async def test_kills_change_no_answer_whose_reasoning_has_a_limit(server: RealSe
         assert reasoning
         assert "think>" not in reasoning + content
         assert n <= 12 + index % half + MOST_MARK_TOKENS
-    assert [answer[:2] for answer in calm[:half]] == [answer[:2] for answer in calm[half:]], "both doors give the same answer"
+    assert [answer[:2] for answer in calm[:half]] == [answer[:2] for answer in calm[half:]], "both APIs give the same answer"
     assert sum(bool(content) for _, content, _ in calm) > 1, "what follows the reasoning is free, and may be nothing"
     for victims in ROUNDS:
         await asyncio.to_thread(server.wait_serving)

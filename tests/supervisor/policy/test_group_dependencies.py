@@ -15,7 +15,7 @@ GENEROUS = Budget(10_000, 1.0, 10_000, 10_000)
 MEMORY = group("cache_directory/0", budget=GENEROUS)
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, budget=GENEROUS, needs=("cache_directory/0",))
 PLANNER = group("scheduler/0", budget=GENEROUS, needs=("worker/0.0+worker/0.1",))
-DOOR = group("gateway/0", budget=GENEROUS)
+GATEWAY = group("gateway/0", budget=GENEROUS)
 
 
 def ready_policy(*groups: Group) -> RestartPolicy:
@@ -33,7 +33,7 @@ def victims(actions: list[Action]) -> list[str]:
 
 
 def test_who_needs_the_dead_goes_down_too() -> None:
-    policy = ready_policy(MEMORY, GANG, DOOR)
+    policy = ready_policy(MEMORY, GANG, GATEWAY)
     actions = policy.died("cache_directory/0", 1, 10.0)
     assert actions == [
         Kill("worker/0.0", "cache_directory/0 that worker/0.0 needs died"),
@@ -42,32 +42,32 @@ def test_who_needs_the_dead_goes_down_too() -> None:
 
 
 def test_all_are_started_in_order_after_the_last_proven_death() -> None:
-    policy = ready_policy(MEMORY, GANG, DOOR)
+    policy = ready_policy(MEMORY, GANG, GATEWAY)
     policy.died("cache_directory/0", 1, 10.0)
     assert policy.died("worker/0.1", 1, 10.1) == []
     assert policy.died("worker/0.0", 1, 10.2) == [Start(("cache_directory/0", "worker/0.0", "worker/0.1"), 0.0)]
 
 
 def test_need_is_passed_on() -> None:
-    policy = ready_policy(MEMORY, GANG, PLANNER, DOOR)
+    policy = ready_policy(MEMORY, GANG, PLANNER, GATEWAY)
     assert victims(policy.died("cache_directory/0", 1, 10.0)) == ["worker/0.0", "worker/0.1", "scheduler/0"]
 
 
 def test_what_is_needed_stays_when_a_dependent_dies() -> None:
-    policy = ready_policy(MEMORY, GANG, DOOR)
+    policy = ready_policy(MEMORY, GANG, GATEWAY)
     assert victims(policy.died("worker/0.0", 1, 10.0)) == ["worker/0.1"]
     assert policy.died("worker/0.1", 1, 10.0) == [Start(("worker/0.0", "worker/0.1"), 0.0)]
 
 
 def test_a_recovery_widens_when_what_it_needs_dies_meanwhile() -> None:
-    policy = ready_policy(MEMORY, GANG, DOOR)
+    policy = ready_policy(MEMORY, GANG, GATEWAY)
     assert victims(policy.died("worker/0.0", 1, 10.0)) == ["worker/0.1"]
     assert policy.died("cache_directory/0", 1, 10.0) == []
     assert policy.died("worker/0.1", 1, 10.0) == [Start(("cache_directory/0", "worker/0.0", "worker/0.1"), 0.0)]
 
 
 def test_a_dependent_that_waits_for_its_start_is_not_started_twice() -> None:
-    policy = ready_policy(MEMORY, GANG, DOOR)
+    policy = ready_policy(MEMORY, GANG, GATEWAY)
     policy.died("worker/0.0", 1, 10.0)
     policy.died("worker/0.1", 1, 10.0)
     assert policy.died("cache_directory/0", 1, 10.0) == [Start(("cache_directory/0",), 0.0)]
@@ -89,14 +89,14 @@ def test_needs_name_groups_that_start_before(needs: tuple[str, ...]) -> None:
 
 def test_a_title_stands_once_in_the_tree() -> None:
     with pytest.raises(ValueError, match=r"title: expected each group once, got gateway/0 twice"):
-        RestartPolicy((DOOR, DOOR))
+        RestartPolicy((GATEWAY, GATEWAY))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=40))
 def test_a_dependent_never_runs_beside_a_dead_need(events: list[tuple[int, bool]]) -> None:
     """Deaths in any order, kills carried out at any time: starts hit only the dead, kills only the living, all come back, and
     what is needed is never started while a process that used its previous incarnation is alive."""
-    groups = (MEMORY, GANG, PLANNER, DOOR)
+    groups = (MEMORY, GANG, PLANNER, GATEWAY)
     policy = ready_policy(*groups)
     names = [child.name for g in groups for child in g.children]
     incarnation = dict.fromkeys(names, 1)

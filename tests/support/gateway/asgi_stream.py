@@ -41,7 +41,7 @@ class AsgiStream:
         }
         self.is_cut = False
         self._scope = scope
-        self._task = asyncio.ensure_future(r.gateway.doors.app(scope, self._receive, self._send))
+        self._task = asyncio.ensure_future(r.gateway.servers.app(scope, self._receive, self._send))
 
     async def serve(self, answer: ASGIApp) -> None:
         """Let another application answer, instead of what has come until now."""

@@ -65,8 +65,8 @@ class Rig:
         gateway = self.gateway
         if gateway.draining is not None:
             gateway.draining.stop()
-        if gateway.doors.zeromq is not None:
-            await gateway.doors.zeromq.close()
+        if gateway.servers.zeromq is not None:
+            await gateway.servers.zeromq.close()
         if gateway._manager is not None:
             gateway.manager.stop()
         await self.cluster.kill("gateway/0")
@@ -81,12 +81,12 @@ class Rig:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the gateway's HTTP socket."""
-        assert self.gateway.doors.http is not None
-        return self.gateway.doors.http.address
+        assert self.gateway.servers.http is not None
+        return self.gateway.servers.http.address
 
     def http(self) -> httpx.AsyncClient:
         """An HTTP client that calls the ASGI application without a socket."""
-        transport = httpx.ASGITransport(app=self.gateway.doors.app)  # pyright: ignore[reportArgumentType]
+        transport = httpx.ASGITransport(app=self.gateway.servers.app)  # pyright: ignore[reportArgumentType]
         return httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=60.0)
 
 
@@ -102,8 +102,8 @@ async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **setti
             await one.add_scheduler()
         yield one
     finally:
-        if one.gateway.doors.http is not None:
-            await one.gateway.doors.http.stop()
+        if one.gateway.servers.http is not None:
+            await one.gateway.servers.http.stop()
         await one.kill_gateway()
         await cluster.close()
 

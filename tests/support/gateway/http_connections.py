@@ -50,7 +50,7 @@ async def connected(r: Rig, n: int = 1) -> AsyncIterator[list[HttpConnection]]:
 
 async def until_connected(r: Rig, n: int) -> None:
     """Wait until the gateway has `n` HTTP connections."""
-    assert r.gateway.doors.http is not None
+    assert r.gateway.servers.http is not None
     async with asyncio.timeout(DEADLINE_S):
-        while r.gateway.doors.http.n_connections != n:
+        while r.gateway.servers.http.n_connections != n:
             await asyncio.sleep(0.001)

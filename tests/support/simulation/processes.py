@@ -95,7 +95,7 @@ class Machine:
         if the custodian dies before the next incarnation of a gateway has taken them.
         """
         role = role_of(process.name)
-        if role == "gateway" and process.actor is not None and process.actor.doors.http is not None:
+        if role == "gateway" and process.actor is not None and process.actor.servers.http is not None:
             custody = process.actor.custody
             is_given = custody.is_connected and custody.n_connected != self._n_connected.get(process.pid)
             self.has_lost_connections |= not is_given or not self._is_ready("custodian")

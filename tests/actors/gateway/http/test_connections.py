@@ -19,8 +19,8 @@ from tests.support.waiting import DEADLINE_S
 
 
 def connections_of(r: Rig) -> list[Connection]:
-    assert r.gateway.doors.http is not None
-    return r.gateway.doors.http.connections
+    assert r.gateway.servers.http is not None
+    return r.gateway.servers.http.connections
 
 
 def look_later(r: Rig, later_s: float) -> None:

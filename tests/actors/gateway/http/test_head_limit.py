@@ -49,9 +49,9 @@ async def test_a_too_large_head_gets_431_and_is_cut(sent: bytes) -> None:
 async def test_too_large_parts_between_and_behind_chunks_are_cut(begun: bytes, sent: bytes) -> None:
     async with rig(with_socket=True) as r, connected(r) as (raw,):
         raw.writer.write(_CHUNKED + begun)
-        assert r.gateway.doors.http is not None
+        assert r.gateway.servers.http is not None
         async with asyncio.timeout(DEADLINE_S):
-            while not any(one._is_head_read for one in r.gateway.doors.http.connections):
+            while not any(one._is_head_read for one in r.gateway.servers.http.connections):
                 await asyncio.sleep(0.001)
         raw.writer.write(sent)
         assert (await raw.answer())[0] == 431

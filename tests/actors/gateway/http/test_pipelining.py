@@ -16,10 +16,10 @@ async def test_a_client_that_leaves_behind_two_requests_is_no_error(caplog: pyte
     async with rig(with_scheduler=False, with_socket=True) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         async with connected(r) as (raw,):
-            assert r.gateway.doors.http is not None
+            assert r.gateway.servers.http is not None
             raw.writer.write((HEAD + BODY) * 2)
             await r.cluster.wait_until(lambda: scheduler.running)
-            (connection,) = r.gateway.doors.http.connections
+            (connection,) = r.gateway.servers.http.connections
             async with asyncio.timeout(DEADLINE_S):
                 while not connection.pipeline:
                     await asyncio.sleep(0.001)

@@ -98,8 +98,8 @@ async def test_a_forwarded_stream_goes_on_when_the_gateway_that_has_it_is_killed
         scheduler.step(4)
         await until(lambda: _n_tokens(second, "mine") == 4)
         scheduler.step(1)  # perhaps recorded, perhaps not
-        assert r.gateway.doors.for_gateways is not None
-        await r.gateway.doors.for_gateways.stop()
+        assert r.gateway.servers.for_gateways is not None
+        await r.gateway.servers.for_gateways.stop()
         await r.kill_gateway()
         scheduler.running.clear()  # a scheduler drops the attempts of a dead gateway
         await r.start_gateway(2)
@@ -161,7 +161,7 @@ async def test_a_request_whose_client_left_the_forwarding_gateway_is_cancelled(
         await wires[1].send(generate(is_repeated=True))
         await until(lambda: scheduler.running)
         assert isinstance(await wires[1].receive(), public.Accepted)
-        for client in second.gateway.doors.zeromq._clients._clients.values():
+        for client in second.gateway.servers.zeromq._clients._clients.values():
             client.heard_s -= 3600.0
         await until(lambda: scheduler.cancels)
 
@@ -183,7 +183,7 @@ async def test_a_client_that_has_gone_from_the_forwarding_gateway_to_the_right_o
         await _next_of(one, public.Accepted)
         await zero.send(generate(n=8, is_repeated=True))  # the client goes to the gateway that has its request
         await _next_of(zero, public.Accepted)
-        forwarding = second.gateway.doors.zeromq._clients._clients
+        forwarding = second.gateway.servers.zeromq._clients._clients
         for client in forwarding.values():
             client.heard_s -= 3600.0
         await until(lambda: not forwarding)
@@ -218,9 +218,9 @@ async def test_while_a_gateway_that_may_have_it_is_away_an_accepted_request_wait
         scheduler.step(4)
         await until(lambda: scheduler.acked == scheduler.sent)
         await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])  # a dead process accepts nothing
-        assert r.gateway.doors.for_gateways is not None
+        assert r.gateway.servers.for_gateways is not None
         await r.kill_gateway()
-        await r.gateway.doors.for_gateways.stop()
+        await r.gateway.servers.for_gateways.stop()
         scheduler.running.clear()
         assert client._link is not None
         assert client._link.move()

@@ -29,7 +29,7 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
     async with zmq_rig(2, **bounds) as (r, (one, two)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
-        assert r.gateway.doors.zeromq is not None
+        assert r.gateway.servers.zeromq is not None
         r.gateway.admission.builder.encoder.model = slow
         await one.send(large("a"))
         await r.cluster.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
@@ -95,8 +95,8 @@ async def until_finished(hear) -> list[public.Chunk]:
 async def test_answers_that_wait_for_a_client_are_few_and_nothing_stops_libzmq_from_reading() -> None:
     """See `zmq_options`: a full receiving pipe lets a client that leaves end the process."""
     async with zmq_rig() as (r, _):
-        assert r.gateway.doors.zeromq is not None
-        socket = r.gateway.doors.zeromq._socket._socket
+        assert r.gateway.servers.zeromq is not None
+        socket = r.gateway.servers.zeromq._socket._socket
         assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
             0,
             512,

@@ -47,8 +47,8 @@ async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPa
         async def broken() -> dict[str, Any]:
             raise RuntimeError("a bug")
 
-        assert r.gateway.doors.zeromq is not None
-        monkeypatch.setattr(r.gateway.doors.zeromq, "_summary", broken)
+        assert r.gateway.servers.zeromq is not None
+        monkeypatch.setattr(r.gateway.servers.zeromq, "_summary", broken)
         await wire.send(public.StatsWanted(call="c"))
         failed = await wire.receive()
         assert isinstance(failed, public.Failed)
@@ -57,7 +57,7 @@ async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPa
 
 async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
     async with zmq_rig() as (r, _):
-        server = r.gateway.doors.zeromq
+        server = r.gateway.servers.zeromq
         assert server is not None
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")

@@ -109,8 +109,8 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
             if cut:
                 scheduler.step(cut)
                 await stream.until_id(cut)
-            assert r.gateway.doors.for_gateways is not None
-            server = r.gateway.doors.for_gateways
+            assert r.gateway.servers.for_gateways is not None
+            server = r.gateway.servers.for_gateways
             await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])  # a dead process accepts nothing
             for connection in server.connections:
                 connection.transport.abort()
@@ -137,8 +137,8 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
     """The owner's request waits for the successor, which asks for the same response and never begins another."""
     async with two_gateways() as (r, second, scheduler):
         stream = await stream_read_elsewhere(r, second, scheduler)
-        assert r.gateway.doors.for_gateways is not None
-        for connection in r.gateway.doors.for_gateways.connections:
+        assert r.gateway.servers.for_gateways is not None
+        for connection in r.gateway.servers.for_gateways.connections:
             connection.transport.abort()  # as the kernel does for a dead process
         again = AsgiStream(second, "/none")  # what a client of the successor's sees
         [request] = r.manager.unfinished.all
@@ -159,11 +159,11 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
 async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() -> None:
     async with two_gateways(orphan_s=0.0) as (r, second, scheduler):
         stream = await stream_read_elsewhere(r, second, scheduler)
-        assert r.gateway.doors.for_gateways is not None
+        assert r.gateway.servers.for_gateways is not None
         [request] = r.manager.unfinished.all
         await r.cluster.kill("gateway/1")
         stream._task.cancel()
-        for connection in r.gateway.doors.for_gateways.connections:
+        for connection in r.gateway.servers.for_gateways.connections:
             connection.transport.abort()  # as the kernel does for a dead process
         await r.cluster.wait_until(lambda: not request.watchers)
         for _ in range(3):
@@ -224,8 +224,8 @@ async def test_an_owner_that_another_gateway_asks_finds_a_response_where_it_was_
 async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.gateway.http.gateways.forwarding._OWNER_AWAY_S", 0.0)
     async with two_gateways() as (r, second, _):
-        assert r.gateway.doors.for_gateways is not None
-        await r.gateway.doors.for_gateways.stop()
+        assert r.gateway.servers.for_gateways is not None
+        await r.gateway.servers.for_gateways.stop()
         alone = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0)})
         await alone.end()
         assert alone.status == 503

@@ -1,4 +1,4 @@
-"""The doors of a gateway: the servers at which clients, and the other gateways of this server, reach it."""
+"""The servers of one gateway process: HTTP and ZeroMQ for clients, and HTTP for the other gateways."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.zeromq.server import ZmqServer
 
 
-class Doors:
-    """The servers of one gateway, and the connections that its last incarnation has left. A server is None until `open`, and
-    stays None if the settings do not ask for it.
+class GatewayServers:
+    """A server is None until `open`, and stays None if the settings do not ask for it. The connections that the last
+    incarnation of this gateway has left are served here too.
     """
 
     app: ASGIApp  # what HTTP clients reach; set by `open`
