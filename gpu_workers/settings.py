@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from messages.errors import ConfigError
-
-HASH_CHAIN = "hash-chain"
+from messages.hash_chain import HASH_CHAIN, HASH_CHAIN_VOCABULARY
+from messages.limits import MAX_LEASE_STEPS, MAX_SEQUENCES
 
 DeviceKind = Literal["cpu", "cuda"]
+DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
+AttentionChoice = Literal["auto", "torch", "triton"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
@@ -30,18 +32,19 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     model_folder: str = HASH_CHAIN  # a resolved model folder (or GGUF file), or "hash-chain"
     load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: DtypeChoice = "auto"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
-    n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once; 0: 256 on a GPU, 64 on a CPU
+    n_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCES)] = 0  # sequences at once; 0: 256 on a GPU, 64 on a CPU
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
-    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
+    # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
+    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
     # time that the steps of one plan should take at most; 0: 0.005 on a GPU, 0.04 on a CPU
     lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
@@ -49,11 +52,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
     shared_weights: bool = True  # with a vault: the weights lie there, once for all processes of a rank
     standby: bool = False  # a second gang of the same size has to fit beside this one
-    attention: Literal["auto", "torch", "triton"] = "auto"  # auto: triton on GPUs where its kernels can compute the model
+    attention: AttentionChoice = "auto"  # auto: triton on GPUs where its kernels can compute the model
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
-    hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768  # its vocabulary
+    hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = HASH_CHAIN_VOCABULARY
     hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # its artificial time of one step
     hash_chain_pulse: str = ""  # a file: while it is there and has not been touched for a second, its steps are slow
 

@@ -20,7 +20,7 @@ from messages.lifecycle.lifecycle import Reached
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.outcomes import ExitCode
 from messages.transport.mailbox import Delivery, Mailbox
-from messages.wire.message import Message
+from messages.wire.message import MAX_SHORT_CHARACTERS, Message
 
 _METRICS_EVERY_BEATS = 4
 _POLL_S = 1.0
@@ -182,7 +182,10 @@ class Child:
         text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
         self.report(
             lifecycle.Fault(
-                doing=doing[:256], reason=error_line(error), traceback=text[:_TRACEBACK_CHARACTERS], is_final=is_final
+                doing=doing[:MAX_SHORT_CHARACTERS],
+                reason=error_line(error),
+                traceback=text[:_TRACEBACK_CHARACTERS],
+                is_final=is_final,
             )
         )
         return ExitCode.UNUSABLE if is_final else ExitCode.FAULT

@@ -14,6 +14,7 @@ import msgspec
 from messages.generation.logprobs import PromptParts, TokenLogprobs, TopWanted
 from messages.generation.sampling import Sampling
 from messages.generation.terms import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, RankTerms
+from messages.limits import MAX_LEASE_STEPS, MAX_SEQUENCES
 from messages.wire.arrays import EMPTY_I32, Int32s, check_arrays, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
@@ -136,8 +137,8 @@ class Plan(Message, frozen=True):
 
     epoch: Count
     step: Count
-    n_steps: Annotated[int, msgspec.Meta(ge=1, le=256)]
-    new: Annotated[list[NewSequence], msgspec.Meta(max_length=65_536)]
+    n_steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASE_STEPS)]
+    new: Annotated[list[NewSequence], msgspec.Meta(max_length=MAX_SEQUENCES)]
     new_tokens: Int32s
     page_slots: Int32s
     page_indices: Int32s
@@ -185,7 +186,7 @@ class GrammarReport(Part, frozen=True):
     starts: Int32s = EMPTY_I32
     counts: Int32s = EMPTY_I32
     ids: Int32s = EMPTY_I32
-    failures: Annotated[list[GrammarFailure], msgspec.Meta(max_length=65_536)] = []  # tokens of these rows do not count
+    failures: Annotated[list[GrammarFailure], msgspec.Meta(max_length=MAX_SEQUENCES)] = []  # tokens of these rows do not count
 
     def __post_init__(self) -> None:
         check_arrays(self)

@@ -8,6 +8,7 @@ import time
 import structlog
 
 from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
+from messages.wire.message import MAX_SHORT_CHARACTERS
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.directories.saved_state import SavedStateFile
@@ -66,7 +67,7 @@ class TreeReports:
             uptime_s=now_s - self._saved.now.began_s,
             model=self._server.model_name,
             url=self._server.url,
-            layout=self._server.layout[:256],
+            layout=self._server.layout[:MAX_SHORT_CHARACTERS],
             restart=self._saved.now.roll.progress(),
             children=[self._child(record, now_s, with_metrics) for record in self._children.records],
             supervisor_pid=os.getpid(),

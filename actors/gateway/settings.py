@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from messages.errors import ConfigError
-
-HASH_CHAIN = "hash-chain"
-HASH_CHAIN_VOCABULARY = 32_768
+from messages.hash_chain import HASH_CHAIN
+from messages.limits import MAX_GROUP_TOKENS
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
-_Group = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+_Group = Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)]
 # pages are told by scheme, host and port, as a browser sends them
 _ORIGIN = "scheme://host or scheme://host:port without a path, null or *"
 _Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$", description=_ORIGIN)]
@@ -26,7 +25,7 @@ _LimitSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0 * 30)]  # with
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One gateway's section of the configuration."""
 
-    model_name: str = "hash-chain"  # as shown in /v1/models
+    model_name: str = HASH_CHAIN  # as shown in /v1/models
     model_folder: str = HASH_CHAIN  # folder with config.json, tokenizer.json, ...; or "hash-chain"
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
     chat_template: str = ""  # a file, or the template itself, in Jinja; "": the model's own

@@ -13,7 +13,7 @@ from actors.scheduler.sequences.policy import OrderName
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits and policies of one scheduler. The policies are declared in actors.scheduler.sequences.policy and actors.pages."""
 
-    tp: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # ranks of the gang
+    tp: Annotated[int, msgspec.Meta(ge=1)] = 1  # ranks of the gang
     # plans sent before a result is back; 2 or more keep the device busy between steps
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit

@@ -14,6 +14,7 @@ import torch
 
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
+from gpu_workers.cuda.capability import HEAD_DIMS
 from gpu_workers.cuda.kernels.attention.early_decode import early_decode
 from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
@@ -28,7 +29,6 @@ _MANY_PAIRS = 128  # of rows and kv heads: enough programs without splits, which
 _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
 _WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program of a row
 _LEAST_KEYS = 64  # of one part of a row
-_HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class TritonAttention(Attention):
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype, *, follows_late: bool = False) -> None:
         """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
         Raises ValueError for shapes that the kernels do not cover."""
-        if head_dim not in _HEAD_DIMS:
-            raise ValueError(f"head_dim: expected one of {_HEAD_DIMS}, got {head_dim}")
+        if head_dim not in HEAD_DIMS:
+            raise ValueError(f"head_dim: expected one of {HEAD_DIMS}, got {head_dim}")
         if n_heads % n_kv_heads:
             raise ValueError(f"n_kv_heads: expected a divisor of {n_heads} heads, got {n_kv_heads}")
         self._n_kv_heads, self._head_dim = n_kv_heads, head_dim

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gpu_workers.settings import DtypeChoice
 from messages.errors import ConfigError
 
 MAX_BATCH_TOKENS = 2048
@@ -20,7 +21,7 @@ class EmbedderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     pooling: Literal["auto", "mean", "first", "last"] = "auto"
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one text; 0: the limit of the model
     # of weights and activations of a decoder; auto: bfloat16 on GPUs, float32 on CPU cores
-    decoder_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    decoder_dtype: DtypeChoice = "auto"
     device: Annotated[str, msgspec.Meta(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"  # "cpu", "cuda" or "cuda:1"
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # of torch; 0: one for each core
     # texts that wait are computed together, up to this number of tokens; a longer text is computed alone

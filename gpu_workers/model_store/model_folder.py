@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_workers.model_store.model_config import ModelConfig
+from messages.hash_chain import HASH_CHAIN
 
-HASH_CHAIN = "hash-chain"
 CACHE_VARIABLE = "TARDIGRADE_CACHE"
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 import torch
@@ -31,13 +31,12 @@ from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
+from gpu_workers.settings import AttentionChoice
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpu_workers.graphs.cpu_programs import CpuPrograms
     from gpu_workers.graphs.cuda_graphs import StepGraphs
-
-AttentionChoice = Literal["auto", "torch", "triton"]
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,12 @@ from messages.errors import DescriptorError
 MAX_PACKET_BYTES = 128 << 10  # below the kernel's smallest send buffer
 MAX_META_BYTES = 4096
 MAX_BATCH = 16  # entries of one packet; the kernel allows 253 descriptors
+MAX_REASON_CHARACTERS = 1024
+_MAX_KEY_CHARACTERS = 256
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 Owner = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-Key = Annotated[str, msgspec.Meta(max_length=256)]
+Key = Annotated[str, msgspec.Meta(max_length=_MAX_KEY_CHARACTERS)]
 Meta = Annotated[bytes, msgspec.Meta(max_length=MAX_META_BYTES)]
 Number = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -39,7 +41,7 @@ class Put(msgspec.Struct, frozen=True, tag="put", array_like=True):
     """Keep the attached descriptor. An entry with the same owner and key is replaced, and its descriptor closed."""
 
     owner: Owner  # the name of an actor
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_KEY_CHARACTERS)]
     meta: Meta = b""  # what the owner wants to know when it gets the descriptor back
 
 
@@ -86,7 +88,7 @@ class Done(msgspec.Struct, frozen=True, tag="done", array_like=True):
 class StoreRefusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
     """The request was not carried out."""
 
-    reason: Annotated[str, msgspec.Meta(max_length=1024)]
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARACTERS)]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

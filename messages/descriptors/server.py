@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from messages.descriptors.packets import (
+    MAX_REASON_CHARACTERS,
     Answer,
     Changes,
     Done,
@@ -167,7 +168,7 @@ class DescriptorServer:
                     return Found(entries, is_last), found
             return Done(), []
         except DescriptorError as error:
-            return StoreRefusal(str(error)[:1024]), []
+            return StoreRefusal(str(error)[:MAX_REASON_CHARACTERS]), []
         finally:
             close_all(unused)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from messages.limits import MAX_SEQUENCES
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, check_arrays
 from messages.wire.message import Count, Part
 
@@ -74,12 +75,12 @@ class PromptLogprobs(Part, frozen=True):
         return len(self.ranks)
 
     def of(self, owner: int, start: int = 0) -> PromptLogprobs:
-        """Those after the first `start` tokens, for another owner."""
+        """The log probabilities after the first `start` tokens, for another owner."""
         rest = self.logprobs.part(start, self.n_tokens)
         return PromptLogprobs(owner=owner, first=self.first + start, logprobs=rest, ranks=self.ranks[start:])
 
 
-PromptParts = Annotated[list[PromptLogprobs], msgspec.Meta(max_length=65_536)]
+PromptParts = Annotated[list[PromptLogprobs], msgspec.Meta(max_length=MAX_SEQUENCES)]
 
 
 def place_logprobs(n_tokens: int, parts: Iterable[tuple[int, TokenLogprobs]]) -> TokenLogprobs:

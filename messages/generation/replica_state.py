@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from messages.generation.sequences import Suspicion
+from messages.limits import MAX_SEQUENCES
 from messages.wire.message import Count, Message, Part
 
 
@@ -34,4 +35,4 @@ class ReplicaState(Message, frozen=True):
 
     condition: ReplicaCondition
     since_s: float
-    suspects: Annotated[list[Suspect], msgspec.Meta(max_length=65_536)] = []
+    suspects: Annotated[list[Suspect], msgspec.Meta(max_length=MAX_SEQUENCES)] = []

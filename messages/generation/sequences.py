@@ -13,6 +13,7 @@ import msgspec
 from messages.generation.logprobs import PromptParts, TokenLogprobs
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
+from messages.limits import MAX_SEQUENCES
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
@@ -98,7 +99,7 @@ class Tokens(Message, frozen=True):
     counts: Int32s
     cached: Int32s
     ids: Int32s
-    endings: Annotated[list[Ending], msgspec.Meta(max_length=65_536)]
+    endings: Annotated[list[Ending], msgspec.Meta(max_length=MAX_SEQUENCES)]
     logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
     prompts: PromptParts = []  # by attempt; all of a prompt have come with generated token 0
 

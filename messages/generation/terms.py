@@ -8,6 +8,7 @@ import msgspec
 
 from messages.generation.grammar import Grammar
 from messages.generation.logprobs import TopWanted
+from messages.limits import MAX_GROUP_TOKENS
 from messages.wire.message import NO_TRACE, CallerId, Part, ShortText, StrictPart, TraceId
 
 MAX_STOP_STRINGS = 16
@@ -73,10 +74,10 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
-    group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
+    group_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)] = 1
 
     def of_ranks(self) -> RankTerms:
-        """Those of these terms that ranks obey."""
+        """The part of these terms that ranks obey."""
         return RankTerms(**{name: getattr(self, name) for name in RankTerms.__struct_fields__})
 
 

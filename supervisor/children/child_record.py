@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, Progress
 from messages.lifecycle.tree import ChildState, ChildStatus
+from messages.wire.message import MAX_SHORT_CHARACTERS
 from supervisor.children.process import ChildProcess
 from supervisor.directories.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec
@@ -109,7 +110,7 @@ class ChildRecord:
     def end_incarnation(self, how: str, now_s: float) -> None:
         """The death of the present incarnation is proven. `how`: its exit status in words."""
         why = self.phase if self.state is ChildState.ENDING else self.fault if self.has_reported_fault else ""
-        self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:256], now_s
+        self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:MAX_SHORT_CHARACTERS], now_s
         self.enter(ChildState.DEAD)
         self.phase = how
 
@@ -123,7 +124,7 @@ class ChildRecord:
             incarnation=self.incarnation,
             pid=self.process.pid if self.process is not None and is_alive else 0,
             state=self.state,
-            phase=self.phase[:256],
+            phase=self.phase[:MAX_SHORT_CHARACTERS],
             restarts=max(self.n_starts - 1, 0),
             uptime_s=now_s - self.started_s if is_alive else 0.0,
             beat_age_s=now_s - self.heard_s if is_alive else 0.0,
@@ -136,7 +137,7 @@ class ChildRecord:
             has_spare=has_spare,
             last_exit=self.last_exit,
             last_exit_age_s=now_s - self.died_s if self.last_exit else 0.0,
-            retired=retired[:256],
+            retired=retired[:MAX_SHORT_CHARACTERS],
         )
 
     def _families(self, retired: str) -> list[MetricFamily]:

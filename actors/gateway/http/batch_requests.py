@@ -15,6 +15,7 @@ from actors.gateway.bodies.schema import BatchBody, ChatBody, GenerateBody, Requ
 from actors.gateway.http.endpoint import Call
 from actors.gateway.requests.refusals import Refusal, check_one_given, invalid
 from actors.gateway.requests.request import Request
+from messages.wire.message import MAX_SHORT_CHARACTERS
 
 _SHARED = tuple(name for name in RequestFields.__struct_fields__ if name not in ("stream", "stream_options"))
 
@@ -37,7 +38,7 @@ def batch_requests(body: BatchBody, name: RequestName, call: Call, is_strict: bo
 
 def member_id(batch_id: str, index: int) -> str:
     """The id of a request of a batch."""
-    return f"{batch_id}.{index}"[-256:] if index else batch_id
+    return f"{batch_id}.{index}"[-MAX_SHORT_CHARACTERS:] if index else batch_id
 
 
 def members_of(first: Request, find: Callable[[str], Request | None]) -> list[Request] | None:

@@ -16,11 +16,12 @@ from hashlib import blake2b
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.bodies.request_name import RequestName
 from actors.gateway.requests.refusals import invalid
+from messages.wire.message import MAX_SHORT_CHARACTERS
 
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
-ID_PATTERN, EVENT_ID_PATTERN = r"[ -~]{1,256}", r"[0-9]{1,20}"
+ID_PATTERN, EVENT_ID_PATTERN = f"[ -~]{{1,{MAX_SHORT_CHARACTERS}}}", r"[0-9]{1,20}"
 _ID = re.compile(ID_PATTERN)
-_ID_RULE = "1 to 256 printable ASCII characters"
+_ID_RULE = f"1 to {MAX_SHORT_CHARACTERS} printable ASCII characters"
 _EVENT_ID = re.compile(EVENT_ID_PATTERN)
 
 

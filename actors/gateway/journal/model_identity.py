@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.gateway.settings import HASH_CHAIN
+from messages.hash_chain import HASH_CHAIN
 
 _WEIGHTS = (".safetensors", ".gguf")
 _TEXT_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -41,7 +41,7 @@ class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return f"fp_{numbers.hexdigest()}"
 
     def with_numerics(self, numerics: str, *, is_exact: bool) -> ModelIdentity:
-        """This model under such numerics."""
+        """The identity of this model when it is computed with these numerics."""
         return ModelIdentity(self.model, self.tokenizer, numerics, is_exact)
 
     def has_model_of(self, other: ModelIdentity) -> bool:

@@ -10,7 +10,7 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.stream import ZmqStream
 from messages.public import Failed
-from messages.wire.message import Message
+from messages.wire.message import MAX_SHORT_CHARACTERS, Message
 
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for this time has left
 _DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
@@ -107,10 +107,10 @@ class PendingRequest:
 def failed_of(request: str, refusal: Refusal) -> Failed:
     """The message that refuses the request or call with this id."""
     return Failed(
-        request=request[:256],
+        request=request[:MAX_SHORT_CHARACTERS],
         code=refusal.code,
         fine_code=refusal.fine_code,
-        field=refusal.field[:256],
+        field=refusal.field[:MAX_SHORT_CHARACTERS],
         detail=refusal.detail[:_DETAIL_CHARACTERS],
         retry_after_s=refusal.retry_after_s,
     )

@@ -17,6 +17,7 @@ from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, Generate
 from messages.wire.arrays import EMPTY_I32
+from messages.wire.message import MAX_SHORT_CHARACTERS
 
 Asked = AnswersWanted | Generate
 BODIES: dict[str, type[ChatBody | CompletionBody]] = {"chat": ChatBody, "completion": CompletionBody}  # by `AnswersWanted.api`
@@ -119,4 +120,4 @@ def request_in(frames: list[bytes]) -> str:
         named = _named.decode(frames[1]) if len(frames) > 1 else _Named()
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return ""
-    return (named.request or named.call)[:256]
+    return (named.request or named.call)[:MAX_SHORT_CHARACTERS]

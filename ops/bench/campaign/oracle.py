@@ -8,10 +8,9 @@ import httpx
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.errors import ConfigError
+from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from supervisor.drill.run import reference_of
 from supervisor.drill.streams import DrillStream, StreamRequest, prompts_of
-
-_HASH_CHAIN_VOCABULARY = 32_768
 
 
 class Oracle:
@@ -48,5 +47,5 @@ class Oracle:
 
     def _formula(self, stream: DrillStream) -> str:
         ids = list(stream.prompt.encode())
-        tokens = hash_chain_tokens(ids, self._options.max_tokens, stream.seed, _HASH_CHAIN_VOCABULARY)
+        tokens = hash_chain_tokens(ids, self._options.max_tokens, stream.seed, HASH_CHAIN_VOCABULARY)
         return "".join(f"{token} " for token in tokens)

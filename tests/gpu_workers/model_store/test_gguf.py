@@ -17,8 +17,9 @@ from gpu_workers.model_store.gguf_conversion import convert_gguf
 from gpu_workers.model_store.gguf_file import GgufFile, halves_from_pairs, hugging_face_name
 from gpu_workers.model_store.gguf_header import GgufError
 from gpu_workers.model_store.gguf_tokenizer import UnsupportedTokenizerError, merges_from_scores
-from gpu_workers.model_store.model_folder import CACHE_VARIABLE, HASH_CHAIN, ModelNotFoundError
+from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError
 from gpu_workers.models.resolve import resolve_model
+from messages.hash_chain import HASH_CHAIN
 
 HIDDEN, HEADS, KV_HEADS, FFN = 64, 4, 2, 96
 BYTE_TOKENS = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from actors.gateway.settings import HASH_CHAIN_VOCABULARY
 from actors.gateway.text.detokenizer import Detokenizer, NumberText
 from actors.gateway.text.models.text_model import MOST_TOKENS, TextModel, TextTooLong
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.telling import told
+from messages.hash_chain import HASH_CHAIN_VOCABULARY
 
 
 class HashChainText(TextModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from actors.gateway.settings import HASH_CHAIN, GatewaySettings
+from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.models.hash_chain_text import HashChainText
@@ -16,6 +16,7 @@ from actors.gateway.text.models.model_files import id_list, read_json
 from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.reasoning_formats import AUTO
 from messages.errors import ConfigError
+from messages.hash_chain import HASH_CHAIN
 
 
 def served_text(settings: GatewaySettings) -> TextModel:

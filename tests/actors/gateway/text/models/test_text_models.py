@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from actors.gateway.settings import HASH_CHAIN
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.detokenizer import NoText
 from actors.gateway.text.models.hash_chain_text import HashChainText
@@ -18,6 +17,7 @@ from actors.gateway.text.models.ids_only import IdsOnly
 from actors.gateway.text.models.served_text import load_text_model
 from actors.gateway.text.models.text_model import NoTokenizer, TextModel
 from messages.errors import ConfigError
+from messages.hash_chain import HASH_CHAIN
 
 USER = [{"role": "user", "content": "a b"}]
 PROMPT = np.array([1], "<i4")
