@@ -59,7 +59,7 @@ class EmbeddingModel:
 
     @property
     def dimensions(self) -> int:
-        """Of its vectors."""
+        """Numbers in each vector of this model."""
         return self.config.hidden_size if isinstance(self.config, BertConfig) else self.config.hidden
 
 
@@ -129,7 +129,7 @@ def _find(name: str) -> FoundModel:
 
 def _opened(name: str, folder: Path, settings: EmbedderSettings | None) -> EmbeddingModel:
     if not (folder / "tokenizer.json").is_file():
-        raise ConfigError(f"embedding_model: {folder}: expected tokenizer.json in the folder")
+        raise ConfigError(f"embedding_model: {folder}: expected tokenizer.json in the folder, got none")
     return read_model(name, folder, settings)
 
 

@@ -31,7 +31,7 @@ class ConfigKeys:
         """A string. Raises: ModelConfigError when it is none."""
         value = self.value(key, default)
         if not isinstance(value, str):
-            raise ModelConfigError(f"{key}: expected str, got {value!r}")
+            raise ModelConfigError(f"{key}: expected a string, got {value!r}")
         return value
 
     def positive(self, key: str, default: int | None = None) -> int:

@@ -57,13 +57,13 @@ def end_token_ids(source: GgufKeys) -> list[int]:
     found = [source.key(f"tokenizer.ggml.{key}", None) for key in keys]
     ids = list(dict.fromkeys(int(one) for one in found if one is not None))
     if not ids:
-        raise GgufError("tokenizer.ggml.eos_token_id: missing")
+        raise GgufError("tokenizer.ggml.eos_token_id: expected the id of a token, got none")
     return ids
 
 
 def _rope_scaling(source: GgufKeys, theta: float, head_dim: int) -> dict[str, Any]:
-    if int(source.model_key("rope.dimension_count", head_dim)) != head_dim:
-        raise GgufError(f"rope.dimension_count: expected {head_dim} (all of a head rotates)")
+    if (rotating := int(source.model_key("rope.dimension_count", head_dim))) != head_dim:
+        raise GgufError(f"rope.dimension_count: expected {head_dim} (all of a head rotates), got {rotating}")
     factors = source.rope_factors()
     if factors is not None:
         return _llama3_scaling(factors, theta, head_dim)

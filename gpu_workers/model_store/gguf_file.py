@@ -57,7 +57,7 @@ class GgufFile(GgufKeys):
         if field is not None:
             return field.contents()
         if default is _MISSING:
-            raise GgufError(f"{name}: missing in {self.path.name}")
+            raise GgufError(f"{name}: expected this key in {self.path.name}, got none")
         return default
 
     def model_key(self, name: str, default: Any = _MISSING) -> Any:
@@ -105,7 +105,7 @@ def hugging_face_name(name: str) -> str:
         return _TOP_NAMES[name]
     match = _LAYER.fullmatch(name)
     if match is None or match[2] not in _LAYER_NAMES:
-        raise GgufError(f"{name}: unexpected tensor")
+        raise GgufError(f"tensors: expected those of one of {', '.join(ARCHITECTURES)}, got {name}")
     return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{match[3]}"
 
 

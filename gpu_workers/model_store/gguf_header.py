@@ -111,7 +111,7 @@ class GgufHeader(GgufKeys):
         Raises: GgufError when it is missing and there is no default."""
         value = self._values.get(name, default)
         if value is _MISSING:
-            raise GgufError(f"{name}: missing in {self._name}")
+            raise GgufError(f"{name}: expected this key in {self._name}, got none")
         return value
 
     def model_key(self, name: str, default: Any = _MISSING) -> Any:
@@ -121,7 +121,7 @@ class GgufHeader(GgufKeys):
     def array_length(self, name: str) -> int:
         """The number of elements of an array. Raises: GgufError when it is missing."""
         if name not in self._lengths:
-            raise GgufError(f"{name}: missing in {self._name}")
+            raise GgufError(f"{name}: expected this key in {self._name}, got none")
         return self._lengths[name]
 
     def rope_factors(self) -> None:

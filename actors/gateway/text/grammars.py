@@ -51,7 +51,7 @@ def check_length(source: str) -> None:
     """Return if ranks read a grammar of this length: closed objects and calls of tools may have made it longer than what the
     client has sent. Raises: GrammarError."""
     if len(source) > MAX_LONG_CHARACTERS:
-        raise GrammarError(f"one of {len(source)} characters in the form that is followed, of which {MAX_LONG_CHARACTERS} fit")
+        raise GrammarError(f"{len(source)} characters in the form that workers read, which may have {MAX_LONG_CHARACTERS}")
 
 
 @cache

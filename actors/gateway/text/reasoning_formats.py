@@ -33,7 +33,7 @@ def marks_of(name: str, template: str) -> ReasoningMarks | None:
         found = (FORMATS[known] for known in _FOUND_IN_TEMPLATES if FORMATS[known].end in template)
         return next(found, None)
     if name != NONE and name not in FORMATS:
-        raise ConfigError(f"gateway.reasoning: expected {AUTO}, {NONE}, {', '.join(FORMATS)}, got {name!r}")
+        raise ConfigError(f"gateway.reasoning: expected one of {AUTO}, {NONE}, {', '.join(FORMATS)}, got {name!r}")
     return FORMATS.get(name)
 
 

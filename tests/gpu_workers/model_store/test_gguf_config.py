@@ -103,5 +103,5 @@ def test_linear_scaling_is_known_and_others_are_refused() -> None:
 
 def test_all_ends_count_once_and_one_is_needed() -> None:
     assert end_token_ids(Keys(tokenizer__ggml__eot_token_id=7, tokenizer__ggml__eom_token_id=1)) == [1, 7]
-    with pytest.raises(GgufError, match="eos_token_id: missing"):
+    with pytest.raises(GgufError, match="eos_token_id: expected the id of a token, got none"):
         end_token_ids(Keys(tokenizer__ggml__eos_token_id=None))

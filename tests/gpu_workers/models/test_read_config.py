@@ -17,8 +17,9 @@ from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
 from gpu_workers.model_store.gguf_types import BLOCKS
-from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelNotFoundError
+from gpu_workers.model_store.model_folder import ModelNotFoundError
 from gpu_workers.models.resolve import read_config
+from messages.hash_chain import HASH_CHAIN
 
 CONFIG = {
     "model_type": "llama",
@@ -106,9 +107,9 @@ def test_a_key_of_the_header_that_is_missing_is_named(tmp_path: Path) -> None:
     _write_gguf(path)
     header = GgufHeader(path)
     assert header.key("not.there", None) is None
-    with pytest.raises(GgufError, match=r"^qwen2\.not_there: missing in tiny\.gguf$"):
+    with pytest.raises(GgufError, match=r"^qwen2\.not_there: expected this key in tiny\.gguf, got none$"):
         header.model_key("not_there")
-    with pytest.raises(GgufError, match=r"^not\.there: missing in tiny\.gguf$"):
+    with pytest.raises(GgufError, match=r"^not\.there: expected this key in tiny\.gguf, got none$"):
         header.array_length("not.there")
 
 

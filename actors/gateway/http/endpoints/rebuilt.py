@@ -80,7 +80,8 @@ async def again(services: Services, call: Call) -> ASGIApp:
     start = event_number(call.parameters.get(START, ""), START)
     answer = rebuild_response(services, request, call.parameters.get(TARGET, ""), start, begun_of(call.parameters))
     if answer is None:
-        raise Refusal("not_found", "id: expected a request whose response can be made again", field="id")
+        detail = f"id: expected a request whose response can be made again, got {request.spec.request!r}"
+        raise Refusal("not_found", detail, field="id")
     return answer
 
 
