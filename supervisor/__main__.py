@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from actors.pages.eviction.choice import EvictionName
 from messages.outcomes import ExitCode
 from supervisor.drill.command import drill
 from supervisor.operator.command_line import (
@@ -41,6 +42,7 @@ _MODEL = (
     " Default: SmolLM2-135M-Instruct, which is installed with the server."
 )
 _ANSWER_CACHE = "exact: equal greedy or seeded requests are computed once. off: each is. Default: off."
+_EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -70,7 +72,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
-        click.option("--eviction", "scheduler__eviction", help="lru, lfu, fifo, w-tinylfu or adaptive. Default: lru."),
+        click.option("--eviction", "scheduler__eviction", help=_EVICTION),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: on GPUs."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: on GPUs with room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),
