@@ -56,6 +56,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
+    # the vocabulary of this model
     hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = HASH_CHAIN_VOCABULARY
     hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # its artificial time of one step
     hash_chain_pulse: str = ""  # a file: while it is there and has not been touched for a second, its steps are slow
