@@ -25,7 +25,7 @@ class OpenPages:
 
     @property
     def pages(self) -> list[int]:
-        """All of them."""
+        """All pages that are open."""
         return [page for pages in self._by_parent.values() for page in pages]
 
     def take(self, parent: int, tokens: bytes) -> tuple[int, int] | None:

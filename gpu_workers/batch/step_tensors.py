@@ -46,12 +46,12 @@ class StepTensors:
 
     @property
     def n_tokens(self) -> int:
-        """T."""
+        """T, the tokens of the step."""
         return int(self.token_ids.shape[0])
 
     @property
     def n_rows(self) -> int:
-        """R."""
+        """R, the rows of the step."""
         return int(self.page_table.shape[0])
 
 

@@ -19,7 +19,7 @@ from gpu_workers.layers.tensor_group import DistributedGroup
 
 @dataclass(frozen=True)
 class SumLimits:
-    """Sums of up to so many bytes go through each way; larger ones through NCCL."""
+    """The most bytes of a sum that each of the two kernels computes; NCCL computes larger sums."""
 
     one_shot_bytes: int
     two_shot_bytes: int

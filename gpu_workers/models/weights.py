@@ -76,7 +76,7 @@ class NoSource(TensorSource):
         return {}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
-        """Leaves the target as it is."""
+        """Does nothing: the target keeps what is in it."""
 
 
 class RandomSource(TensorSource):

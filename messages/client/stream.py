@@ -81,7 +81,7 @@ class StreamState:
 
     @property
     def tokens(self) -> list[int]:
-        """Those of the first answer."""
+        """The tokens of the first answer."""
         return self._answers[0].tokens
 
     @property

@@ -131,7 +131,7 @@ class _CancellableCall:
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> Any:
-        """The result of the work."""
+        """What the coroutine returns. Raises: CancelledError if `cancel` came first."""
         self._task = asyncio.current_task()
         if self._is_cancelled:
             self._work.close()

@@ -31,7 +31,7 @@ def die_with(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Undo `die_with`. Raises: OSError."""
+    """Let this process go on when its parent dies, as before `die_with`. Raises: OSError."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 

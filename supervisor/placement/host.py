@@ -61,7 +61,7 @@ def _read_model(config: ServerConfig) -> ModelConfig | None:
 
 
 def _check_embedder(config: ServerConfig) -> None:
-    """Raises: ConfigError when there is no such embedding model, or the GPU that shall compute embeddings is not there."""
+    """Check that the embedding model and the device for it are there. Raises: ConfigError naming the key."""
     if not config.embedding_model:
         return
     check_model(config.embedding_model, config.embedder)

@@ -22,7 +22,7 @@ class Roll(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """True while it goes on."""
+        """True while there are groups to replace and none has failed."""
         return bool(self.todo) and not self.failure
 
     def begin(self, titles: Iterable[str]) -> Roll:

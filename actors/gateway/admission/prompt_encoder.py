@@ -82,7 +82,7 @@ class PromptEncoder:
         return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]
 
     async def _run(self, field: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of the work; size: characters, or tokens."""
+        """What `work` returns; in a thread if it is long. size: characters, or tokens. Raises: Refusal naming the field."""
         try:
             if size <= _INLINE_CHARACTERS:
                 return work(*args, **kwargs)

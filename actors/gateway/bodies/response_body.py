@@ -24,14 +24,14 @@ _Offered = with_offered_fields(msgspec.Struct)
 
 
 class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`text`."""
+    """The field `text`: what the text of the answer looks like."""
 
     format: dict[str, Any] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None  # told again, without effect
+    verbosity: Literal["low", "medium", "high"] | None = None  # repeated in the answer, without effect
 
 
 class ReasoningSettings(msgspec.Struct, frozen=True):
-    """`reasoning`. What is not `effort` has no effect."""
+    """The field `reasoning`. Only `effort` has an effect."""
 
     effort: Effort | None = None
     summary: str | None = None

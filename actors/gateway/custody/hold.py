@@ -58,7 +58,7 @@ class Custodian(Protocol):
         ...
 
     def drop(self, hold: Hold) -> None:
-        """Let it close its duplicate."""
+        """Let the custodian close its duplicate of this connection."""
         ...
 
 

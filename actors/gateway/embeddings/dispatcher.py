@@ -143,7 +143,7 @@ class EmbeddingDispatcher:
         return group
 
     def _put_back(self, group: _Group) -> None:
-        """It is the next one again."""
+        """Make this group the next one of its call again."""
         group.call.groups.appendleft(group)
         if group.call in self._calls:
             self._calls.remove(group.call)

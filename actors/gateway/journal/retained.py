@@ -67,13 +67,13 @@ class RetainedSet:
     """Finished requests in the order of their ends. The newest is always kept, however large."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """`most_bytes` bounds all of them together."""
+        """`most`: requests; `most_bytes`: of all requests together."""
         self.by_id: dict[str, Retained] = {}
         self._most, self._most_bytes, self._n_bytes = most, most_bytes, 0
 
     @property
     def is_too_full(self) -> bool:
-        """True if its oldest must go."""
+        """True if the oldest request must be removed."""
         return len(self.by_id) > 1 and (len(self.by_id) > self._most or self._n_bytes > self._most_bytes)
 
     @property

@@ -35,7 +35,7 @@ class Orphans:
                 request.orphaned_s = now_s
 
     def expired(self, requests: Iterable[Request], now_s: float) -> list[Request]:
-        """Those for which nobody waits any more. A request in the background needs no reader."""
+        """The requests for which nobody waits any more. A request in the background needs no reader."""
         stopped_s = max(now_s - self._looked_s - LOOK_EVERY_S, 0.0)
         self._looked_s = now_s
         found = []

@@ -229,7 +229,7 @@ class Request:
 
     @property
     def run(self) -> int:
-        """The number of its present run."""
+        """The number of the present run of the request; 0 is the first one."""
         return self.runs[-1] if self.runs else 0
 
     def begin_run(self, now_s: float) -> None:

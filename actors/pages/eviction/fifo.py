@@ -38,7 +38,7 @@ class FifoEviction(LeafEviction):
                 self._freed(page)
 
     def use(self, pages: list[int]) -> None:
-        """Does nothing."""
+        """Does nothing: uses do not count."""
 
     def hand_over(self, page: int, to: int) -> None:
         super().hand_over(page, to)

@@ -76,5 +76,5 @@ class LeafEviction(EvictionPolicy):
         self._content_of.pop(page, None)
 
     def _is_leaf(self, page: int) -> bool:
-        """Of a cached page."""
+        """True if no other cached page continues this cached page."""
         return self._content_of[page][0] not in self._n_after

@@ -34,13 +34,13 @@ class LruEviction(EvictionPolicy):
             del self._pages[page]
 
     def use(self, pages: list[int]) -> None:
-        """Does nothing, as `learn`."""
+        """Does nothing: pages are ordered by the time of their last release."""
 
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]
 
     def hand_over(self, page: int, to: int) -> None:
-        """Does nothing, as `learn`."""
+        """Does nothing: pages are ordered by the time of their last release."""
 
     def drop(self, page: int) -> None:
         self._pages.pop(page, None)

@@ -46,7 +46,7 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
         return self.index == self.planned.plan.n_steps - 1
 
     def row_ends(self) -> list[RowEnd]:
-        """Its rows and their ends."""
+        """The rows of this step, each with the number of its positions that are complete after it."""
         return [(row, row.start + row.count + self.index) for row in self.planned.rows]
 
 

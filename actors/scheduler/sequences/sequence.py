@@ -130,7 +130,8 @@ class Sequence:
         return self.max_tokens < self._promised
 
     def fit_to(self, most_tokens: int) -> None:
-        """Its gang can hold at most `most_tokens` of its generated tokens. The first gang's limit is promised to the client."""
+        """Limit the answer to the `most_tokens` generated tokens that the gang can hold. Only the first call counts: the
+        client is promised its limit."""
         if not self._is_promised:
             self._promised = min(self._promised, most_tokens)
             self._is_promised = True

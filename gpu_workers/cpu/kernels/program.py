@@ -124,7 +124,7 @@ def _run(code: VectorCode, call: Value) -> None:
 
 
 def _clear(code: VectorCode, call: Value) -> None:
-    """Set its counters to 0."""
+    """Set the counters of a call to 0."""
     for counter in range(N_COUNTERS):
         code.b.store(I64(0), code.at(_words(code, call), counter, I64))
 

@@ -1,1 +1,1 @@
-"""Fields of request bodies that the server does not have: which are ignored, which are refused, and what clients are told."""
+"""The fields of request bodies: their ranges, what each group of them asks for, and fields that the server does not have."""

@@ -142,7 +142,7 @@ class StreamEvents:
         return self._finished(line, self._base + self._count) if line else b""
 
     def _openings(self) -> list[bytes]:
-        """Those that the client does not have."""
+        """The opening lines of the stream that the client does not have."""
         lines, n_parts = self._writer.openings(), self._n_parts
         self._n_parts = max(n_parts - len(lines), 0)
         return [line + b"\n" for line in lines[n_parts:]]

@@ -91,5 +91,5 @@ class SplitMessageEvents(MessageEvents):
 
 
 def message_events(request: Request, model_name: str, model: TextModel) -> StreamWriter:
-    """The writer of one request."""
+    """The writer of the stream of one request."""
     return (MessageEvents if request.spec.splitting is None else SplitMessageEvents)(request, model_name, model)

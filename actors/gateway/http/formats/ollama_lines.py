@@ -97,7 +97,7 @@ class SplitLineWriter(LineWriter):
 
 
 def line_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
-    """The writer of one request."""
+    """The writer of the stream of one request."""
     return (LineWriter if request.spec.splitting is None else SplitLineWriter)(request, model_name, model)
 
 

@@ -48,5 +48,5 @@ class SplitChunkWriter(ChunkWriter):
 
 
 def chunk_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
-    """The writer of one request."""
+    """The writer of the stream of one request."""
     return (ChunkWriter if request.spec.splitting is None else SplitChunkWriter)(request, model_name, model)

@@ -26,7 +26,7 @@ class RunningUsage(StreamWriter):
         self.content_type, self.has_ids, self.ping = writer.content_type, writer.has_ids, writer.ping
 
     def openings(self) -> list[bytes]:
-        """Those of the other writer."""
+        """The openings of the other writer, with a count of 0 tokens."""
         return [self._counted(line, self._request.sequences[0], 0) for line in self._writer.openings()]
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:

@@ -113,5 +113,5 @@ class SplitResponseEvents(ResponseEvents):
 
 
 def response_events(request: Request, model_name: str, model: TextModel) -> StreamWriter:
-    """The writer of one request."""
+    """The writer of the stream of one request."""
     return (ResponseEvents if request.spec.splitting is None else SplitResponseEvents)(request, model_name, model)
