@@ -43,11 +43,15 @@ def test_an_example_stands_in_as_many_files_as_its_recipe_says(example: str, wor
 
 def code_of(tree: ast.Module) -> str:
     """A module as text without comments and docstrings."""
-    copy = ast.parse(ast.unparse(tree))
-    for node in ast.walk(copy):
-        if isinstance(node, _HAVE_DOCSTRINGS) and ast.get_docstring(node) is not None:
+    owners = [node for node in ast.walk(tree) if isinstance(node, _HAVE_DOCSTRINGS) and ast.get_docstring(node) is not None]
+    docstrings = [node.body[0] for node in owners]
+    try:
+        for node in owners:
             node.body[0] = ast.Pass()
-    return ast.unparse(copy)
+        return ast.unparse(tree)
+    finally:
+        for node, docstring in zip(owners, docstrings, strict=True):  # all tests share the tree
+            node.body[0] = docstring
 
 
 def test_comments_and_docstrings_are_no_code() -> None:
