@@ -2,7 +2,7 @@
 
 Lines of other libraries (uvicorn, asyncio, torch) come through the standard logging module and get the same format. A traceback
 never shows the values of variables, because they hold parts of prompts. A line that cannot be written (a full disk, a closed
-pipe) is lost, and the process goes on.
+pipe, a reader that does not read) is lost, and the process goes on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from typing import TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from supervisor.log_stream import LogStream
+
+_LOST = "lines of this log were lost: there was no room, because nobody has read it"
+
 
 def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int) -> None:
-    """Set up structlog and the standard logging of this process."""
+    """Set up standard error, structlog and the standard logging of this process."""
 
     def add_identity(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event.setdefault("actor", actor)
@@ -36,6 +40,15 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
         renderer = [_tracebacks, structlog.processors.JSONRenderer(default=str)]
     else:
         renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback)]
+
+    def lost_text(n_lines: int) -> str:
+        event: EventDict = {"event": _LOST, "lines": n_lines}
+        for processor in (*shared, *renderer):
+            event = cast(EventDict, processor(None, "warning", event))  # the last one makes a text of it
+        return f"{event}\n"
+
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = LogStream(sys.stderr.fileno(), lost_text)
     level = getattr(logging, log_level.upper())
     structlog.configure(
         processors=[*shared, *renderer],

@@ -28,6 +28,7 @@ import sys
 import time
 
 from messages.outcomes import ExitCode
+from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
@@ -64,6 +65,7 @@ class Parent:
         self._silence = Silence(lambda: sample_of(self._pid))
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
+        self._log = LogStream(sys.stderr.fileno())
         self._handlers: list[tuple[int, object]] = []
         if (state := load_state()) is not None:
             self._restore(state)
@@ -100,6 +102,7 @@ class Parent:
         for fd in (self._wakeup, self._wakeup_in, *self._kept.values()):
             os.close(fd)
         self._socket.close()
+        self._log.close()
 
     # -- the supervisor -------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class Parent:
         silent_s = self._silence.look()
         limit_s = FROZEN_S if self._is_open or self._silence.is_suspended else _STARTING_S
         if self._has_opened and silent_s > limit_s:
-            _say(f"the supervisor (pid {self._pid}) has not been heard for {limit_s:g} s: killed, to be replaced")
+            self._say(f"the supervisor (pid {self._pid}) has not been heard for {limit_s:g} s: killed, to be replaced")
             self._silence.heard()
             os.kill(self._pid, signal.SIGKILL)
 
@@ -195,7 +198,7 @@ class Parent:
             self._failures_s = [at for at in self._failures_s if now_s - at < _WINDOW_S] + [now_s]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
         if len(self._failures_s) > _BUDGET:
-            _say(f"the supervisor {how}; it failed {len(self._failures_s)} times in {_WINDOW_S:g} s: the server ends")
+            self._say(f"the supervisor {how}; it failed {len(self._failures_s)} times in {_WINDOW_S:g} s: the server ends")
             self._leave(ExitCode.FAULT)
         self._exits[self._pid] = code  # the next supervisor logs how this one ended
         while True:
@@ -212,7 +215,7 @@ class Parent:
             execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-            _say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
+            self._say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
 
     def _restore(self, state: ParentState) -> None:
         """Go on with what the parent before knew."""
@@ -239,10 +242,9 @@ class Parent:
             os.kill(os.getpid(), -code)
         os._exit(code if code >= 0 else 128 - code)
 
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a closed terminal or a full disk
-        os.write(sys.stderr.fileno(), f"supervisor: {text}\n".encode())
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a closed terminal or a full disk
+            self._log.write(f"supervisor: {text}\n")
 
 
 def _do_nothing(*_: object) -> None:
