@@ -1,6 +1,6 @@
 """Looks at all children ten times a second: kills late ones, starts those that the machine refused, repeats refused writes.
 
-Files are looked at twice a second.
+Files are looked at twice a second. The kernel says when a child is stopped from outside, and when it goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import structlog
 from messages.lifecycle.lifecycle import Cause
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.children.process import new_stops
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
 from supervisor.operator.notify import notify
@@ -52,9 +53,7 @@ class ChildWatch:
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             now_s = time.monotonic()
-            for record in self._children.records:
-                if record.is_starting and record.process is not None:
-                    self._liveness.seen(record.name, record.process.is_suspended(), now_s)
+            self._look_at_states(now_s)
             for late in self._liveness.overdue(now_s):
                 if late.is_to_continue:
                     self._continue(self._children.record_by_name[late.name])
@@ -67,6 +66,15 @@ class ChildWatch:
                 self._look_at_files()
             self._link.beat()
             notify("WATCHDOG=1")
+
+    def _look_at_states(self, now_s: float) -> None:
+        """Note which children are stopped from outside."""
+        changed = new_stops()
+        for record in self._children.records:
+            if record.process is not None and record.is_starting:
+                self._liveness.seen(record.name, record.process.is_suspended(), now_s)
+            elif record.process is not None and record.process.pid in changed:
+                self._liveness.seen(record.name, changed[record.process.pid], now_s)
 
     def _look_at_files(self) -> None:
         self._children.retry_writes()

@@ -43,7 +43,7 @@ class Takeover:
         self._policy.resume([record.name for record in adopted if record.is_announced], self._commands.has_served)
         for record in adopted:
             self._policy.started(record.name, record.incarnation)
-            self._liveness.spawned(record.name, record.spec.deadlines, now_s)
+            self._liveness.spawned(record.name, record.spec.deadlines, now_s, is_adopted=True)
             if record.is_announced:  # it beats already
                 self._liveness.became_ready(record.name, now_s)
                 self._policy.became_ready(record.name, record.incarnation, now_s)

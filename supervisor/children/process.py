@@ -113,6 +113,16 @@ def is_suspended(pid: int) -> bool:
     return state in (b"T", b"t")
 
 
+def new_stops() -> dict[int, bool]:
+    """The children of this process, by process id, that were stopped from outside (True) or have gone on (False) since the last
+    call. What a debugger does is not told."""
+    found: dict[int, bool] = {}
+    with contextlib.suppress(ChildProcessError):  # it has none
+        while (change := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)) is not None:
+            found[change.si_pid] = change.si_code == os.CLD_STOPPED
+    return found
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process in bytes; 0 if there is none."""
     try:

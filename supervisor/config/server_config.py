@@ -79,7 +79,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     worker_ready_s: _Seconds = 900.0  # the same for a worker; each Loading message restarts the time
     frozen_s: _Seconds = 2.0  # a child that sends no Progress for this time is killed; only its own time counts
     frozen_worker_s: _Seconds = 2.0  # the same for a worker: its step thread may keep the interpreter's lock
-    suspended_s: _Seconds = 1.5  # the same for a child that is stopped from outside (SIGSTOP, a debugger)
+    suspended_s: _Seconds = 1.2  # a child that is stopped from outside (SIGSTOP, a debugger) for this time is killed
     step_s: _Seconds = 60.0  # longest time of a step on a GPU; then its gang is restarted
     first_step_s: _Seconds = 600.0  # the same for the first step, which may compile kernels
     cpu_step_s: _Seconds = 900.0  # the same for a step on CPU cores

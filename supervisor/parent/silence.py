@@ -12,6 +12,7 @@ from supervisor.policy.own_time import OwnTime, ProcessSample
 
 LOOK_EVERY_S = 0.5
 FROZEN_S = 2.0  # a process that is silent for longer is killed and replaced, about 3 s after its last word
+SUSPENDED_S = 0.5  # the same for a supervisor that is stopped from outside: 1.0 to 1.5 s after its last word
 
 
 class Silence:

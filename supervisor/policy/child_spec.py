@@ -53,7 +53,7 @@ class Deadlines:
     step_s: float  # one piece of work
     first_step_s: float  # the first piece of work after a start, which may compile
     stop_s: float  # from Stop to the exit
-    suspended_s: float = 1.5  # between two beats of a ready child that is stopped from outside
+    suspended_s: float = 1.2  # for which a ready child may be stopped from outside
     continue_s: float = 0.0  # after so long without a beat such a child is told to continue (SIGCONT), once; 0: never
 
 

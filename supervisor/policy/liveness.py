@@ -6,7 +6,7 @@
     loading             ready_s             late: neither Ready nor another Loading came
     starting: runs      frozen_s            frozen: stopped from outside (SIGSTOP, a debugger)
     ready: next beat    continue_s          to be continued first, if it is suspended (SIGSTOP) and holds what only it has
-                        suspended_s         frozen, if it is suspended
+                        suspended_s         frozen, if it is suspended: from the moment at which it was stopped, see below
                         frozen_s            frozen: its event loop does not run (a blocking call, an endless one)
     ready: same step    its own limit       stuck: its loop runs beside a step that does not end
                         step_s              the same, while the child has not learnt how long such a step takes
@@ -16,8 +16,12 @@ Time in which a child was kept from running does not count for `frozen_s` and fo
 because other processes have the cores (see own_time.py). So once a child is suspicious its threads are looked at with each
 check, and it must waste more of its own time before it is killed.
 
+The kernel tells a supervisor at once when a child that it has started is stopped. Nobody knows when an adopted child, or one
+that a debugger holds, was stopped: then it is `suspended_s` and a little more without a beat.
+
 Time in which `overdue` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
-deadline begins anew: a child must not be killed because its supervisor did not run.
+deadline begins anew: a child must not be killed because its supervisor did not run. But a child that is suspended then, and
+sends no beat in the time in which every other one has sent one, was stopped before, and has had its time.
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ _SUSPICIOUS = 0.5  # of frozen_s: after this silence a child's threads are looke
 _STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
 _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
+_SINCE_BEAT_S = 0.3  # between the last beat of a child and its stop, where nobody knows when it was stopped
+_UNHEARD = 0.6  # of suspended_s: in it a child that runs has sent a beat, after a pause of the supervisor or to a new one
+_ON_ITS_WAY_S = 0.1  # a beat that comes so soon after the stop of its child was sent before
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,8 @@ class _Vitals:
     phase: _Phase = _Phase.SPAWNED
     steps: int = 0
     busy_s: float = 0.0
-    suspended_s: float | None = None  # in watched time: since when a child that is not ready has been stopped from outside
+    suspended_s: float | None = None  # in watched time: since when it has been stopped from outside, if that was seen
+    unheard_s: float | None = None  # in watched time: since a pause of the supervisor, or its start, without a beat after that
     limit_s: float = 0.0  # the present step's own limit; 0: not known
     was_continued: bool = False  # since its last beat
     silence: OwnTime | None = None  # while it is suspiciously silent
@@ -76,19 +84,21 @@ class Liveness:
         self._asleep_s = 0.0
         self._vitals: dict[str, _Vitals] = {}
 
-    def spawned(self, name: str, deadlines: Deadlines, now_s: float) -> None:
+    def spawned(self, name: str, deadlines: Deadlines, now_s: float, is_adopted: bool = False) -> None:
         """A process was started, or adopted. The first one begins the time that is watched: a supervisor may also be stopped
         before its first check."""
         if self._last_check_s is None:
             self._last_check_s = now_s
-        self._vitals[name] = _Vitals(deadlines, now_s - self._asleep_s)
+        watched_s = now_s - self._asleep_s
+        self._vitals[name] = _Vitals(deadlines, watched_s, unheard_s=watched_s if is_adopted else None)
 
     def loading(self, name: str, now_s: float) -> None:
         """The child sent Hello or Loading."""
         self._enter(name, _Phase.LOADING, now_s)
 
     def seen(self, name: str, is_suspended: bool, now_s: float) -> None:
-        """A child that is not ready was looked at. `is_suspended`: it is stopped from outside, so it cannot get ready."""
+        """A child was looked at: often while it is not ready, then when the kernel says that some child was stopped or goes on.
+        `is_suspended`: it is stopped from outside."""
         vitals = self._vitals.get(name)
         if vitals is None:
             return
@@ -110,6 +120,9 @@ class Liveness:
                 vitals.overtime = None
             vitals.since_s, vitals.steps, vitals.silence = now_s - self._asleep_s, steps, None
             vitals.busy_s, vitals.limit_s, vitals.was_continued = busy_s, limit_s, False
+            vitals.unheard_s = None
+            if vitals.suspended_s is not None and vitals.since_s - vitals.suspended_s > _ON_ITS_WAY_S:
+                vitals.suspended_s = None
 
     def gone(self, name: str) -> None:
         """The child is dead, dying or stopping: it cannot be late any more."""
@@ -121,8 +134,7 @@ class Liveness:
             pause_s = now_s - self._last_check_s
             if pause_s > _OVERSLEPT * self._check_every_s:
                 self._asleep_s += pause_s - self._check_every_s
-                if pause_s > _LONG_PAUSE_S:
-                    self._forgive(now_s - self._asleep_s)
+                self._forgive(now_s - self._asleep_s, is_long=pause_s > _LONG_PAUSE_S)
         self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
         stopped = [name for name, vitals in self._vitals.items() if self._is_to_continue(name, vitals, watched_s)]
@@ -139,12 +151,14 @@ class Liveness:
         vitals.was_continued = sample is not None and sample.is_suspended
         return vitals.was_continued
 
-    def _forgive(self, watched_s: float) -> None:
-        """The supervisor did not run for long. Mail waits, and connections may have to be made again: every child gets all of
-        its time from now on."""
+    def _forgive(self, watched_s: float, is_long: bool) -> None:
+        """The supervisor did not run. After a long time connections may have to be made again: every child gets all of its time
+        from now on."""
         for vitals in self._vitals.values():
-            vitals.since_s, vitals.suspended_s = watched_s, None
-            vitals.silence = vitals.overtime = None
+            vitals.unheard_s = watched_s
+            if is_long:
+                vitals.since_s, vitals.suspended_s = watched_s, None
+                vitals.silence = vitals.overtime = None
 
     def _judge(self, name: str, vitals: _Vitals, watched_s: float) -> str:
         """Why this child must be killed; empty when it must not."""
@@ -156,7 +170,7 @@ class Liveness:
             return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
         if vitals.phase is _Phase.LOADING:
             return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
-        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s)
+        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s) or _may_be_suspended(vitals, watched_s)
         is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
         if is_silent or is_over:
             sample = self._look(name)
@@ -175,11 +189,22 @@ class Liveness:
             vitals.phase, vitals.since_s = phase, now_s - self._asleep_s
 
 
+def _may_be_suspended(vitals: _Vitals, watched_s: float) -> bool:
+    """True if a ready child has had its time, in case that a look shows that it is suspended."""
+    limit_s = vitals.deadlines.suspended_s
+    if vitals.unheard_s is not None and watched_s - vitals.unheard_s > _UNHEARD * limit_s:
+        return True
+    return vitals.suspended_s is not None and watched_s - vitals.suspended_s > limit_s
+
+
 def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
     limit_s = vitals.deadlines.frozen_s
-    suspended_s = min(vitals.deadlines.suspended_s, limit_s)
-    if sample is not None and sample.is_suspended and age_s > suspended_s:
-        return f"frozen: no Progress for {suspended_s:g} s"
+    if sample is not None and sample.is_suspended:
+        if _may_be_suspended(vitals, watched_s):
+            return "frozen: it does not run"
+        suspended_s = min(vitals.deadlines.suspended_s + _SINCE_BEAT_S, limit_s)
+        if vitals.suspended_s is None and age_s > suspended_s:
+            return f"frozen: no Progress for {suspended_s:g} s"
     if vitals.silence is None:
         vitals.silence = OwnTime(watched_s, sample)
         vitals.silence.own_s = age_s

@@ -1,4 +1,4 @@
-"""A parent or a new supervisor that is stopped (SIGSTOP) is noticed by the other one; the children go on serving."""
+"""A parent or a supervisor that is stopped (SIGSTOP) is noticed by the other one, or by the children, which go on serving."""
 
 from __future__ import annotations
 
@@ -66,3 +66,25 @@ def test_a_parent_that_is_stopped_is_replaced_and_so_is_the_supervisor_then(serv
     server.wait_supervisor(server.kill_supervisor(), DEADLINE_S)
     ask(server)
     assert incarnations(server) == before
+
+
+def test_who_is_stopped_with_the_one_that_would_replace_it_holds_nobody_up() -> None:
+    """A worker with its supervisor; then the parent, whose supervisor dies: the children tell it to continue."""
+    with real_server("--model", "hash-chain") as server:
+        before, supervisor, parent = incarnations(server), server.supervisor_pid, server.parent_pid
+        worker = int(server.child("worker/0.0").pid)
+        for pid in (supervisor, worker):
+            os.kill(pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        ask(server)
+        print(f"a worker that was stopped with its supervisor was replaced after {time.monotonic() - began_s:.2f} s")
+        server.wait_supervisor(supervisor, DEADLINE_S)
+        before["worker/0.0"] += 1
+        assert incarnations(server) == before
+        os.kill(parent, signal.SIGSTOP)
+        began_s = time.monotonic()
+        server.wait_supervisor(server.kill_supervisor(), DEADLINE_S)
+        print(f"a supervisor that was killed under a stopped parent was replaced after {time.monotonic() - began_s:.2f} s")
+        ask(server)
+        assert incarnations(server) == before
+        assert server.parent_pid == parent

@@ -6,12 +6,13 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 
 import pytest
 
-from supervisor.children.process import ExitStatus, LocalProcess, decode_exit
+from supervisor.children.process import ExitStatus, LocalProcess, decode_exit, new_stops
 
 DEADLINE_S = 60.0
 
@@ -134,3 +135,24 @@ async def test_a_closed_standard_input_is_noticed_before_the_death() -> None:
     assert child.exit is None
     child.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
+
+
+def test_the_kernel_tells_once_who_was_stopped_and_who_goes_on() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as child, subprocess.Popen(["true"]) as ending:
+        for number, is_stopped in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+            child.send_signal(number)
+            told: dict[int, bool] = {}
+            while child.pid not in told:
+                told |= new_stops()
+            assert told[child.pid] is is_stopped
+            assert child.pid not in new_stops()
+        child.kill()
+        assert (child.wait(), ending.wait()) == (-signal.SIGKILL, 0), "how they end is not taken from who waits for them"
+
+
+def test_who_has_no_children_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_children(*_: int) -> None:
+        raise ChildProcessError
+
+    monkeypatch.setattr(os, "waitid", without_children)
+    assert new_stops() == {}
