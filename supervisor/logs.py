@@ -11,6 +11,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TextIO, cast
 
 import structlog
@@ -40,15 +41,8 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
         renderer = [_tracebacks, structlog.processors.JSONRenderer(default=str)]
     else:
         renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback)]
-
-    def lost_text(n_lines: int) -> str:
-        event: EventDict = {"event": _LOST, "lines": n_lines}
-        for processor in (*shared, *renderer):
-            event = cast(EventDict, processor(None, "warning", event))  # the last one makes a text of it
-        return f"{event}\n"
-
     if sys.stderr is sys.__stderr__:
-        sys.stderr = LogStream(sys.stderr.fileno(), lost_text)
+        sys.stderr = cast(TextIO, LogStream(sys.stderr.fileno(), partial(_line_about_lost_ones, [*shared, *renderer])))
     level = getattr(logging, log_level.upper())
     structlog.configure(
         processors=[*shared, *renderer],
@@ -82,6 +76,13 @@ class UnfailingStream:
         """Flush, and ignore an error."""
         with contextlib.suppress(OSError):
             self._stream.flush()
+
+
+def _line_about_lost_ones(processors: list[Processor], n_lines: int) -> str:
+    event: EventDict = {"event": _LOST, "lines": n_lines}
+    for processor in processors:
+        event = cast(EventDict, processor(None, "warning", event))  # the last one makes a text of it
+    return f"{event}\n"
 
 
 _tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
