@@ -20,7 +20,8 @@ from actors.gateway.requests.refusals import Refusal, check_model, invalid, prom
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import texts_of
-from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.grammar_compiler import grammar_compiler
+from actors.gateway.text.grammars import GrammarError
 from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.template_options import TemplateOptions
@@ -215,10 +216,10 @@ class SpecBuilder:
         if new.terms.min_tokens:
             raise invalid("min_tokens", f"0 beside {field}", new.terms.min_tokens)
         try:
-            return await asyncio.to_thread(compile_grammar, wanted, reasoning)
+            return await grammar_compiler().compile(wanted, reasoning)
         except GrammarError as error:
             why: str | GrammarError = error
-            if new.tools is not None and (found := schema_at_fault(new.tools))[0]:
+            if new.tools is not None and (found := await schema_at_fault(new.tools))[0]:
                 field, why = found
             raise Refusal(
                 "invalid", f"{field}: expected a grammar that this server can enforce, got: {why}", field=field

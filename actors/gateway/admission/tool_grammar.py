@@ -1,11 +1,12 @@
-"""The grammar of a request with tools: forced calls, or an answer that may be a call instead. Pure."""
+"""The grammar of a request with tools: forced calls, or an answer that may be a call instead."""
 
 from __future__ import annotations
 
 import json
 
 from actors.gateway.requests.refusals import Refusal
-from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.grammar_compiler import grammar_compiler
+from actors.gateway.text.grammars import GrammarError
 from actors.gateway.text.tools.dialects import Dialect
 from actors.gateway.text.tools.forced import arguments_schema, grammar_of
 from actors.gateway.text.tools.offered import OfferedTools
@@ -26,12 +27,13 @@ def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect:
     return wanted, field
 
 
-def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
-    """The field of the first schema that cannot be enforced, and why; "" if all can. Blocks for some milliseconds."""
+async def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
+    """The field of the first schema that cannot be enforced, and why; "" if all can."""
     for _, tool in tools.callable_tools:
         options = {"x-guidance": {"lenient": not tool.is_strict}}
         try:
-            compile_grammar(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps({**arguments_schema(tool), **options})))
+            text = json.dumps({**arguments_schema(tool), **options})
+            await grammar_compiler().compile(Grammar(kind=GrammarKind.JSON_SCHEMA, text=text))
         except GrammarError as error:
             return tool.schema_field, str(error)
     return "", ""

@@ -1,0 +1,110 @@
+"""Compiles grammars for a gateway in processes of their own, so that a slow or hostile one harms no other request."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+
+import msgspec
+
+from actors.gateway.text.grammar_process import CompilerAnswer, GrammarWanted, read_frame, write_frame
+from actors.gateway.text.grammars import GrammarError
+from actors.gateway.text.reasoning_text import ReasoningMarks
+from messages.generation.grammar import Grammar, GrammarKind
+
+_LIMIT_S = 2.0  # of a processor for one grammar
+_PROCESSES = 4  # started when so many grammars are compiled at once
+_MOST_KNOWN = 256
+_PROGRAM = "actors.gateway.text.grammar_process"
+_END_S = 5.0
+_TRIES = 2  # a process may be killed by others than its grammar
+
+
+class _Process:
+    """One process. Used by one thread at a time."""
+
+    def __init__(self, limit_s: float) -> None:
+        argv = [sys.executable, "-m", _PROGRAM, str(limit_s)]
+        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, wanted: GrammarWanted) -> CompilerAnswer | int:
+        """The answer, or the number of the signal or the exit status with which the process has ended."""
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        try:
+            write_frame(self._popen.stdin, wanted)
+            data = read_frame(self._popen.stdout)
+        except OSError:
+            data = None
+        if data is not None:
+            return msgspec.msgpack.decode(data, type=CompilerAnswer)
+        return self._end()
+
+    def _end(self) -> int:
+        """It has ended, or is ending: free what it holds. Returns the number of its signal, or its exit status."""
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was written is not read any more
+                    pipe.close()
+        try:
+            return abs(self._popen.wait(_END_S))
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return abs(self._popen.wait())
+
+
+class GrammarCompiler:
+    """`compile` belongs to one event loop at a time."""
+
+    def __init__(self, limit_s: float = _LIMIT_S) -> None:
+        """limit_s: the time of a processor that one grammar may take."""
+        self._limit_s = limit_s
+        self._known: OrderedDict[tuple[Grammar, ReasoningMarks | None], Grammar] = OrderedDict()  # the last used one last
+        self._threads = ThreadPoolExecutor(_PROCESSES, "grammar process")  # each asks a process, and waits
+        self._idle: list[_Process] = []
+
+    async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
+        """See `compile_grammar`. One that is known comes at once. Raises: GrammarError, also for one that takes too long."""
+        key = (grammar, reasoning)
+        known = self._known.pop(key, None)
+        if known is None:
+            wanted = GrammarWanted(grammar.kind, grammar.text, reasoning)
+            known = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
+        self._known[key] = known
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return known
+
+    def _ask(self, wanted: GrammarWanted) -> Grammar:
+        status = 0
+        for _ in range(_TRIES):
+            process = self._process(is_new=status != 0)
+            answer = process.ask(wanted)
+            if isinstance(answer, CompilerAnswer):
+                self._idle.append(process)
+                if answer.error:
+                    raise GrammarError(answer.error)
+                return Grammar(kind=GrammarKind.LLGUIDANCE, text=answer.compiled)
+            status = answer
+            if status == signal.SIGPROF:
+                raise GrammarError(f"one that takes more than {self._limit_s:g} s of a processor to compile")
+        raise GrammarError(f"one that ends the process that compiles it (status {status})")
+
+    def _process(self, *, is_new: bool) -> _Process:
+        """A process that nobody asks."""
+        with suppress(IndexError):
+            if not is_new:
+                return self._idle.pop()
+        return _Process(self._limit_s)
+
+
+@cache
+def grammar_compiler() -> GrammarCompiler:
+    """The compiler of this process."""
+    return GrammarCompiler()

@@ -1,0 +1,52 @@
+"""Grammars are compiled in processes that a slow or hostile one cannot outlive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+
+from actors.gateway.text.grammar_compiler import GrammarCompiler
+from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.reasoning_text import ReasoningMarks
+from messages.generation.grammar import Grammar, GrammarKind
+
+WORDS = Grammar(kind=GrammarKind.REGEX, text="[a-z]+( [a-z]+)*")
+MARKS = ReasoningMarks("<think>", "</think>")
+
+
+def endless() -> Grammar:
+    """Forty patterns that must match together: the states of their automata multiply."""
+    patterns = [{"type": "string", "pattern": f"^(.*a.{{{n}}}b.*|.*c.{{{n}}}d.*)$"} for n in range(20, 60)]
+    return Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps({"allOf": patterns}))
+
+
+async def test_what_comes_back_is_what_compiles_here() -> None:
+    compiler = GrammarCompiler()
+    assert await compiler.compile(WORDS) == compile_grammar(WORDS)
+    assert await compiler.compile(WORDS, MARKS) == compile_grammar(WORDS, MARKS)
+    with pytest.raises(GrammarError, match="unclosed"):
+        await compiler.compile(Grammar(kind=GrammarKind.REGEX, text="[a"))
+
+
+async def test_a_grammar_that_never_compiles_is_refused_and_others_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = GrammarCompiler(limit_s=0.5)
+    slow = asyncio.ensure_future(compiler.compile(endless()))
+    assert await compiler.compile(WORDS) == compile_grammar(WORDS)
+    assert not slow.done()
+    with pytest.raises(GrammarError, match=r"one that takes more than 0\.5 s of a processor to compile"):
+        await slow
+    monkeypatch.setattr(compiler, "_ask", None)
+    assert await compiler.compile(WORDS) == compile_grammar(WORDS), "what is known needs no process"
+
+
+async def test_a_process_that_others_kill_is_replaced() -> None:
+    compiler = GrammarCompiler()
+    await compiler.compile(WORDS)
+    (process,) = compiler._idle
+    os.kill(process._popen.pid, signal.SIGKILL)
+    digits = Grammar(kind=GrammarKind.REGEX, text="[0-9]+")
+    assert await compiler.compile(digits) == compile_grammar(digits)
