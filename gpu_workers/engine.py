@@ -6,8 +6,9 @@ up to `max_in_flight` may be launched before the first is collected, because sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Engine(Protocol[Launched]):
 
     @property
     def is_compiling(self) -> bool:
-        """True while a kernel or a grammar is compiled, so that the present step may take long. Read by any thread."""
+        """True while a step waits for a kernel or a grammar that is compiled, and so may take long. Read by any thread."""
         return False
 
     @property
@@ -47,6 +48,10 @@ class Engine(Protocol[Launched]):
     def capacity(self) -> EngineCapacity:
         """What the gang can hold; each limit is the smallest of its ranks'. With the step times of the warm-up."""
         ...
+
+    def prepare_grammar(self, grammar: str) -> Sequence[Future[Any]]:
+        """Begin to compile a grammar that a later plan will have. Returns what must be done then. Called by any thread."""
+        return ()
 
     def reset(self, epoch: int) -> None:
         """Forget all slots; plans of this epoch follow. Pages keep their content."""

@@ -70,6 +70,8 @@ ROUTES: tuple[Route, ...] = (
     Route(steps.Result, ("worker",), ("scheduler",)),
     Route(steps.StepFailed, ("worker",), ("scheduler",)),
     Route(steps.Idle, ("worker",), ("scheduler",)),
+    Route(steps.PrepareGrammar, ("scheduler",), ("worker",), "GrammarPrepared from each rank"),
+    Route(steps.GrammarPrepared, ("worker",), ("scheduler",)),
     Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),

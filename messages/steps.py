@@ -51,6 +51,7 @@ class EngineCapacity(Part, frozen=True):
     lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # longest useful lease
     step_times: Annotated[list[StepTime], msgspec.Meta(max_length=64)] = []  # measured by the warm-up
     copies_pages: bool = False  # plans may have page copies; False: ranks of the last release, which ignore these
+    prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -168,11 +169,33 @@ class Plan(Message, frozen=True):
             raise ValueError(f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}")
 
 
+class PrepareGrammar(Message, frozen=True):
+    """A scheduler asks every rank of its gang to compile a grammar before a plan needs it."""
+
+    epoch: Count
+    number: Count  # of the grammar, chosen by the scheduler; within an epoch the same number is the same grammar
+    text: LongText  # as in `NewSequence.grammar`
+
+
+class GrammarPrepared(Message, frozen=True):
+    """A rank has compiled a grammar, so no step waits for it there. One that exceeds a limit fails with its first token."""
+
+    epoch: Count
+    number: Count
+
+
 class GrammarFailure(Part, frozen=True):
     """An answer that cannot go on: its grammar exceeds a limit of the library that follows it."""
 
     slot: Count
     reason: LongText
+
+
+class GrammarRest(Part, frozen=True):
+    """The next masks of a slot are computed while it has no row. A plan that has one earlier makes its step wait."""
+
+    slot: Count
+    wait_s: Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 class GrammarReport(Part, frozen=True):
@@ -187,6 +210,7 @@ class GrammarReport(Part, frozen=True):
     counts: Int32s = EMPTY_I32
     ids: Int32s = EMPTY_I32
     failures: Annotated[list[GrammarFailure], msgspec.Meta(max_length=MAX_SEQUENCES)] = []  # tokens of these rows do not count
+    rests: Annotated[list[GrammarRest], msgspec.Meta(max_length=MAX_SEQUENCES)] = []  # of slow grammars
 
     def __post_init__(self) -> None:
         check_arrays(self)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from actors.actor import Actor
 from actors.scheduler.admission import unfit
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.grammar_gate import GRAMMAR_LIMIT_S
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
@@ -57,6 +58,13 @@ class Endings:
             fields = ending.sequence.log_fields
             self._actor.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)
             self.end(ending.sequence, ending.reason, ending.detail)
+
+    def end_overdue(self, sequences: Iterable[Sequence], grammars: Collection[str]) -> None:
+        """End those of the sequences that follow one of these grammars, which the ranks could not compile in time."""
+        detail = f"grammar: expected one that is compiled within {GRAMMAR_LIMIT_S:.0f} s"
+        for sequence in sequences:
+            if sequence.terms.grammar is not None and sequence.terms.grammar.text in grammars:
+                self.end(sequence, "failed", detail, "grammar_too_complex")
 
     def fit_to(self, sequence: Sequence, capacity: EngineCapacity) -> None:
         """Limit the length of a sequence by the gang's capacity. End it if it is already complete then; refuse it if it can

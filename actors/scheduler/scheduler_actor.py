@@ -20,6 +20,7 @@ from actors.scheduler.condition_reports import ConditionReports
 from actors.scheduler.endings import Endings
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.grammar_gate import GrammarGate
 from actors.scheduler.gang.idleness import Idleness
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.gang.seal_store import SealStore
@@ -65,7 +66,7 @@ class SchedulerActor(Actor):
         trace = f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl"
         self._recorder = TraceRecorder(self, self.settings.trace_dir, trace)
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
-        self._idleness = Idleness()
+        self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
         self._next_number, self._is_draining = 1, False
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -77,6 +78,7 @@ class SchedulerActor(Actor):
             steps.Result: self.on_result,
             steps.StepFailed: self.on_step_failed,
             steps.Idle: self.on_idle,
+            steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
             RankEnding: self.on_rank_ending,
@@ -100,6 +102,8 @@ class SchedulerActor(Actor):
         self._gang.arrived(sequence, submit.suspicion)
         if self._gang.capacity is not None:
             self._endings.fit_to(sequence, self._gang.capacity)
+        if self._gang.is_alive:
+            self._grammars.is_open(sequence)  # compiled while the steps in flight run
 
     def on_ack(self, delivery: Delivery, ack: Ack) -> None:
         """The gateway has recorded tokens, which gives its sequences credit."""
@@ -143,6 +147,7 @@ class SchedulerActor(Actor):
         n_kept_before = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)
         self._hints.publish_inventory()
+        self._grammars.begin(capacity.epoch, self._seats.ranks if usable.prepares_grammars else ())
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
         running, waiting = len(self._queues.running), len(self._queues.waiting)
@@ -167,6 +172,9 @@ class SchedulerActor(Actor):
         if advance.ending == "failed":
             return self._endings.end(sequence, "failed", f"grammar: {advance.detail}", "grammar_too_complex")
         self._outgoing[sequence.gateway].add(advance, result)
+        if advance.rest_s or sequence.grammar_state.is_slow:
+            sequence.grammar_state.rest(time.monotonic(), advance.rest_s)
+            asyncio.get_running_loop().call_later(advance.rest_s, self._plan_rested)
         if not sequence.timeline.first_token_s:
             sequence.timeline.first_token_s = time.monotonic()
         if advance.row.drafts:
@@ -221,6 +229,9 @@ class SchedulerActor(Actor):
 
     def tick(self) -> None:
         n_steps = self._gang.tracker.n_done
+        if self._gang.is_alive and (overdue := self._grammars.take_overdue()):
+            self._endings.end_overdue([*self._queues.running, *self._queues.waiting], overdue)
+        self._ask_grammars()
         for gateway in self.child.names_of("gateway"):
             self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), n_steps))
 
@@ -241,9 +252,24 @@ class SchedulerActor(Actor):
 
     def _plan_ahead(self) -> None:
         paused = without_credit(self._outgoing, self.settings.unacked_messages)
-        while (planned := self._gang.plan(lambda s: s.gateway not in paused, self._usable_drafts())) is not None:
+
+        def may_run(sequence: Sequence) -> bool:
+            return sequence.gateway not in paused and self._grammars.is_open(sequence)
+
+        while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
+        self._ask_grammars()
+
+    def _plan_rested(self) -> None:
+        try:
+            self._plan_ahead()
+        except Exception as error:
+            self.fail("plan", error)
+
+    def _ask_grammars(self) -> None:
+        for wanted in self._grammars.take_unsent() if self._gang.is_alive else ():
+            self.mailbox.send_all(self._seats.ranks, wanted)
 
     def _usable_drafts(self) -> ReceivedDrafts | None:
         """The received drafts; None when so many sequences run that drafts cost more than they give."""

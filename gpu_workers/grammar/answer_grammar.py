@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 from llguidance import LLMatcher
 
+from gpu_workers.grammar.masks_ahead import MasksAhead, MaskThreads, MaskTimes
 from gpu_workers.grammar.thought import Thought
 from messages.generation.grammar import BoundedThinking
 
 _MOST_FORCED = 32  # tokens that are reported to the scheduler in one message
 _REASON_CHARACTERS = 500
+_MOST_MASKS_S = 60.0  # of a processor, for all masks of an answer
+_MOST_AHEAD = 15  # forced tokens whose masks are computed ahead: as many as a scheduler sends back at once
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,11 @@ class AnswerBeginning:
     matcher: Future[LLMatcher] | None  # None: any text may follow, apart from the bound of its reasoning
     thinking: BoundedThinking | None = None
     finder: Future[LLMatcher] | None = None  # see `Thought`; with `thinking`
+
+    @property
+    def compilations(self) -> list[Future[LLMatcher]]:
+        """What the first sample of the answer waits for."""
+        return [each for each in (self.matcher, self.finder) if each is not None]
 
 
 class AnswerGrammar:
@@ -34,15 +44,30 @@ class AnswerGrammar:
         self.end_tokens = end_tokens
         self.n_consumed = n_prompt + len(generated)  # tokens of the sequence that the matcher knows, its prompt included
         self._has_ended = False
+        self._awaited: list[Future[LLMatcher]] = beginning.compilations
+        self._ahead: Future[MasksAhead] | None = None
+        self.times = MaskTimes()
 
     @property
     def is_free(self) -> bool:
         """True if any token may follow where no one is forced."""
         return self._beginning.matcher is None
 
-    @cached_property
+    @property
+    def late(self) -> list[Future[Any]]:
+        """What is not done yet, of what its next masks wait for."""
+        awaited = [*self._awaited, self._ahead] if self._ahead is not None else self._awaited
+        return [each for each in awaited if not each.done()]
+
+    @property
     def matcher(self) -> LLMatcher:
         """The matcher after the tokens so far, of an answer that is not free."""
+        if self._ahead is not None:
+            wait([self._ahead])  # it uses the matcher
+        return self._matcher
+
+    @cached_property
+    def _matcher(self) -> LLMatcher:
         assert self._beginning.matcher is not None, "the answer is free"
         matcher = self._beginning.matcher.result().deep_copy()
         for token in self._generated:
@@ -67,6 +92,8 @@ class AnswerGrammar:
     def failure(self) -> str:
         """Why the answer cannot go on; "" if it can, or has ended. Where a grammar exceeds a limit of the library, every
         rank that follows the answer finds that at the same token."""
+        if self.times.total_s > _MOST_MASKS_S:
+            return f"its masks have taken more than {_MOST_MASKS_S:.0f} s of a processor"
         if self.is_free or not self.matcher.is_error():
             return ""
         reason, _, _ = self.matcher.get_error().partition("\n")  # lines about the parser's state follow
@@ -75,6 +102,9 @@ class AnswerGrammar:
     def consume(self, tokens: Sequence[int]) -> None:
         """Go on by sampled tokens. An end token, or one that the grammar does not allow, ends the answer."""
         self.n_consumed += len(tokens)
+        if tokens and self._ahead is not None:
+            wait([self._ahead])
+            self._ahead = None
         matcher, thought = None if self.is_free else self.matcher, self._thought
         for token in tokens:
             if matcher is not None:
@@ -97,6 +127,23 @@ class AnswerGrammar:
     def forced_after(self, drafts: Sequence[int]) -> dict[int, int]:
         """The only tokens that may stand at samples beside the grammar's masks, see `Thought.forced_after`."""
         return self._thought.forced_after(drafts) if self._thought is not None and not self.is_over else {}
+
+    def look_ahead(self, threads: MaskThreads, n_columns: int, forced: Sequence[int]) -> float:
+        """Begin to compute the next masks if they are slow. forced: the next tokens, as `forced` has them. Returns how long to
+        wait for them, in seconds; 0.0 if a step may compute them. n_columns: ids in a mask."""
+        if self.is_free or self.is_over or not self.times.is_slow or self._ahead is not None:
+            return 0.0
+        drafts = list(forced[:_MOST_AHEAD])
+        self._ahead, wait_s = threads.begin(self.matcher, drafts, n_columns, self.times.expected_s(1 + len(drafts)))
+        return wait_s
+
+    def take_ahead(self, drafts: list[int]) -> np.ndarray | None:
+        """The masks [len(drafts) + 1, words] int32 that were computed ahead; None if they were not. Waits for them."""
+        if self._ahead is None:
+            return None
+        ahead, self._ahead = self._ahead.result(), None
+        self.times.add(ahead.took_s, len(ahead.masks))
+        return ahead.of(drafts)
 
     def _consume(self, matcher: LLMatcher, token: int) -> None:
         if not self._has_ended and not matcher.is_error():

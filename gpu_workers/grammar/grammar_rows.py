@@ -9,7 +9,9 @@ from threading import Lock
 import numpy as np
 
 from gpu_workers.grammar.answer_grammar import AnswerGrammar
-from messages.steps import GrammarFailure, GrammarReport
+from gpu_workers.grammar.masks_ahead import MaskThreads
+from gpu_workers.grammar.vocabulary import GrammarVocabulary
+from messages.steps import GrammarFailure, GrammarReport, GrammarRest
 from messages.wire.arrays import int32s
 
 
@@ -29,6 +31,8 @@ class GrammarRows:
 
     rows: Sequence[GrammarRow]
     lock: Lock  # of all matchers
+    threads: MaskThreads
+    vocabulary: GrammarVocabulary
 
     def report(self, counts: np.ndarray, ids: np.ndarray) -> GrammarReport | None:
         """What follows from the step's tokens; None if nothing does.
@@ -38,6 +42,7 @@ class GrammarRows:
         starts = np.cumsum(counts) - counts
         forced: list[tuple[int, int, list[int]]] = []  # (slot, position, tokens)
         failures: list[GrammarFailure] = []
+        rests: list[GrammarRest] = []
         with self.lock:
             for row in self.rows:
                 answer, first = row.answer, int(starts[row.index])
@@ -47,9 +52,12 @@ class GrammarRows:
                     answer.consume(emitted[max(answer.n_consumed - row.position, 0) :])
                 if reason := answer.failure:
                     failures.append(GrammarFailure(slot=row.slot, reason=reason))
-                elif tokens := answer.forced():
+                    continue
+                if tokens := answer.forced():
                     forced.append((row.slot, answer.n_consumed, tokens))
-        if not forced and not failures:
+                if wait_s := answer.look_ahead(self.threads, self.vocabulary.n_columns, tokens):
+                    rests.append(GrammarRest(slot=row.slot, wait_s=wait_s))
+        if not forced and not failures and not rests:
             return None
         return GrammarReport(
             slots=int32s([slot for slot, _, _ in forced]),
@@ -57,4 +65,5 @@ class GrammarRows:
             counts=int32s([len(tokens) for _, _, tokens in forced]),
             ids=int32s([token for _, _, tokens in forced for token in tokens]),
             failures=failures,
+            rests=rests,
         )

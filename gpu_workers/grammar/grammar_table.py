@@ -15,6 +15,8 @@ derivatives of regular expressions, with masks from a walk over a trie of the vo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from itertools import chain
 from threading import Lock
 
@@ -29,6 +31,7 @@ from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_rows import GrammarRow, GrammarRows
 from gpu_workers.grammar.mask_filler import MaskFiller
 from gpu_workers.grammar.mask_question import MaskQuestion, ask
+from gpu_workers.grammar.masks_ahead import MaskThreads, fill_alone
 from gpu_workers.grammar.thought import end_finder
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
 from gpu_workers.sampling.masked_logits import MaskedSamples
@@ -45,12 +48,13 @@ class GrammarTable:
         self._compiled = CompiledGrammars(vocabulary) if vocabulary is not None else None
         self._slots: dict[int, AnswerGrammar] = {}
         self._filler = MaskFiller()
+        self._threads = MaskThreads()
         self._lock = Lock()  # of all matchers
+        self.is_waiting = False  # a step waits for a grammar that is compiled; read by any thread
 
-    @property
-    def is_compiling(self) -> bool:
-        """True while a grammar is compiled, for which a step may wait. Read by any thread."""
-        return self._compiled is not None and self._compiled.is_compiling
+    def prepare(self, grammar: str) -> Sequence[Future[LLMatcher]]:
+        """Begin to compile a grammar. Returns all that an answer to it will wait for. Called by any thread."""
+        return _begin(self._compiled, grammar).compilations if self._compiled is not None else ()
 
     def check(self, plan: Plan) -> None:
         """Check the grammars of a plan before it runs. Raises: PlanRefused if there is one, and this model has no tokenizer."""
@@ -87,7 +91,8 @@ class GrammarTable:
             for index, slot in enumerate(slots.tolist())
             if slot in self._slots
         ]
-        return GrammarRows(rows, self._lock)
+        assert self._vocabulary is not None
+        return GrammarRows(rows, self._lock, self._threads, self._vocabulary)
 
     def ask(self, slots: np.ndarray, positions: np.ndarray, tokens: torch.Tensor) -> MaskQuestion | None:
         """Called before a step is launched: asks for the tokens that its masks depend on. None if no sample has a grammar.
@@ -107,6 +112,7 @@ class GrammarTable:
     def masks(self, question: MaskQuestion) -> MaskedSamples:
         """The answer. Waits for the tokens that were asked for, and for grammars that are not compiled yet."""
         known = question.known()
+        self._await_late(question)
         with self._lock:
             masks = self._allowed(question, known)
         drafts = [[0, *tokens[span.middle - span.first :]] for span, tokens in zip(question.spans, known, strict=True)]
@@ -117,19 +123,36 @@ class GrammarTable:
         """Forget all slots."""
         self._slots.clear()
 
+    def _await_late(self, question: MaskQuestion) -> None:
+        """Wait for what the scheduler should have waited for, without the lock, which the results of earlier steps need."""
+        if late := list(chain.from_iterable(self._slots[span.slot].late for span in question.spans)):
+            self.is_waiting = True
+            wait(late)
+            self.is_waiting = False
+
     def _allowed(self, question: MaskQuestion, known: list[list[int]]) -> np.ndarray:
         assert self._vocabulary is not None
         masks = allocate_token_bitmask(len(question.index), self._vocabulary.n_columns)
         matchers: list[tuple[LLMatcher, int, list[int]]] = []  # (matcher, its first mask, drafts that it allows)
+        answers: list[AnswerGrammar] = []  # of these matchers
         first = 0
         for span, tokens in zip(question.spans, known, strict=True):
             answer, n_sampled = self._slots[span.slot], span.middle - span.first
             answer.consume(tokens[answer.n_consumed - span.first : n_sampled])  # the step before has told it the others
             if not answer.is_free and not answer.is_over:  # new masks allow all tokens
-                matchers.append((answer.matcher, first, answer.possible(tokens[n_sampled:])))
+                drafts = answer.possible(tokens[n_sampled:])
+                if (ahead := answer.take_ahead(drafts)) is not None:
+                    masks[first : first + len(ahead)] = ahead
+                elif not answer.times.total_s:  # its first mask says whether its grammar is slow
+                    answer.times.add(fill_alone(answer.matcher, first, drafts, masks), 1 + len(drafts))
+                else:
+                    matchers.append((answer.matcher, first, drafts))
+                    answers.append(answer)
             first += span.n_samples
         if matchers:
-            self._filler.fill(matchers, masks)
+            took_s = self._filler.fill(matchers, masks)
+            for answer, mask_s, (_, _, drafts) in zip(answers, took_s, matchers, strict=bool(took_s)):
+                answer.times.add(mask_s, 1 + len(drafts))
         self._allow_ends(masks, question)
         self._force(masks, question, known)
         return masks

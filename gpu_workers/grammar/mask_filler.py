@@ -20,6 +20,8 @@ from llguidance.numpy import (
     fill_next_token_bitmask_par_with_draft_tokens,
 )
 
+from gpu_workers.grammar.masks_ahead import fill_alone
+
 _ALONE_S = 0.001  # that the masks of a step may take in the calling thread without a comparison
 _COMPARES = 50  # every so many steps the slower way is tried again
 _NEWEST = 0.2  # share of the newest measurement in what is known
@@ -33,22 +35,19 @@ class MaskFiller:
         self._alone_s = self._together_s = 0.0  # that a mask has taken lately; 0: not measured
         self._until_comparison = _COMPARES
 
-    def fill(self, matchers: list[tuple[LLMatcher, int, list[int]]], masks: np.ndarray) -> None:
+    def fill(self, matchers: list[tuple[LLMatcher, int, list[int]]], masks: np.ndarray) -> list[float]:
         """Which tokens may follow. Each matcher comes with the row of its first mask and drafts that it allows.
 
         masks: [M, words] int32; written are the masks before each draft and after the last one, row after row. Where a matcher
-        fails, it allows the end alone from there on."""
+        fails, it allows the end alone from there on. Returns how long each has taken, in seconds of a processor; nothing if
+        several threads have made them."""
+        took_s: list[float] = []
 
         def alone() -> None:
-            for matcher, row, drafts in matchers:
-                for index, draft in enumerate(drafts):
-                    fill_next_token_bitmask(matcher, masks, row + index)
-                    matcher.consume_token(draft)
-                fill_next_token_bitmask(matcher, masks, row + len(drafts))
-                if drafts:
-                    matcher.rollback(len(drafts))
+            took_s.extend(fill_alone(matcher, row, drafts, masks) for matcher, row, drafts in matchers)
 
         self._measure(sum(1 + len(drafts) for _, _, drafts in matchers), alone, lambda: self._fill_together(matchers, masks))
+        return took_s
 
     def _fill_together(self, matchers: list[tuple[LLMatcher, int, list[int]]], masks: np.ndarray) -> None:
         for _, row, drafts in matchers:

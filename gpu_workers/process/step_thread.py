@@ -16,7 +16,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol
@@ -104,6 +105,10 @@ class StepThread(Generic[Launched]):
         """Queue a command. The scheduler bounds how many plans are in flight."""
         self._n_submitted += 1
         self._commands.put((epoch, command))
+
+    def prepare_grammar(self, grammar: str) -> Sequence[Future[Any]]:
+        """See Engine; nothing while there is none."""
+        return self._engine.prepare_grammar(grammar) if self._engine is not None else ()
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread after the queued commands, and wait at most timeout_s. Returns False if it is still running then."""

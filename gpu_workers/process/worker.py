@@ -8,6 +8,8 @@
         Capacity                 <-----    (rank 0)                  <-----      reset done
         Plan                     ----->    of this epoch only        ----->      launch, collect
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
+        PrepareGrammar           ----->    compiled in a thread
+        GrammarPrepared          <-----    (each rank)
         Progress                 <-----    every beat_s, also while a step runs
         Fault, exit status FAULT <-----                              <-----      any error of the device
 
@@ -40,7 +42,7 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
-from messages.steps import Capacity, EngineCapacity, Idle, Plan, Reset, Result, StepFailed
+from messages.steps import Capacity, EngineCapacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -69,6 +71,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._n_early = 0  # Idle messages before the Reset of the present scheduler
         self._request_by_slot: dict[int, str] = {}  # of this epoch, for log lines
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
+        self._grammars: set[asyncio.Task[None]] = set()  # that are compiled
         self._loading = LoadingTimes()
         self._capacity: EngineCapacity | None = None
         self._memory_generation = spec.incarnation  # without a vault the KV memory is this process's own, and new with it
@@ -115,19 +118,29 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _handle(self, delivery: Delivery) -> None:
         message = delivery.message
-        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan):
+        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan | PrepareGrammar):
             self.metrics.dropped += 1
         elif isinstance(message, Reset):
             self._begin_epoch(delivery.sender_incarnation, message)
-        elif (delivery.sender_incarnation, message.epoch) == (self._owner, self._epoch):
+        elif (delivery.sender_incarnation, message.epoch) != (self._owner, self._epoch):
+            self.metrics.dropped += 1
+        elif isinstance(message, PrepareGrammar):
+            task = asyncio.create_task(self._prepare_grammar(self._epoch_id, message))
+            self._grammars.add(task)
+            task.add_done_callback(self._grammars.discard)
+        else:
             self.metrics.count_plan(message)
             for new in message.new:
                 self._request_by_slot[new.slot] = new.request
             if self._agreement is not None:
                 self._agreement.note_plan(message.step + message.n_steps)
             self._steps.submit(self._epoch_id, message)
-        else:
-            self.metrics.dropped += 1
+
+    async def _prepare_grammar(self, epoch: EpochId, wanted: PrepareGrammar) -> None:
+        """Compile a grammar, and say so. What is wrong with it, the first step that follows it tells."""
+        compiled = self._steps.prepare_grammar(wanted.text)
+        await asyncio.gather(*map(asyncio.wrap_future, compiled), return_exceptions=True)
+        self._answer(epoch, GrammarPrepared(epoch=wanted.epoch, number=wanted.number))
 
     def _begin_epoch(self, incarnation: int, reset: Reset) -> None:
         self.log.info("epoch begun", epoch=reset.epoch, scheduler_incarnation=incarnation)
@@ -163,7 +176,7 @@ class Worker(LifecycleEvents, StepEvents):
         A scheduler's Reset may come before the supervisor announces that scheduler. Until then the message waits."""
         if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
-        elif self.settings.rank == 0:
+        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared):
             self._unsent.append(message)
             self._send_answers()
 

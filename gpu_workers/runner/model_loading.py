@@ -133,6 +133,7 @@ def measure_capacity(
         vocabulary=config.vocabulary,
         device=_describe(device.name, settings),
         copies_pages=True,
+        prepares_grammars=True,
     )
 
 

@@ -13,13 +13,15 @@ stay equal without any message between the ranks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import torch
+from llguidance import LLMatcher
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.prompt_rows import PromptRows
@@ -94,7 +96,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @property
     def is_compiling(self) -> bool:
         """See Engine."""
-        return self._grammars.is_compiling or (self._compiler is not None and self._compiler.is_compiling)
+        return self._grammars.is_waiting or (self._compiler is not None and self._compiler.is_compiling)
 
     @property
     def late_compilations(self) -> int:
@@ -106,6 +108,10 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._capacity = msgspec.structs.replace(self._capacity, step_times=times)
         if self._compiler is not None:
             self._compiler.serve()
+
+    def prepare_grammar(self, grammar: str) -> Sequence[Future[LLMatcher]]:
+        """See Engine."""
+        return self._grammars.prepare(grammar)
 
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""

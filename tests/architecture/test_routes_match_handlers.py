@@ -37,7 +37,8 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
-    assert received_by("worker") - LIFECYCLE_KINDS == {ROUTE_BY_KIND["Reset"].kind, ROUTE_BY_KIND["Plan"].kind}
+    expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", "PrepareGrammar")}
+    assert received_by("worker") - LIFECYCLE_KINDS == expected
 
 
 def test_the_embedder_takes_exactly_what_may_be_said_to_it() -> None:

@@ -86,6 +86,8 @@ ELSEWHERE = {
     "OrderTaken": "operators' commands ask again",
     "Adopt": "needs the death of a supervisor; a child that does not answer is killed as late",
     "Fault": "the last words of a process: its death says the same",
+    "PrepareGrammar": "tests/actors/scheduler/test_slow_grammars.py: a question without an answer is asked again",
+    "GrammarPrepared": "as PrepareGrammar",
     "StepFailed": "tests/actors/scheduler/gang/test_idleness.py",
     "Cancel": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is closed is cancelled again",
     "Refused": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is lost is submitted again",

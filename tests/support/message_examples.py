@@ -144,6 +144,8 @@ INTERNAL: tuple[Message, ...] = (
     Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2, memory_generation=5, is_memory_suspect=True),
     steps.Idle(),
+    steps.PrepareGrammar(epoch=2, number=3, text="{}"),
+    steps.GrammarPrepared(epoch=2, number=3),
     steps.Capacity(
         epoch=2,
         memory_generation=5,
@@ -157,6 +159,7 @@ INTERNAL: tuple[Message, ...] = (
             device="cpu",
             step_times=[steps.StepTime(rows=2, tokens=80, context=40, took_s=0.125)],
             copies_pages=True,
+            prepares_grammars=True,
         ),
     ),
     steps.Plan(
@@ -205,6 +208,7 @@ INTERNAL: tuple[Message, ...] = (
             counts=int32s([2]),
             ids=int32s([7, 8]),
             failures=[steps.GrammarFailure(slot=1, reason="more items than can be followed")],
+            rests=[steps.GrammarRest(slot=2, wait_s=0.25)],
         ),
         prompts=[_prompt_logprobs(owner=1)],
     ),

@@ -132,7 +132,9 @@ class BatchPlanner:
         """At most `room` tokens to verify: those that a grammar allows alone, which cost nothing, else those of speculation."""
         if sequence.forced is not None:
             return ForcedTokens(sequence.take_forced(min(_MOST_FORCED, room)))
-        return drafts.pop(sequence, min(self._draft_depth, room)) if drafts is not None else []
+        if drafts is None or sequence.grammar_state.is_slow:
+            return []
+        return drafts.pop(sequence, min(self._draft_depth, room))
 
     def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""

@@ -24,6 +24,7 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
     offset: int  # of ids[0] in the result's arrays
     ending: EndReason | None
     detail: str = ""  # of the ending "failed": why its grammar cannot be followed any further
+    rest_s: float = 0.0  # its grammar is slow: it is not planned for so long
 
     @property
     def n_accepted(self) -> int:
@@ -183,13 +184,15 @@ def _advance(row: Row, ids: list[int], offset: int) -> Advance:
 def _advance_by(report: GrammarReport) -> Callable[[Row, list[int], int], Advance]:
     """As `_advance`, but tokens of an answer whose grammar cannot be followed any further do not count, and it fails."""
     failed = {failure.slot: failure.reason for failure in report.failures}
+    rests = {rest.slot: rest.wait_s for rest in report.rests}
 
-    def advance(row: Row, ids: list[int], offset: int) -> Advance:
+    def advance_one(row: Row, ids: list[int], offset: int) -> Advance:
         if row.slot in failed:
             return Advance(row, row.sequence.n_generated, [], offset, "failed", failed[row.slot])
-        return _advance(row, ids, offset)
+        advance = _advance(row, ids, offset)
+        return msgspec.structs.replace(advance, rest_s=rests[row.slot]) if row.slot in rests else advance
 
-    return advance
+    return advance_one
 
 
 def _note_forced(sequences: dict[int, Sequence], report: GrammarReport) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 
 from actors.pages.chain_root import ROOT
 from actors.pages.page_hash import page_hash
+from actors.scheduler.sequences.grammar_state import GrammarState
 from actors.scheduler.sequences.timeline import Timeline
 from messages.generation.logprobs import PromptLogprobs
 from messages.generation.sequences import Submit
@@ -67,6 +68,7 @@ class Sequence:
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
         self.forced: tuple[int, list[int]] | None = None  # (position, ids): tokens that its grammar allows alone
         self.was_forced = False  # at least once
+        self.grammar_state = GrammarState()
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
         self.leader: tuple[Sequence, int] | None = None  # while it waits: who computes its first tokens, and how many of them

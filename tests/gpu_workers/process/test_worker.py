@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gpu_workers.process.engine_loading import BuildEngine
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
 from messages.lifecycle import lifecycle
-from messages.steps import Capacity, Idle, Plan, Reset, Result, StepFailed
+from messages.steps import Capacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
@@ -90,6 +91,25 @@ async def test_a_rank_says_that_it_is_idle_and_again_after_it_has_computed(stage
     stage.tell(plans.write_plan([Row(plans.add([1, 2, 3]), 3)]))
     await stage.expect("scheduler", Result)
     await stage.expect("scheduler", Idle)
+
+
+async def test_a_grammar_is_compiled_beside_a_step_and_answered_when_it_is_done(stage: Stage) -> None:
+    compiled, asked = Future[None](), list[str]()
+
+    class Compiling(HashChainEngine):
+        def prepare_grammar(self, grammar: str) -> list[Future[None]]:
+            asked.append(grammar)
+            return [compiled]
+
+    plans = await stage.begin(build=lambda settings, *_: Compiling(settings))
+    epoch = (await stage.expect("scheduler", Capacity)).epoch
+    stage.tell(PrepareGrammar(epoch=epoch, number=7, text="slow"))
+    stage.tell(PrepareGrammar(epoch=epoch + 1, number=8, text="of another epoch"))
+    stage.tell(plans.write_plan([Row(plans.add([1, 2, 3]), 3)]))
+    await stage.expect("scheduler", Result)
+    compiled.set_exception(ValueError("no vocabulary"))  # a step that needs it says so
+    assert await stage.expect("scheduler", GrammarPrepared) == GrammarPrepared(epoch=epoch, number=7)
+    assert asked == ["slow"]
 
 
 async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:

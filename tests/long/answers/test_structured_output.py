@@ -172,3 +172,35 @@ async def test_a_grammar_that_meets_a_limit_ends_its_answer_with_a_code(server: 
         with pytest.raises(openai.APIError, match=r"grammar: .*max is 2000") as caught:
             await ask()
     assert caught.value.code == "grammar_too_complex"
+
+
+def slow_schema() -> dict[str, Any]:
+    """A schema of 50 kB, which takes long to compile."""
+    inner: dict[str, Any] = {
+        "type": "object",
+        "properties": {"kind": {"enum": ["a", "b", "c"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["kind", "n"],
+        "additionalProperties": False,
+    }
+    names = [f"key_{number}" for number in range(270)]
+    return {"type": "object", "properties": dict.fromkeys(names, inner), "required": names[:2], "additionalProperties": False}
+
+
+async def test_slow_and_hostile_grammars_end_beside_others(server: RealServer) -> None:
+    """None of them changes what others get; the one that never compiles is refused, and the server goes on."""
+    endless = [{"type": "string", "pattern": f"^(.*a.{{{n}}}b.*|.*c.{{{n}}}d.*)$"} for n in range(20, 60)]
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+
+        async def ask(seed: int, **wanted: Any) -> str:
+            answer = await client.completions.create(
+                model="smollm2", prompt="A list:", seed=seed, temperature=1.0, max_tokens=60, extra_body=wanted
+            )
+            return answer.choices[0].text
+
+        calm = await asyncio.gather(*(ask(seed) for seed in range(4)))
+        hostile = asyncio.ensure_future(ask(7, guided_json={"allOf": endless}))
+        slow = asyncio.ensure_future(ask(8, guided_json=slow_schema()))
+        assert await asyncio.gather(*(ask(seed) for seed in range(4))) == calm
+        assert (await slow).startswith('{"key_0": {"kind": "')
+        with pytest.raises(openai.BadRequestError, match="more than 2 s of a processor"):
+            await hostile

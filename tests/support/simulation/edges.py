@@ -48,6 +48,7 @@ Count = Counter[tuple[str, Fault]]
 _NEVER = (
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without commands and bugs
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
+    *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
 _ENTRY_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
