@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
+from gpu_workers.layers.page_format import format_of
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 from messages.steps import PAGE_TOKENS
 
@@ -31,7 +31,7 @@ class AttentionStep(Protocol):
         """Causal attention of each token over the keys of its row up to its own position, within the window if there is one.
 
         q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], of one layer: each page
-        contiguous, pages at one stride for both; all of one float dtype on the model's device; scale multiplies q.k.
+        contiguous, pages at one stride for both, in the format of their dtype; all on the model's device; scale multiplies q.k.
         Returns [T, n_heads, head_dim], contiguous, dtype of q. Head h reads kv head h // (n_heads / n_kv_heads)."""
         ...
 
@@ -199,15 +199,14 @@ def attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, 
     as in `AttentionStep.attend`."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
-    vectors = torch.add(group.places, group.pages, alpha=rows_between_pages(k_pages, head_dim))
-    keys = page_rows(k_pages, head_dim).index_select(0, vectors).view(-1, group.n_keys, head_dim)
-    values = page_rows(v_pages, head_dim).index_select(0, vectors).view(-1, group.n_keys, head_dim)
+    read = format_of(k_pages.dtype).gather(k_pages, v_pages, group.pages, group.places, q.dtype)
+    keys, values = (vectors.view(-1, group.n_keys, head_dim) for vectors in read)
     if group.is_alone:
         return _attend_alone(q, keys, values, group.mask, scale)
     # The heads that share keys stand as queries of one head, so that no key is read twice.
     queries = q.view(group.rows, group.count, n_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
     queries = queries.reshape(group.rows * n_kv_heads, -1, head_dim)
-    if q.dtype != torch.float32 and len(vectors) < _FEW_VECTORS:
+    if q.dtype != torch.float32 and len(group.pages) < _FEW_VECTORS:
         out = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=group.mask[None], scale=scale)
     else:
         scores = torch.baddbmm(group.mask, queries, keys.transpose(1, 2), alpha=scale)

@@ -4,6 +4,9 @@
                                  |
                                  0 keys, 1 values
 
+Where the format of the pages has scales (`page_format.py`), these stand behind the numbers of each layer's keys and values, and
+the last three sizes are one.
+
 A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8
 kv heads of 128 in 16 bits. One layer's pages are a view of the storage in which each page is contiguous and pages lie
 `stride(0)` numbers apart. A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; its slot
@@ -13,12 +16,14 @@ mapping is page * PAGE_TOKENS + offset. Which sequence owns which page is known 
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from gpu_workers.batch.uploads import upload_together
+from gpu_workers.layers.page_format import format_of
 from gpu_workers.vault.region import Region
 from gpu_workers.vault.region_tensor import make_region
 from messages.steps import PAGE_TOKENS
@@ -28,22 +33,30 @@ _MOST_COPIED_BYTES = 32 << 20  # of pages that are copied at once on a GPU
 
 @dataclass(frozen=True)
 class KvShape:
-    """The sizes of one page of this rank."""
+    """The sizes of one page of this rank, and its format."""
 
     n_layers: int
     n_kv_heads: int  # of this rank
     head_dim: int
-    dtype: torch.dtype
+    dtype: torch.dtype  # of the numbers in a page: names the format, see `page_format.py`
 
     @property
     def bytes_per_page(self) -> int:
-        """Keys and values of PAGE_TOKENS tokens in all layers."""
-        return self.n_layers * 2 * PAGE_TOKENS * self.n_kv_heads * self.head_dim * self.dtype.itemsize
+        """Keys and values of PAGE_TOKENS tokens in all layers, with their scales if the format has some."""
+        return math.prod(self.page_sizes) * self.dtype.itemsize
+
+    @property
+    def page_sizes(self) -> tuple[int, ...]:
+        """The sizes of one page of the storage."""
+        scale_bytes = format_of(self.dtype).scale_bytes
+        if not scale_bytes:
+            return self.n_layers, 2, PAGE_TOKENS, self.n_kv_heads, self.head_dim
+        return self.n_layers, 2, PAGE_TOKENS * self.n_kv_heads * (self.head_dim + scale_bytes // self.dtype.itemsize)
 
 
 @dataclass(frozen=True)
 class KvPages:
-    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], views of `storage`."""
+    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], the numbers, views of `storage`."""
 
     shape: KvShape
     storage: torch.Tensor
@@ -61,7 +74,7 @@ class KvPages:
         if n_pages < 1:
             raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
         device = torch.device(device)
-        sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        sizes = (n_pages, *shape.page_sizes)
         n_bytes = n_pages * shape.bytes_per_page
         if device.type != "cpu" and not is_shared:
             return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
@@ -71,12 +84,14 @@ class KvPages:
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
         """Pages over existing memory; `storage` has the shape at the head of this file. Raises: ValueError if it has not."""
-        expected = (storage.shape[0], shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        expected = (storage.shape[0], *shape.page_sizes)
         if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
             got = f"{tuple(storage.shape)} {storage.dtype}"
             raise ValueError(f"storage: expected contiguous {expected} {shape.dtype}, got {got}")
-        keys = tuple(storage[:, layer, 0] for layer in range(shape.n_layers))
-        values = tuple(storage[:, layer, 1] for layer in range(shape.n_layers))
+        sizes = (PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        numbers = storage.flatten(3)[..., : math.prod(sizes)].unflatten(3, sizes)
+        keys = tuple(numbers[:, layer, 0] for layer in range(shape.n_layers))
+        values = tuple(numbers[:, layer, 1] for layer in range(shape.n_layers))
         return cls(shape, storage, keys, values)
 
     def copy(self, sources: np.ndarray, targets: np.ndarray) -> None:
@@ -99,18 +114,3 @@ class KvPages:
     def n_pages(self) -> int:
         """Number of pages."""
         return int(self.storage.shape[0])
-
-
-def page_rows(pages: torch.Tensor, width: int) -> torch.Tensor:
-    """All memory from the first of a layer's pages to the end of the last one, as rows of `width` numbers.
-
-    pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each page contiguous; width: head_dim, or that times n_kv_heads.
-    Returns a view [n, width]; page p begins at row p * rows_between_pages(pages, width)."""
-    per_page = pages[0].numel() // width
-    n_rows = (pages.shape[0] - 1) * rows_between_pages(pages, width) + per_page
-    return pages.as_strided((n_rows, width), (width, 1))
-
-
-def rows_between_pages(pages: torch.Tensor, width: int) -> int:
-    """How many rows of `page_rows` lie between the beginnings of two pages."""
-    return pages.stride(0) // width

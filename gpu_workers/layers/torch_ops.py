@@ -12,8 +12,7 @@ import torch
 from torch.nn.functional import embedding, gelu, linear, silu
 
 from gpu_workers.layers.cpu_linear import pack_weight, packed_linear, packs_weights
-from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
-from messages.steps import PAGE_TOKENS
+from gpu_workers.layers.page_format import format_of
 
 _FEW_ROWS = 4  # up to so many, the layer norm of (x, -x) is faster on a CPU
 
@@ -152,11 +151,7 @@ class TorchOps(Ops):
             q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
         else:
             q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
-        width = k.shape[1] * k.shape[2]
-        pages_before = target.slot_mapping.div(PAGE_TOKENS, rounding_mode="floor")
-        places = torch.add(target.slot_mapping, pages_before, alpha=rows_between_pages(target.k_pages, width) - PAGE_TOKENS)
-        for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
-            page_rows(pages, width).index_copy_(0, places, rows.reshape(-1, width).to(pages.dtype))
+        format_of(target.k_pages.dtype).store(target.k_pages, target.v_pages, target.slot_mapping, k, v)
         return q.contiguous()
 
     def _rotations_of(self, cos_sin: torch.Tensor) -> torch.Tensor:

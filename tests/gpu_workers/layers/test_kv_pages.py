@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from gpu_workers.layers import kv_pages
-from gpu_workers.layers.kv_pages import KvPages, KvShape, page_rows, rows_between_pages
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.page_format import page_rows, rows_between_pages
 from messages.steps import PAGE_TOKENS
 
 SHAPE = KvShape(n_layers=3, n_kv_heads=2, head_dim=4, dtype=torch.float32)
