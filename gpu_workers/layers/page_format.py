@@ -1,6 +1,10 @@
 """How the keys and values of one layer stand in a page. The dtype of the page tensors names the format.
 
-A vector is the head_dim numbers of one token and kv head.
+    float dtype   the numbers of the model
+    int8          each vector (the head_dim numbers of one token and kv head) as integers, with one scale
+
+A scale belongs to one token, so it is written once, with its token: what a page holds does not depend on how a prompt was cut
+into steps, and a token that is computed again gets the same bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ from typing import Protocol
 import torch
 
 from messages.steps import PAGE_TOKENS
+
+_GREATEST = 127
+_LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
 
 
 class PageFormat(Protocol):
@@ -55,13 +62,58 @@ class PlainFormat(PageFormat):
         return page_rows(k_pages, width).index_select(0, vectors), page_rows(v_pages, width).index_select(0, vectors)
 
 
+class Int8Format(PageFormat):
+    """A number is an integer from -127 to 127 times the scale of its vector, which is the greatest magnitude there / 127.
+
+    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and stand behind the integers of their page, those of the layer's keys
+    behind the keys. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps the greatest number
+    within half a step where the scale was rounded down."""
+
+    scale_bytes = 2
+
+    def store(
+        self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> None:
+        """See PageFormat."""
+        page_ids, tokens = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
+        for pages, vectors in ((k_pages, k), (v_pages, v)):
+            pages[page_ids, tokens], scales_of(pages)[page_ids, :, tokens] = quantise(vectors)
+
+    def gather(
+        self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See PageFormat."""
+        tokens, heads = places // k_pages.shape[2], places % k_pages.shape[2]
+        keys, values = (
+            pages[page_ids, tokens, heads].to(dtype) * scales_of(pages)[page_ids, heads, tokens, None].to(dtype)
+            for pages in (k_pages, v_pages)
+        )
+        return keys, values
+
+
 _PLAIN = PlainFormat()
-_FORMATS: dict[torch.dtype, PageFormat] = {}  # others than plain numbers
+_FORMATS: dict[torch.dtype, PageFormat] = {torch.int8: Int8Format()}
 
 
 def format_of(dtype: torch.dtype) -> PageFormat:
     """The format of pages of this dtype."""
     return _FORMATS.get(dtype, _PLAIN)
+
+
+def quantise(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """vectors [..., n] of any float dtype -> int8 [..., n] and their scales, bfloat16 [...]; see `Int8Format`."""
+    wide = vectors.float()
+    scales = (wide.abs().amax(-1) * (1 / _GREATEST)).bfloat16()
+    inverses = torch.where(scales > _LEAST_SCALE, scales.float().reciprocal(), 0.0)
+    return (wide * inverses[..., None]).clamp(-_GREATEST, _GREATEST).round().to(torch.int8), scales
+
+
+def scales_of(pages: torch.Tensor) -> torch.Tensor:
+    """The scales behind the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their storage: a
+    view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
+    pairs = pages.view(torch.bfloat16)
+    sizes = (pages.shape[0], pages.shape[2], PAGE_TOKENS)
+    return pairs.as_strided(sizes, (pairs.stride(0), PAGE_TOKENS, 1), pairs.storage_offset() + pairs[0].numel())
 
 
 def page_rows(pages: torch.Tensor, width: int) -> torch.Tensor:
