@@ -72,14 +72,18 @@ class CpuStep(AttentionStep):
 class CpuAttention(Attention):
     """Attention with the compiled kernel, for dtypes and head sizes that `can_attend` accepts."""
 
-    def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        """dtype of q and of the pages; shared_heads: query heads on one kv head. Compiles the kernel.
+    def __init__(
+        self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int, page_dtype: torch.dtype | None = None
+    ) -> None:
+        """dtype of q; shared_heads: query heads on one kv head; page_dtype: of the pages, `dtype` (None) or int8. Compiles the
+        kernel.
 
         Raises: ValueError for a dtype or head size that `can_attend` refuses, RuntimeError when LLVM refuses the code."""
         machine = this_machine()
         if machine is None or not can_attend(dtype, head_dim):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
-        shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, dtype == torch.bfloat16)
+        is_bf16, is_int8 = dtype == torch.bfloat16, page_dtype == torch.int8
+        shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, is_bf16, is_int8)
         self.compiled = CpuKernel(
             DirectCalls(), shape, compile_kernel(lambda code: write_paged_attention(code, shape), machine)
         )

@@ -35,8 +35,8 @@ class KernelsOnly(DirectCalls):
 class DeterministicCpuOps(CpuOps):
     """`CpuOps` without torch: what has no kernel is refused with a ConfigError, at the latest by the warm-up."""
 
-    def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
-        super().__init__(dtype, machine)
+    def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
+        super().__init__(dtype, machine, page_dtype)
         self._calls = KernelsOnly()
         self._most_kernel_rows = sys.maxsize
         if machine.lanes * 4 != matrix.BLOCK:
@@ -65,8 +65,10 @@ class DeterministicCpuOps(CpuOps):
 class DeterministicCpuAttention(CpuAttention):
     """`CpuAttention` that computes the tokens of long rows one by one too."""
 
-    def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        super().__init__(dtype, shared_heads, n_kv_heads, head_dim)
+    def __init__(
+        self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int, page_dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(dtype, shared_heads, n_kv_heads, head_dim, page_dtype)
         self._most_kernel_tokens = sys.maxsize
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:

@@ -16,6 +16,7 @@ import torch
 
 from gpu_workers.cpu.kernels import matrix, rows
 from gpu_workers.cpu.kernels.calls import Calls, DirectCalls
+from gpu_workers.cpu.kernels.int8_pages import write_rope_and_quantise
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.kernels.vector_code import float_bits
@@ -42,8 +43,9 @@ class PackedWeight:
 class CpuOps(TorchOps):
     """Operations with compiled kernels. Not thread-safe."""
 
-    def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
-        """For weights and activations of `dtype`, float32 or bfloat16. Compiles the kernels."""
+    def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
+        """For weights and activations of `dtype`, float32 or bfloat16. page_dtype: of keys and values in pages, `dtype` (None)
+        or int8. Compiles the kernels."""
         super().__init__()
         self._calls: Calls = DirectCalls()
         self.machine = machine
@@ -60,7 +62,9 @@ class CpuOps(TorchOps):
             self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, is_bf16), machine)
         self._norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=False), machine)
         self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
-        self._rope = compile_kernel(lambda code: rows.write_rope_and_store(code, is_bf16), machine)
+        self._page_dtype = page_dtype or dtype
+        write_rope = rows.write_rope_and_store if page_dtype is None else write_rope_and_quantise
+        self._rope = compile_kernel(lambda code: write_rope(code, is_bf16), machine)
         self._gate = compile_kernel(lambda code: rows.write_silu_mul(code, is_bf16), machine)
         self._take = compile_kernel(lambda code: rows.write_take_rows(code, is_bf16), machine)
         self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
@@ -152,7 +156,7 @@ class CpuOps(TorchOps):
         """Rotates q and k and writes k and v to their pages; shapes as in `Ops.rope_and_store`. Returns a new q."""
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
-        if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != q.dtype:
+        if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != self._page_dtype:
             self._calls.leave_to_torch("a rotation whose width is no multiple of the vector")
             return super().rope_and_store(q, k, v, target)
         out = self._calls.empty(q.shape, q.dtype)

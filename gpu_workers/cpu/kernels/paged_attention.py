@@ -7,7 +7,9 @@ registers. Scores of a unit stand in memory (they fit the nearest cache), then t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from gpu_workers.cpu.kernels.int8_pages import I8, SCALE_BYTES, load_bytes
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I64, N_COUNTERS, THREADS, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
@@ -20,12 +22,13 @@ _CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The head counts, head size and dtype that the kernel is compiled for."""
+    """The head counts, head size, dtype and format of pages that the kernel is compiled for."""
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
     is_bf16: bool
+    is_int8: bool = False  # the pages: integers with scales, see `layers.page_format`
 
     @property
     def shared(self) -> int:
@@ -35,8 +38,8 @@ class AttentionShape:
 
 def write_paged_attention(code: VectorCode, shape: AttentionShape) -> None:
     """Argument words, in the order of the names above: units, n_kv_heads for each token; addresses of q [T, n_heads, head_dim]
-    and of the layer's pages; numbers from one page to the next; addresses of out, like q, and of the page table
-    [R, TABLE_WIDTH] int32; of each token its place in q, its row of the table and its number of keys, int64; scratch of
+    and of the layer's pages; numbers of a page (int8: bytes) from one to the next; addresses of out, like q, and of the page
+    table [R, TABLE_WIDTH] int32; of each token its place in q, its row of the table and its number of keys, int64; scratch of
     SCRATCH_STRIDE float32 for each thread, at least shared * keys rounded up to pages; SCALE: float bits of the factor of q.k
     times log2(e)."""
     b = code.b
@@ -77,19 +80,36 @@ class _Unit:
 
     def _page(self, base: int, page: Value) -> Value:
         """The address of this head's vector of the page's first token."""
-        kind = I16 if self.shape.is_bf16 else F32
+        kind, _ = self._number
         page_id = self.code.load_int(self.table, page, 32)
         start = self.code.mul(page_id, self.code.argument(PAGE_STRIDE))
         return self.code.at(self.code.pointer(base), self.code.add(start, self.code.mul(self.head, self.shape.head_dim)), kind)
 
+    @property
+    def _number(self) -> tuple[Any, int]:
+        """Type and bytes of a number in a page."""
+        if self.shape.is_int8:
+            return I8, 1
+        return (I16, 2) if self.shape.is_bf16 else (F32, 4)
+
     def _vectors(self, page: Value, token: Value) -> list[Value]:
-        """The head_dim numbers of one token of a page."""
+        """The head_dim numbers of one token of a page, without their scale."""
         start = self.code.mul(token, self.shape.n_kv_heads * self.shape.head_dim)
-        return [self.code.load(page, self.code.add(start, part), self.shape.is_bf16) for part in self.parts]
+        places = [self.code.add(start, part) for part in self.parts]
+        if self.shape.is_int8:
+            return [load_bytes(self.code, page, place) for place in places]
+        return [self.code.load(page, place, self.shape.is_bf16) for place in places]
+
+    def _scales(self, page: Value, start: int) -> Value:
+        """The scales of the tokens of a page from `start` on. page: of `_page`."""
+        code, shape = self.code, self.shape
+        of_head = code.mul(self.head, PAGE_TOKENS * SCALE_BYTES - shape.head_dim)
+        behind = code.add(of_head, PAGE_TOKENS * shape.n_kv_heads * shape.head_dim)
+        return code.load(code.at(page, behind, I8), code.int(start), is_bf16=True)
 
     def _fetch(self, page: Value, token: Value) -> None:
         """Ask for one token's numbers ahead of time: the tokens of one head lie too far apart for the processor to guess."""
-        kind, size = (I16, 2) if self.shape.is_bf16 else (F32, 4)
+        kind, size = self._number
         start = self.code.mul(token, self.shape.n_kv_heads * self.shape.head_dim)
         for part in range(0, self.shape.head_dim, _CACHE_LINE // size):
             self.code.fetch(self.code.at(page, self.code.add(start, part), kind))
@@ -119,7 +139,10 @@ class _Unit:
                         products[query].append(product)
                 position = code.add(code.mul(page, PAGE_TOKENS), start)
                 for query in range(n_queries):
-                    scores = code.first_lanes(code.sums_of(products[query]), b.sub(self.n_keys, position), least)
+                    sums = code.sums_of(products[query])
+                    if self.shape.is_int8:
+                        sums = b.fmul(sums, self._scales(keys, start))
+                    scores = code.first_lanes(sums, b.sub(self.n_keys, position), least)
                     code.put(greatest[query], code.max(code.get(greatest[query]), scores))
                     code.store(scores, self.scratch, code.add(code.mul(self.stride, query), position))
         return greatest
@@ -142,6 +165,8 @@ class _Unit:
             values = self._page(V, page)
             ahead = self._page(V, code.least(code.add(page, 1), code.b.sub(self.n_pages, I64(1))))
             position = code.mul(page, PAGE_TOKENS)
+            if self.shape.is_int8:
+                self._scale_powers(values, position, n_queries)
             with code.loop(0, code.least(PAGE_TOKENS, code.b.sub(self.n_keys, position))) as token:
                 vectors = self._vectors(values, token)
                 self._fetch(ahead, token)
@@ -151,3 +176,12 @@ class _Unit:
                     for place, vector in zip(sums[query], vectors, strict=True):
                         code.put(place, code.fma(power, vector, code.get(place)))
         return [[code.get(place) for place in places] for places in sums]
+
+    def _scale_powers(self, values: Value, position: Value, n_queries: int) -> None:
+        """Multiplies the exponentials of a page's keys by the scales of its values, whose integers they then multiply."""
+        code = self.code
+        for start in range(0, PAGE_TOKENS, code.lanes):
+            scales = self._scales(values, start)
+            for query in range(n_queries):
+                index = code.add(code.mul(self.stride, query), code.add(position, start))
+                code.store(code.b.fmul(code.load(self.scratch, index), scales), self.scratch, index)

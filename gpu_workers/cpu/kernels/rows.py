@@ -54,24 +54,30 @@ def write_rope_and_store(code: VectorCode, is_bf16: bool) -> None:
     positions [T] int64, cos_sin [max_position, HEAD_DIM] float32, slots [T] int64, the layer's pages of k and v, numbers
     from one page to the next, and the address of rotated [T, N_HEADS, HEAD_DIM]. See `torch_ops.Ops.rope_and_store`."""
     kind = I16 if is_bf16 else F32
-    b, n_heads, n_kv_heads, head_dim = code.b, *(code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
+    b, n_kv_heads, head_dim = code.b, code.argument(N_KV_HEADS), code.argument(HEAD_DIM)
     kv_width = code.mul(n_kv_heads, head_dim)
     with code.each_unit(code.argument(N_UNITS)) as token:
-        position = code.load_int(code.pointer(POSITIONS), token, 64)
+        cos_sin = rotate_queries(code, is_bf16, token)
         slot = code.load_int(code.pointer(SLOTS), token, 64)
         page, offset = b.sdiv(slot, I64(PAGE_TOKENS)), b.srem(slot, I64(PAGE_TOKENS))
         kv_start = code.add(code.mul(page, code.argument(PAGE_STRIDE)), code.mul(offset, kv_width))
-        cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, head_dim))
-
-        def token_of(address: int, stride: int, token: Value = token) -> Value:
-            return code.at(code.pointer(address), code.mul(token, code.argument(stride)), kind)
-
-        out = code.at(code.pointer(ROTATED), code.mul(token, code.mul(n_heads, head_dim)), kind)
-        _rotate(code, is_bf16, token_of(Q, Q_STRIDE), out, n_heads, cos_sin)
-        _rotate(code, is_bf16, token_of(K, K_STRIDE), code.at(code.pointer(K_PAGES), kv_start, kind), n_kv_heads, cos_sin)
-        v, v_page = token_of(V, V_STRIDE), code.at(code.pointer(V_PAGES), kv_start, kind)
+        k = code.at(code.pointer(K), code.mul(token, code.argument(K_STRIDE)), kind)
+        _rotate(code, is_bf16, k, code.at(code.pointer(K_PAGES), kv_start, kind), n_kv_heads, cos_sin)
+        v = code.at(code.pointer(V), code.mul(token, code.argument(V_STRIDE)), kind)
+        v_page = code.at(code.pointer(V_PAGES), kv_start, kind)
         with code.loop(0, kv_width, code.lanes) as i:
             code.store(code.load(v, i, is_bf16), v_page, i, is_bf16)
+
+
+def rotate_queries(code: VectorCode, is_bf16: bool, token: Value) -> Value:
+    """Write the rotated queries of a token. Returns the address of the cosines and sines of its position."""
+    kind, width = I16 if is_bf16 else F32, code.mul(code.argument(N_HEADS), code.argument(HEAD_DIM))
+    position = code.load_int(code.pointer(POSITIONS), token, 64)
+    cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, code.argument(HEAD_DIM)))
+    q = code.at(code.pointer(Q), code.mul(token, code.argument(Q_STRIDE)), kind)
+    out = code.at(code.pointer(ROTATED), code.mul(token, width), kind)
+    _rotate(code, is_bf16, q, out, code.argument(N_HEADS), cos_sin)
+    return cos_sin
 
 
 def _rotate(code: VectorCode, is_bf16: bool, x: Value, out: Value, n_heads: Value, cos_sin: Value) -> None:
@@ -80,11 +86,17 @@ def _rotate(code: VectorCode, is_bf16: bool, x: Value, out: Value, n_heads: Valu
     half = b.sdiv(head_dim, I64(2))
     with code.loop(0, n_heads) as head, code.loop(0, half, code.lanes) as i:
         at_first = code.add(code.mul(head, head_dim), i)
-        at_second = code.add(at_first, half)
-        first, second = code.load(x, at_first, is_bf16), code.load(x, at_second, is_bf16)
-        cos, sin = code.load(cos_sin, i), code.load(cos_sin, code.add(half, i))
-        code.store(b.fsub(b.fmul(first, cos), b.fmul(second, sin)), out, at_first, is_bf16)
-        code.store(code.fma(first, sin, b.fmul(second, cos)), out, at_second, is_bf16)
+        first, second = rotated(code, is_bf16, x, at_first, i, cos_sin)
+        code.store(first, out, at_first, is_bf16)
+        code.store(second, out, code.add(at_first, half), is_bf16)
+
+
+def rotated(code: VectorCode, is_bf16: bool, x: Value, at_first: Value, i: Value, cos_sin: Value) -> tuple[Value, Value]:
+    """A vector of each half of a head, rotated. at_first: the entry of x that is number i of the first half."""
+    b, half = code.b, code.b.sdiv(code.argument(HEAD_DIM), I64(2))
+    first, second = code.load(x, at_first, is_bf16), code.load(x, code.add(at_first, half), is_bf16)
+    cos, sin = code.load(cos_sin, i), code.load(cos_sin, code.add(half, i))
+    return b.fsub(b.fmul(first, cos), b.fmul(second, sin)), code.fma(first, sin, b.fmul(second, cos))
 
 
 def write_silu_mul(code: VectorCode, is_bf16: bool) -> None:

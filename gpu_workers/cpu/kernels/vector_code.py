@@ -159,10 +159,18 @@ class VectorCode:
         if not is_bf16:
             self.b.store(value, self.at(base, index), align=4)
             return
+        rounded = self._rounded_halves(value)
+        self.b.store(self.b.trunc(rounded, ir.VectorType(I16, self.lanes)), self.at(base, index, I16), align=2)
+
+    def rounded_to_bf16(self, value: Value) -> Value:
+        """float32 with the precision of bfloat16."""
+        return self.b.bitcast(self.b.shl(self._rounded_halves(value), self._word_of(16)), self.vector)
+
+    def _rounded_halves(self, value: Value) -> Value:
+        """The bits of bfloat16 in the low halves of words."""
         words = self.b.bitcast(value, self._words)
         odd = self.b.and_(self.b.lshr(words, self._word_of(16)), self._word_of(1))
-        rounded = self.b.lshr(self.b.add(self.b.add(words, self._word_of(0x7FFF)), odd), self._word_of(16))
-        self.b.store(self.b.trunc(rounded, ir.VectorType(I16, self.lanes)), self.at(base, index, I16), align=2)
+        return self.b.lshr(self.b.add(self.b.add(words, self._word_of(0x7FFF)), odd), self._word_of(16))
 
     def fetch(self, address: Value) -> None:
         """Bring a cache line nearer."""
