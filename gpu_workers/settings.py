@@ -33,6 +33,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: DtypeChoice = "auto"
+    # of keys and values in their pages; auto: as dtype; int8: integers with a scale for each token and head, on CPU cores only
+    kv_dtype: Literal["auto", "int8"] = "auto"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -209,7 +209,8 @@ def _numerics(config: ServerConfig, placement: Placement) -> str:
     """What beside the model's files decides the exact tokens. Requests in a journal name it; see `ModelIdentity`."""
     where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device
     worker = config.worker
-    return f"{placement.dtype or 'exact'} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"
+    dtypes = f"{placement.dtype or 'exact'}" + (f" kv-{worker.kv_dtype}" if worker.kv_dtype != "auto" else "")
+    return f"{dtypes} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"
 
 
 def _single(

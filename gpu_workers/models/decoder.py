@@ -91,8 +91,9 @@ class Decoder(Model, Generic[ConfigT, LayerT]):
 
     @property
     def kv_shape(self) -> KvShape:
-        """The shape of the rank's pages: one kv head for each that the rank has, in the dtype of the weights."""
-        return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, self._dtype)
+        """The shape of the rank's pages: one kv head for each that the rank has."""
+        dtype = self._parts.page_dtype or self._dtype
+        return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, dtype)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,7 @@ class RankParts:
     ops: Ops
     attention: Attention
     group: TensorGroup
+    page_dtype: torch.dtype | None = None  # of keys and values in their pages; None: the dtype of the weights
 
 
 class Model(Protocol):

@@ -68,17 +68,21 @@ def choose_backend(
     attention: AttentionChoice = "auto",
     *,
     deterministic: bool = False,
+    page_dtype: torch.dtype | None = None,
 ) -> Backend:
     """The fastest back end for this device, dtype and model. Torch computes the rest, with a warning in the log.
 
     deterministic: what is computed for a token does not depend on the rest of the batch; see `WorkerSettings.deterministic`.
-    Raises: ConfigError if Triton attention is asked for and cannot compute this model, or if `deterministic` is asked for and
-    no such kernels can compute it."""
+    page_dtype: of keys and values in pages; None: the model's.
+    Raises: ConfigError if Triton attention is asked for and cannot compute this model, if `deterministic` is asked for and
+    no such kernels can compute it, or if the device has no kernels for this page_dtype."""
+    if placement.device.type == "cuda" and page_dtype is not None:
+        raise ConfigError(f"worker.kv_dtype: expected auto on a GPU, got {page_dtype} (only CPU cores have kernels for it)")
     if deterministic:
-        return _deterministic_backend(placement, config, shard)
+        return _deterministic_backend(placement, config, shard, page_dtype)
     if placement.device.type == "cuda":
         return _cuda_backend(placement.dtype, config, shard, attention)
-    return Backend(cpu_ops(placement.dtype), _cpu_attention(placement.dtype, config, shard))
+    return Backend(cpu_ops(placement.dtype, page_dtype), _cpu_attention(placement.dtype, config, shard, page_dtype))
 
 
 def plain_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard) -> Backend:
@@ -113,8 +117,8 @@ def capture_steps(
     return CapturedSteps(programs=cpu_programs(model, kv, state))
 
 
-def cpu_ops(dtype: torch.dtype) -> Ops:
-    """The fastest operations of this CPU: compiled kernels where they can be compiled, else torch."""
+def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> Ops:
+    """The fastest operations of this CPU: compiled kernels where they can be compiled, else torch. page_dtype: as above."""
     machine = this_machine()
     if machine is None or dtype not in (torch.float32, torch.bfloat16):
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
@@ -122,13 +126,15 @@ def cpu_ops(dtype: torch.dtype) -> Ops:
     from gpu_workers.cpu.ops import CpuOps
 
     try:
-        return CpuOps(dtype, machine)
+        return CpuOps(dtype, machine, page_dtype)
     except RuntimeError as error:
         _log_torch("layers", str(error))
         return TorchOps()
 
 
-def _deterministic_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard) -> Backend:
+def _deterministic_backend(
+    placement: WeightPlacement, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None
+) -> Backend:
     if placement.device.type == "cuda":
         reason = why_not_triton(config)
         if reason is not None:
@@ -144,16 +150,16 @@ def _deterministic_backend(placement: WeightPlacement, config: ModelConfig, shar
         )
     from gpu_workers.cpu.deterministic import DeterministicCpuAttention, DeterministicCpuOps
 
-    attention = DeterministicCpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
-    return Backend(DeterministicCpuOps(dtype, machine), attention)
+    attention = DeterministicCpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim, page_dtype)
+    return Backend(DeterministicCpuOps(dtype, machine, page_dtype), attention)
 
 
-def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:
+def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:
     if can_attend(dtype, config.head_dim):
         from gpu_workers.cpu.attention import CpuAttention
 
         try:
-            return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+            return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim, page_dtype)
         except RuntimeError as error:
             _log_torch("attention", str(error))
     return _torch_attention(dtype, shard)

@@ -42,8 +42,7 @@ def load_model_runner(
     """The engine for a model folder, warmed up.
 
     kept: what outlives this process; None: nothing does.
-    Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device.
-    """
+    Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device."""
     device = device_of(settings)
     config = read_model_config(Path(settings.model_folder))
     model = build_model(
@@ -53,6 +52,7 @@ def load_model_runner(
         group=_join_gang(device, settings, gang_dir, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
+        page_dtype=None if settings.kv_dtype == "auto" else getattr(torch, settings.kv_dtype),
         load_format="random" if settings.load_format == "random" else "safetensors",
         on_progress=lambda fraction: report("weights", fraction),
         vault=kept.weights if kept is not None else None,
@@ -94,20 +94,21 @@ def build_model(
     group: TensorGroup | None = None,
     attention: AttentionChoice = "auto",
     deterministic: bool = False,
+    page_dtype: torch.dtype | None = None,
     load_format: str = "safetensors",
     on_progress: Callable[[float], None] = lambda fraction: None,
     vault: WeightVault | None = None,
 ) -> Model:
     """The rank's part of the model, computed by the back ends of its device. group None: a single rank. vault: shares the
-    weights with other processes of the rank; None: they are this process's own.
+    weights with other processes of the rank; None: they are this process's own. page_dtype: see `choose_backend`.
 
-    Raises: ConfigError for attention or deterministic kernels that the device or model does not have, ValueError for a model
+    Raises: ConfigError for attention, pages or deterministic kernels that device or model do not have, ValueError for a model
     that cannot be split over the group, and what `load_model` raises."""
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
-    backend = choose_backend(placement, config, shard, attention, deterministic=deterministic)
+    backend = choose_backend(placement, config, shard, attention, deterministic=deterministic, page_dtype=page_dtype)
     in_order = FixedOrderGroup(group) if deterministic else group
-    parts = RankParts(shard, backend.ops, backend.attention, in_order)
+    parts = RankParts(shard, backend.ops, backend.attention, in_order, page_dtype)
 
     def load(where: WeightPlacement, report: Callable[[float], None]) -> Model:
         return load_model(config, folder, where, parts, load_format=load_format, on_progress=report)
@@ -139,8 +140,9 @@ def measure_capacity(
 
 def _describe(device: str, settings: WorkerSettings) -> str:
     """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
+    pages = [f"{settings.kv_dtype} keys and values"] if settings.kv_dtype != "auto" else []
     ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
-    return ", ".join([device, settings.dtype_name, *ranks, *["deterministic"] * settings.deterministic])
+    return ", ".join([device, settings.dtype_name, *pages, *ranks, *["deterministic"] * settings.deterministic])
 
 
 def _kept_pages(model: Model, memory: KvMemory) -> int:

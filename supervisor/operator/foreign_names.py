@@ -85,7 +85,7 @@ FLAGS: Mapping[str, str] = {
     "--trust-remote-code": "code of a model is never run",
     "--disable-log-requests": "requests are not logged",
     "--quantization": _NOT_YET,
-    "--kv-cache-dtype": _NOT_YET,
+    "--kv-cache-dtype": "--kv-dtype auto or int8",
     "--enable-lora": _NOT_YET,
     "--chat-template": f"{_NOT_YET}: the model's own template is used",
     "--enable-auto-tool-choice": _NOT_YET,

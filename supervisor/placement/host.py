@@ -16,7 +16,7 @@ from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.placement_offers import check_deterministic, plan_or_offer
+from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, plan_or_offer
 from supervisor.placement.plan import check_gpus
 
 _OTHER_FILES = 256  # of a gateway or a custodian, beside connections
@@ -45,6 +45,7 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
+    check_kv_dtype(placement, config.worker.kv_dtype)
     _check_open_files(n_children(config, placement))
     return placement
 

@@ -100,3 +100,12 @@ def check_deterministic(placement: Placement, attention: str) -> None:
     kinds = dict.fromkeys(gpu.name for gpu in placement.gpus)
     if len(kinds) > 1:
         raise ConfigError(f"gpus: expected GPUs of one kind with worker.deterministic, got {' and '.join(kinds)}")
+
+
+def check_kv_dtype(placement: Placement, kv_dtype: str) -> None:
+    """Check that the devices have kernels for keys and values of this dtype. `kv_dtype`: as in `WorkerSettings`.
+
+    Raises: ConfigError naming the key.
+    """
+    if placement.gpus and kv_dtype != "auto":
+        raise ConfigError(f'worker.kv_dtype: expected "auto" on GPUs, got "{kv_dtype}"; it works on CPU cores (gpus = 0)')

@@ -42,9 +42,9 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def model_of(dtype: torch.dtype) -> Model:
+def model_of(dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> Model:
     placement = WeightPlacement(torch.device("cpu"), dtype)
-    return build_model(CONFIG, Path(), placement, deterministic=True, load_format="random")
+    return build_model(CONFIG, Path(), placement, deterministic=True, page_dtype=page_dtype, load_format="random")
 
 
 def tokens_of(seed: int, n: int = N_TOKENS) -> list[int]:
@@ -53,17 +53,19 @@ def tokens_of(seed: int, n: int = N_TOKENS) -> list[int]:
 
 
 @cache
-def logits_alone(dtype: torch.dtype) -> torch.Tensor:
+def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None) -> torch.Tensor:
     """[N_TOKENS, vocabulary]: behind each token, when the tokens are computed one by one."""
-    loop, sequence = PagedLoop(model_of(dtype)), PagedSequence(tokens_of(0))
+    loop, sequence = PagedLoop(model_of(dtype, page_dtype)), PagedSequence(tokens_of(0))
     return torch.cat([loop.run([(sequence, 1)]) for _ in range(N_TOKENS)])
 
 
 @examples(8)
-@given(st.data(), st.sampled_from([torch.float32, torch.bfloat16]))
-def test_logits_have_the_same_bits_in_any_batch_and_any_cut(data: st.DataObject, dtype: torch.dtype) -> None:
-    expected = logits_alone(dtype)
-    loop, sequence = PagedLoop(model_of(dtype)), PagedSequence(tokens_of(0))
+@given(st.data(), st.sampled_from([torch.float32, torch.bfloat16]), st.sampled_from([None, torch.int8]))
+def test_logits_have_the_same_bits_in_any_batch_and_any_cut(
+    data: st.DataObject, dtype: torch.dtype, page_dtype: torch.dtype | None
+) -> None:
+    expected = logits_alone(dtype, page_dtype)
+    loop, sequence = PagedLoop(model_of(dtype, page_dtype)), PagedSequence(tokens_of(0))
     others = [PagedSequence(tokens_of(seed)) for seed in range(1, 9)]
     while sequence.computed < N_TOKENS:
         count = data.draw(st.integers(1, N_TOKENS - sequence.computed), "tokens")

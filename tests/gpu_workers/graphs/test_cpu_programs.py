@@ -58,15 +58,17 @@ def _two_threads() -> Iterator[None]:
 class Twins:
     """A model with two sets of pages: one for programs, one for single calls."""
 
-    def __init__(self, name: str, dtype: torch.dtype) -> None:
-        self.model: Model = build_model(
-            CONFIGS[name], Path(), WeightPlacement(torch.device("cpu"), dtype), load_format="random"
-        )
+    def __init__(self, name: str, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
+        placement = WeightPlacement(torch.device("cpu"), dtype)
+        self.model: Model = build_model(CONFIGS[name], Path(), placement, load_format="random", page_dtype=page_dtype)
         self.state: DeviceState = allocate_device_state(N_SLOTS, MAX_LENGTH, N_PAGES, "cpu")
         generator = torch.Generator().manual_seed(0)
         self.state.tokens.copy_(torch.randint(0, 320, self.state.tokens.shape, generator=generator))
         self.kv, self.plain_kv = (KvPages.allocate(self.model.kv_shape, N_PAGES + 1, "cpu") for _ in range(2))
-        self.kv.storage.copy_(torch.randn(self.kv.storage.shape, generator=generator))
+        sizes = self.kv.storage.shape
+        is_plain = page_dtype is None
+        random = torch.randn(sizes, generator=generator) if is_plain else torch.randint(0, 60, sizes, generator=generator)
+        self.kv.storage.copy_(random)  # bytes below 60 are small scales too
         self.programs: CpuPrograms | None = cpu_programs(self.model, self.kv, self.state)
 
     def scatter_pages(self, seed: int) -> None:
@@ -100,8 +102,8 @@ class Twins:
 
 
 @cache
-def twins_of(name: str, dtype: torch.dtype) -> Twins:
-    return Twins(name, dtype)
+def twins_of(name: str, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> Twins:
+    return Twins(name, dtype, page_dtype)
 
 
 def fits(dtype: torch.dtype) -> bool:
@@ -114,11 +116,19 @@ ROWS = st.lists(st.tuples(st.integers(0, MAX_LENGTH - 6), st.sampled_from([1, 1,
 
 @pytest.mark.slow
 @examples(50)
-@given(ROWS, st.sampled_from(list(CONFIGS)), st.sampled_from([torch.float32, torch.bfloat16]), st.integers(0, 9))
-def test_the_same_bits_as_single_calls(rows: list[tuple[int, int]], name: str, dtype: torch.dtype, seed: int) -> None:
+@given(
+    ROWS,
+    st.sampled_from(list(CONFIGS)),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.sampled_from([None, torch.int8]),
+    st.integers(0, 9),
+)
+def test_the_same_bits_as_single_calls(
+    rows: list[tuple[int, int]], name: str, dtype: torch.dtype, page_dtype: torch.dtype | None, seed: int
+) -> None:
     if not fits(dtype) or sum(count for _, count in rows) > 64:
         return
-    twins = twins_of(name, dtype)
+    twins = twins_of(name, dtype, page_dtype)
     twins.scatter_pages(seed)
     got, expected = twins.both(twins.step(rows, seed))
     assert got.equal(expected)

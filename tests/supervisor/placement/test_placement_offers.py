@@ -14,7 +14,7 @@ from gpu_workers.runner.memory_estimate import GIB
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.placement_offers import check_deterministic, plan_or_offer
+from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, plan_or_offer
 from supervisor.placement.refusal import PlacementRefused
 from tests.support.supervisor.any_host import HOSTS, MODELS
 
@@ -32,6 +32,13 @@ H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
 def test_what_is_refused(placement: Placement, attention: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check_deterministic(placement, attention)
+
+
+def test_pages_are_compressed_on_cores_alone() -> None:
+    with pytest.raises(ConfigError, match=r'worker\.kv_dtype: expected "auto" on GPUs, got "int8"; .*gpus = 0'):
+        check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "int8")
+    check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "auto")
+    check_kv_dtype(Placement("cpu", (), 1, 1, "bfloat16"), "int8")
 
 
 def test_the_rest_is_accepted() -> None:

@@ -136,6 +136,7 @@ def test_settings_of_the_sections_change() -> None:
         ({"standby": True}, "standby"),
         ({"model": "other"}, "model"),
         ({"worker": {"dtype": "float32"}}, "worker.dtype"),
+        ({"worker": {"kv_dtype": "int8"}}, "worker.kv_dtype"),
         ({"speculate": False}, "speculate"),
     ],
 )
