@@ -14,6 +14,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from messages.generation.sampling import Sampling
 from ops.bench.children.direct_engine import DirectJob, DirectRun, load_engine
 from ops.bench.children.line_child import answer_lines
@@ -27,7 +29,7 @@ def main(settings: str) -> None:
 
     def answer(question: dict[str, Any]) -> dict[str, Any]:
         if not question:
-            return asdict(engine.capacity())
+            return msgspec.to_builtins(engine.capacity())
         sampling = Sampling(temperature=question["temperature"], seed=question.get("seed", 0))
         return asdict(DirectRun(engine, jobs_of(question), sampling, next(epochs)).run())
 
