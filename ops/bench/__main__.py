@@ -12,6 +12,7 @@ _COMMANDS = {
     "serve-load": "measure any running server that speaks the OpenAI API",
     "cpu-compare": "this server and plain transformers on CPU cores, side by side in one run",
     "overhead": "what the actors cost over calling the worker's engine directly",
+    "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",

