@@ -10,7 +10,7 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.custodian.settings import CustodianSettings
-from messages.descriptors.open_files import most_open_files
+from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import role_of
@@ -19,8 +19,6 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-
-_OTHER_FILES = 256  # file descriptors kept for everything but held sockets
 
 
 class CustodianActor(Actor):
@@ -37,7 +35,7 @@ class CustodianActor(Actor):
 
     async def start(self) -> dict[str, str]:
         """Listen for gateways."""
-        table = DescriptorTable(min(self._settings.max_sockets, max(most_open_files() - _OTHER_FILES, 1)))
+        table = DescriptorTable(min(self._settings.max_sockets, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1)))
         self._server = DescriptorServer(Path(self._settings.socket_path), table)
         return {"sockets": str(table.max_entries)}
 

@@ -197,7 +197,7 @@ class Embedder(LifecycleEvents):
     def abandoned(self) -> None:
         """No supervisor came back in time: end at once. The gateways end as well."""
         self.log.error("no supervisor came back in time: ending")
-        os._exit(ExitCode.FAULT)
+        os._exit(ExitCode.DONE)
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The progress of this process, with its metrics if asked for."""

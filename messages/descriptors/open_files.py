@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
+FILES_BESIDE_CONNECTIONS = 256  # that a process with many connections keeps for everything else
+
 
 def most_open_files() -> int:
     """Raise the limit of open files as far as the system allows; returns the limit."""

@@ -12,6 +12,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
+from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
@@ -19,7 +20,6 @@ from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, plan_or_offer
 from supervisor.placement.plan import check_gpus
 
-_OTHER_FILES = 256  # of a gateway or a custodian, beside connections
 _FILES, _FILES_OF_LINKS = 128, 8
 _FEWEST_CONNECTIONS = 64
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -88,7 +88,7 @@ def files_needed(n_children: int) -> int:
     Every process has links to all others: measured are 20 + 3 for each child in children, 26 + 6 for each in the supervisor. A
     gateway keeps 256 for everything but connections of clients, and must be able to serve some of these.
     """
-    return max(_OTHER_FILES, _FILES + _FILES_OF_LINKS * n_children) + _FEWEST_CONNECTIONS
+    return max(FILES_BESIDE_CONNECTIONS, _FILES + _FILES_OF_LINKS * n_children) + _FEWEST_CONNECTIONS
 
 
 def _check_open_files(n_children: int) -> None:

@@ -21,14 +21,13 @@ from actors.gateway.http.connection_limits import ConnectionLimits
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
-from messages.descriptors.open_files import most_open_files
+from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
 _START_POLL_S = 0.0005  # streams of a dead incarnation wait for it
 _SETTLE_POLL_S = 0.005
 _CHECK_S = 1.0  # time between two checks for slow clients
-_OTHER_FILES = 256  # file descriptors kept for everything but HTTP connections
 
 
 class _QuietServer(uvicorn.Server):
@@ -60,7 +59,7 @@ class HttpServer:
         self._socket.setblocking(False)
         self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
-        max_connections = min(settings.max_connections, max(most_open_files() - _OTHER_FILES, 1))
+        max_connections = min(settings.max_connections, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1))
         rules = browser_rules(self._socket, settings)
         self._limits = ConnectionLimits.of(settings, max_connections, on_cut, rules, on_refused)
         self._custodian, self._protocol = custodian, protocol
