@@ -83,7 +83,7 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (chat(logit_bias={str(i): 1 for i in range(1001)}), 400, "logit_bias", ["at most 1000 items"]),
     (chat(allowed_token_ids=[]), 400, "allowed_token_ids", ["at least 1 item"]),
     (chat(allowed_token_ids=[32768]), 400, "allowed_token_ids", ["32767", "32768"]),
-    (chat(allowed_token_ids=[98, 99], bad_words=["b", "abc"]), 400, "allowed_token_ids", ["bad word"]),
+    (chat(allowed_token_ids=[98, 99], bad_words=["b", "abc"]), 400, "allowed_token_ids", ["bad_words"]),
     (chat(allowed_token_ids=[5], stop_token_ids=[5], min_tokens=1), 400, "allowed_token_ids", ["min_tokens"]),
     (chat(bad_words=[" "]), 400, "bad_words", ["at least one character"]),
     (chat(bad_words=["a"] * 129), 400, "bad_words", ["128", "129"]),
