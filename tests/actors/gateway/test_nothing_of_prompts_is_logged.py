@@ -10,6 +10,8 @@ from structlog.testing import capture_logs
 
 from tests.support.gateway.gateway_rig import rig
 
+pytestmark = pytest.mark.slow
+
 CANARY = "xq7canary"
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": CANARY, "max_tokens": 2}),

@@ -23,6 +23,8 @@ from tests.support.memory_cluster import CollectingGateway, MemoryCluster
 from tests.support.scheduler.mortal_gang import Fate, MortalGang
 from tests.support.scheduler.scheduler_bench import SchedulerBench
 
+pytestmark = pytest.mark.slow
+
 Jobs = dict[int, tuple[list[int], int]]
 VOCABULARY = 50_000
 LAST_PROMPT, LAST_N = [1, 2, 3], 5  # of the innocent sequence that comes when all others have ended
@@ -100,7 +102,6 @@ def live(scenario: Callable[[MemoryCluster], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @examples(40)
 def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:

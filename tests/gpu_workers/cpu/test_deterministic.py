@@ -25,6 +25,8 @@ from tests.support.depth import examples
 from tests.support.workers.deterministic_runs import differences, make_cases
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
+pytestmark = pytest.mark.slow
+
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 

@@ -26,6 +26,8 @@ if this_machine() is None:
 from gpu_workers.cpu.ops import CpuOps, PackedWeight, count_shares, has_known_layout
 from tests.support.depth import examples
 
+pytestmark = pytest.mark.slow
+
 PLAIN = TorchOps()
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 

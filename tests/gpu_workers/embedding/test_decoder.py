@@ -16,6 +16,8 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.model_store.weight_files import WeightsError
 from tests.support.embedding.tiny_decoders import DECODERS, LONGEST, VOCABULARY, WINDOW, write_decoder, write_sentence_files
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (9, 3, WINDOW + 1, 3, LONGEST, 1, 16, 17, 1, 9)
 
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import torch
 from tokenizers import Tokenizer
 
 from tests.support.embedding.tiny_decoders import END, write_decoder, write_sentence_files
 from tests.support.real_server import real_server
+
+pytestmark = pytest.mark.slow
 
 TEXTS = ["the tardigrade survives", "server", "water bear " * 20]
 PROMPTS = {"prompts": {"query": "query the ", "document": ""}, "default_prompt_name": "document"}

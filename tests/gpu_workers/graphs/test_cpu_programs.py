@@ -35,6 +35,8 @@ if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512"
 from gpu_workers.graphs.cpu_programs import CpuPrograms, cpu_programs
 from tests.support.depth import examples
 
+pytestmark = pytest.mark.slow
+
 LLAMA = LlamaConfig("llama", 2, 128, 6, 2, 32, 192, 320, 256)
 CONFIGS = {
     "llama": LLAMA,
@@ -114,7 +116,6 @@ def fits(dtype: torch.dtype) -> bool:
 ROWS = st.lists(st.tuples(st.integers(0, MAX_LENGTH - 6), st.sampled_from([1, 1, 1, 2, 5])), min_size=1, max_size=20)
 
 
-@pytest.mark.slow
 @examples(50)
 @given(
     ROWS,

@@ -12,6 +12,8 @@ from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 from tests.support.workers.tiny_model import TINY
 
+pytestmark = pytest.mark.slow
+
 _KINDS = ("greedy", "filtered")
 
 

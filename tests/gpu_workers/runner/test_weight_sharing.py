@@ -26,6 +26,8 @@ from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess
 from tests.support.workers.tiny_model import write_model
 
+pytestmark = pytest.mark.slow
+
 OWNER = "worker/0.0 weights"
 DEADLINE_S = 60.0
 Read = Callable[..., None]

@@ -17,6 +17,8 @@ from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
 from tests.support.waiting import DEADLINE_S
 
+pytestmark = pytest.mark.slow
+
 
 def connections_of(r: Rig) -> list[Connection]:
     assert r.gateway.servers.http is not None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from actors.pages.eviction.adaptive import AdaptiveEviction
 from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.w_tinylfu import WTinyLfuEviction
 from ops.bench.cache.generated import generate
 from ops.bench.cache.replay import LedgerCache, replay
 from ops.bench.cache.trace_file import HashedRequest, hashed
+
+pytestmark = pytest.mark.slow
 
 N_PAGES = 1024
 

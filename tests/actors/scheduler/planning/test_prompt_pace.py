@@ -19,6 +19,8 @@ from messages.wire.arrays import int32s
 from tests.support.depth import examples
 from tests.support.planner_bench import PlannerBench
 
+pytestmark = pytest.mark.slow
+
 _CAPACITY = {"n_pages": 4000, "n_slots": 64, "max_length": 40_000, "max_step_tokens": 8192}
 _DECODE_S, _ROW_S, _TOKEN_S, _PAIR_S = 4e-3, 20e-6, 20e-6, 1.6e-9
 

@@ -14,6 +14,8 @@ from tests.clients.running_suites import BY_NAME
 from tests.support.embedding.embedders import add_embedder, gateway_fields
 from tests.support.gateway.gateway_rig import rig
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[4] / "clients" / "bodies"
 BY_HAND = sorted(FOLDER.glob("*.json"))
 RECORDED = sorted((FOLDER / "recorded").glob("*.json"))

@@ -21,6 +21,8 @@ from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.memory_cluster import ScriptedActor
 from tests.support.waiting import DEADLINE_S, until
 
+pytestmark = pytest.mark.slow
+
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
 OWNERS = Owners(1, ["zero", "one"])
 
