@@ -42,7 +42,10 @@ class LogStream(io.TextIOBase):
         self._patience_s, self._waited_s = _PATIENCE_S, 0.0
 
     def write(self, text: str) -> int:
-        """Write `text`, or lose it when there is no room. Raises: OSError."""
+        """Write `text`, or lose it when there is no room. Raises: OSError; TypeError for bytes, by which click finds out that
+        this is a stream of text."""
+        if not isinstance(text, str):
+            raise TypeError(f"text: expected str, got {type(text).__name__}")
         with self._lock:
             self._rest = self._put(self._rest)
             lost_text = self._lost_text(self._n_lost) if self._n_lost else ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from supervisor import log_stream
@@ -54,6 +56,15 @@ def test_a_log_that_nobody_reads_stops_nobody(pipe: Pipe) -> None:
             log.write(LINE)
         assert time.monotonic() - began_s < MOST_S
         assert os.get_blocking(pipe.writer), "the shell that shares it would be surprised"
+
+
+def test_what_click_prints_is_text(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LogStream(pipe.writer) as log:
+        with pytest.raises(TypeError, match="text: expected str, got bytes"):
+            log.write(b"")  # pyright: ignore[reportArgumentType]
+        monkeypatch.setattr(sys, "stderr", log)
+        click.echo("supervisor: port: expected", err=True)
+    assert pipe.read() == "supervisor: port: expected\n"
 
 
 def test_what_was_lost_is_counted_and_said_as_soon_as_there_is_room(pipe: Pipe) -> None:
