@@ -54,18 +54,11 @@ def compile_once(backends: dict[object, Backend], monkeypatch: pytest.MonkeyPatc
     """One back end for all tests: to compile its kernels takes longer than all else."""
 
     def choose(
-        placement: WeightPlacement,
-        config: ModelConfig,
-        shard: Shard,
-        attention: str,
-        *,
-        deterministic: bool,
-        page_dtype: torch.dtype | None,
+        placement: WeightPlacement, config: ModelConfig, shard: Shard, *_: object, deterministic: bool, page_dtype: None
     ) -> Backend:
-        assert page_dtype is None
         key = (placement.dtype, config, deterministic)
         if key not in backends:
-            backends[key] = choose_backend(placement, config, shard, deterministic=deterministic)
+            backends[key] = choose_backend(placement, config, shard, deterministic=deterministic, page_dtype=page_dtype)
         return backends[key]
 
     monkeypatch.setattr(model_loading, "choose_backend", choose)
