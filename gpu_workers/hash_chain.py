@@ -35,16 +35,16 @@ def next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
 
 
 def hash_chain_tokens(
-    prompt: list[int], n: int, seed: int, vocabulary: int, banned: Set[int] = frozenset(), min_tokens: int = 0
+    prompt: list[int], n: int, seed: int, vocabulary: int, banned: Set[int] = frozenset(), n_banned: int = 0
 ) -> list[int]:
     """The `n` tokens that the hash chain generates after `prompt`. seed: 0 for greedy requests; banned: ids that do not occur
-    among the first `min_tokens`. Written without arrays, so that it shares no code with the engine."""
+    among the first `n_banned`. Written without arrays, so that it shares no code with the engine."""
     state, generated = START, []
     for token in prompt:
         state = (state * STEP + mix(token + 1)) & _MASK
     for _ in range(n):
         token = mix(state ^ mix(seed)) % vocabulary
-        generated.append(next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
+        generated.append(next_allowed(token, vocabulary, banned) if len(generated) < n_banned else token)
         state = (state * STEP + mix(generated[-1] + 1)) & _MASK
     return generated
 

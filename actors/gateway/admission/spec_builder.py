@@ -14,7 +14,7 @@ from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.sampling_defaults import sampling_defaults
 from actors.gateway.admission.splitting import splitting_of
 from actors.gateway.admission.thinking_budget import with_budget
-from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
+from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_grammar_alone, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.requests.request_spec import RequestSpec
@@ -185,8 +185,6 @@ class SpecBuilder:
         """The client's terms, completed by the server: the token limit, the end tokens, bad words as tokens, the group size."""
         terms = new.terms
         max_tokens = self._max_tokens(new, prompts)
-        if terms.min_tokens > max_tokens:
-            raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
         for prompt in prompts:
@@ -210,11 +208,9 @@ class SpecBuilder:
             wanted, field = with_calls(wanted, field, new.tools, model.dialect)
         if wanted is None:
             return None
-        check_beside_grammar(new.terms, field)
+        check_grammar_alone(new.terms, field)
         if not model.takes_grammars:
             raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
-        if new.terms.min_tokens:
-            raise invalid("min_tokens", f"0 beside {field}", new.terms.min_tokens)
         try:
             return await grammar_compiler().compile(wanted, reasoning)
         except GrammarError as error:

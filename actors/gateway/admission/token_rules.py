@@ -33,6 +33,13 @@ def check_beside_grammar(terms: Terms, grammar_field: str) -> None:
             raise Refusal("invalid", f"{field}: {wanted}", field=field)
 
 
+def check_grammar_alone(terms: Terms, grammar_field: str) -> None:
+    """As `check_beside_grammar`, for a grammar of the whole answer, which also decides when that may end."""
+    check_beside_grammar(terms, grammar_field)
+    if terms.min_tokens:
+        raise invalid("min_tokens", f"0 beside {grammar_field}", terms.min_tokens)
+
+
 async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[list[int]]:
     """The sequences of tokens that these words are, each once. Raises: Refusal."""
     if not words:
@@ -43,7 +50,10 @@ async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[li
 
 
 def check_choice(terms: Terms, vocabulary: int) -> None:
-    """Refuse rules that could leave no token to choose. terms: complete. Raises: Refusal."""
+    """Refuse rules that could leave no token to choose, or more tokens than there may be. terms: complete. Raises: Refusal."""
+    if terms.min_tokens > terms.max_tokens:
+        wanted = f"at most {terms.max_tokens}, the most tokens that may be generated"
+        raise invalid("min_tokens", wanted, terms.min_tokens)
     if not terms.bad_tokens and terms.allowed_token_ids is None and not terms.min_tokens:
         return
     forbidden = {bad[-1] for bad in terms.bad_tokens}
