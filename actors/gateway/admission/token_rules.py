@@ -34,7 +34,7 @@ def check_beside_grammar(terms: Terms, grammar_field: str) -> None:
 
 
 def check_grammar_alone(terms: Terms, grammar_field: str) -> None:
-    """As `check_beside_grammar`, for a grammar of the whole answer, which also decides when that may end."""
+    """As `check_beside_grammar`, for a grammar of the whole answer, which also decides when that may end. Raises: Refusal."""
     check_beside_grammar(terms, grammar_field)
     if terms.min_tokens:
         raise invalid("min_tokens", f"0 beside {grammar_field}", terms.min_tokens)

@@ -15,6 +15,8 @@ from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers")
 
 SIZES = {

@@ -7,6 +7,8 @@ import pytest
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, connected
 
+pytestmark = pytest.mark.slow
+
 PAGE = b"https://chat.example.com"
 ORIGINS = [PAGE.decode()]
 METHODS = [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH"]

@@ -13,6 +13,8 @@ from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("kind", "text"),

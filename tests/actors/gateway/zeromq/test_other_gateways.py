@@ -22,6 +22,8 @@ from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.gateway.zmq_clients import ZmqConnection, generate
 from tests.support.waiting import DEADLINE_S, until
 
+pytestmark = pytest.mark.slow
+
 GREEDY = Sampling(temperature=0.0)
 OTHERS_S = "actors.gateway.other_gateways.questions._OTHERS_S"
 

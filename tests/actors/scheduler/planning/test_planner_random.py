@@ -16,6 +16,8 @@ from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench
 
+pytestmark = pytest.mark.slow
+
 
 def _worker(rng: random.Random) -> WorkerSettings:
     return WorkerSettings(

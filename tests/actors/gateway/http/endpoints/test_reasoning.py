@@ -20,6 +20,8 @@ from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill, thinking_server
 from tests.support.waiting import DEADLINE_S
 
+pytestmark = pytest.mark.slow
+
 HELLO: list[Any] = [{"role": "user", "content": "hi"}]
 ANSWER, BRIEF = "Yes, I am.", "No."
 
