@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
@@ -21,7 +19,7 @@ from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from tests.support.depth import examples
-from tests.support.workers.dense_attention import dense_attention, paged_rows, rows_of_a_step
+from tests.support.workers.dense_attention import assert_alike_in_any_company, dense_attention, paged_rows, rows_of_a_step
 
 HEADS = [(1, 1, 16), (2, 1, 64), (3, 3, 64), (2, 5, 128), (1, 16, 32)]  # kv heads, query heads on each, head_dim
 _KNOWN: dict[tuple[int, int, int, torch.dtype], CpuAttention] = {}
@@ -70,15 +68,9 @@ def test_what_other_sequences_left_in_a_page_is_not_read() -> None:
 def test_a_token_is_computed_alike_in_any_company() -> None:
     step, k, v = paged_rows([(40, 1), (17, 1), (60, 3)], 3, 64)
     q = torch.randn((5, 9, 64), generator=torch.Generator().manual_seed(5))
-    back_end = _back_end((3, 3, 64), torch.float32)
-    prepared = back_end.prepare(step)
+    prepared = _back_end((3, 3, 64), torch.float32).prepare(step)
     assert isinstance(prepared, CpuStep)
-    together = prepared.attend(q, k, v, 0.4)
-    for unit in range(5):
-        only = slice(unit, unit + 1)
-        alone = replace(prepared, places=prepared.places[only], rows=prepared.rows[only], n_keys=prepared.n_keys[only])
-        place = int(prepared.places[unit])
-        assert alone.attend(q, k, v, 0.4)[place].equal(together[place])
+    assert_alike_in_any_company(prepared, q, k, v)
 
 
 def test_rows_longer_than_a_window_are_torchs() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import torch
 from hypothesis import strategies as st
 
@@ -10,6 +13,9 @@ from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.page_format import quantise, scales_of
 from messages.steps import PAGE_TOKENS
 from tests.support.workers.paged_loop import PagedSequence, build_step
+
+if TYPE_CHECKING:  # needs llvmlite, which tests of other attention do without
+    from gpu_workers.cpu.attention import CpuStep
 
 HEAD_DIM = 8
 rows_of_a_step = st.lists(
@@ -66,3 +72,13 @@ def quantised(k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 def widened(pages: torch.Tensor) -> torch.Tensor:
     """int8 pages of one layer -> the numbers that they stand for, float32."""
     return pages.float() * scales_of(pages).transpose(1, 2)[..., None].float()
+
+
+def assert_alike_in_any_company(step: CpuStep, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor) -> None:
+    """Each token of a step of compiled kernels has the same bits alone as beside the others. q [T, n_heads, head_dim]."""
+    together = step.attend(q, k_pages, v_pages, 0.4)
+    for unit in range(len(q)):
+        only = slice(unit, unit + 1)
+        alone = replace(step, places=step.places[only], rows=step.rows[only], n_keys=step.n_keys[only])
+        place = int(step.places[unit])
+        assert alone.attend(q, k_pages, v_pages, 0.4)[place].equal(together[place])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +23,14 @@ from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, writ
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.runner.backend import cpu_ops
 from tests.support.depth import examples
-from tests.support.workers.dense_attention import dense_attention, paged_rows, quantised, rows_of_a_step, widened
+from tests.support.workers.dense_attention import (
+    assert_alike_in_any_company,
+    dense_attention,
+    paged_rows,
+    quantised,
+    rows_of_a_step,
+    widened,
+)
 
 DTYPES = (torch.float32, torch.bfloat16)
 OPS = {dtype: cpu_ops(dtype, torch.int8) for dtype in DTYPES}
@@ -103,12 +108,7 @@ def test_a_token_is_computed_alike_in_any_company() -> None:
     q = torch.randn((5, 9, 64), generator=torch.Generator().manual_seed(5))
     prepared = attention_of((3, 3, 64), torch.float32).prepare(step)
     assert isinstance(prepared, CpuStep)
-    together = prepared.attend(q, k_pages, v_pages, 0.4)
-    for unit in range(5):
-        only = slice(unit, unit + 1)
-        alone = replace(prepared, places=prepared.places[only], rows=prepared.rows[only], n_keys=prepared.n_keys[only])
-        place = int(prepared.places[unit])
-        assert alone.attend(q, k_pages, v_pages, 0.4)[place].equal(together[place])
+    assert_alike_in_any_company(prepared, q, k_pages, v_pages)
 
 
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="runs code for AVX2")
