@@ -9,7 +9,7 @@ MOST_ROWS = 128
 _HEAD_OUTPUTS = 40_000
 _OUTPUTS, _MANY_OUTPUTS = 4096, 6144  # between them 64 columns of a program leave many of the 132 multiprocessors idle
 _NARROW_OUTPUTS, _NARROW_INPUTS = 1024, 1024
-_FULL_ROWS, _FEW_PROGRAMS_OUTPUTS = 48, 2048  # 40 rows: 2048 x 2048 5.7 us (cuBLAS 6.6), but 3072 x 2048 8.2 us (7.1)
+_NEARLY_FULL_ROWS, _SMALL_OUTPUTS = 48, 2048  # 40 rows: 2048 x 2048 5.7 us (cuBLAS 6.6), but 3072 x 2048 8.2 us (7.1)
 _EARLY_LINES = 8  # wide products of 33 rows and more are up to 0.5 % slower with them
 _WIDE_INPUTS, _DEEP_INPUTS, _DEEP_OUTPUTS = 2048, 4096, 2560
 
@@ -60,7 +60,7 @@ def _up_to_64_rows(n_rows: int, n_out: int, width: int, is_gated: bool) -> FewRo
         return FewRowsShape(64, 128, 128, 4, False) if is_wide else FewRowsShape(64, 64, 64, 4, False)
     if n_out > _OUTPUTS or (width > _DEEP_INPUTS and (n_out <= _DEEP_OUTPUTS or n_rows < 64)):
         return None  # blocks of 256 inputs with missing rows are slow, the more of them the slower
-    if is_wide and n_rows < _FULL_ROWS and n_out > _FEW_PROGRAMS_OUTPUTS:
+    if is_wide and n_rows < _NEARLY_FULL_ROWS and n_out > _SMALL_OUTPUTS:
         return None
     return FewRowsShape(64, 16 if n_out <= _NARROW_OUTPUTS else 32, 256, 4, False)
 
