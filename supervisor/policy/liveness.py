@@ -20,8 +20,8 @@ The kernel tells a supervisor at once when a child that it has started is stoppe
 that a debugger holds, was stopped: then it is `suspended_s` and a little more without a beat.
 
 Time in which `overdue` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
-deadline begins anew: a child must not be killed because its supervisor did not run. But a child that is suspended then, and
-sends no beat in the time in which every other one has sent one, was stopped before, and has had its time.
+deadline begins anew: a child must not be killed because its supervisor did not run. A child that is suspended then, and sends
+no beat while all others send one, was stopped before the supervisor: it counts as frozen at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
 _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
 _SINCE_BEAT_S = 0.3  # between the last beat of a child and its stop, where nobody knows when it was stopped
-_UNHEARD = 0.6  # of suspended_s: in it a child that runs has sent a beat, after a pause of the supervisor or to a new one
+_UNHEARD = 0.6  # share of suspended_s within which a running child sends a beat to a supervisor that is new or goes on
 _ON_ITS_WAY_S = 0.1  # a beat that comes so soon after the stop of its child was sent before
 
 
@@ -170,7 +170,7 @@ class Liveness:
             return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
         if vitals.phase is _Phase.LOADING:
             return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
-        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s) or _may_be_suspended(vitals, watched_s)
+        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s) or _is_frozen_if_suspended(vitals, watched_s)
         is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
         if is_silent or is_over:
             sample = self._look(name)
@@ -189,8 +189,8 @@ class Liveness:
             vitals.phase, vitals.since_s = phase, now_s - self._asleep_s
 
 
-def _may_be_suspended(vitals: _Vitals, watched_s: float) -> bool:
-    """True if a ready child has had its time, in case that a look shows that it is suspended."""
+def _is_frozen_if_suspended(vitals: _Vitals, watched_s: float) -> bool:
+    """True if a ready child has been silent or stopped for so long that it counts as frozen, should it be suspended."""
     limit_s = vitals.deadlines.suspended_s
     if vitals.unheard_s is not None and watched_s - vitals.unheard_s > _UNHEARD * limit_s:
         return True
@@ -200,7 +200,7 @@ def _may_be_suspended(vitals: _Vitals, watched_s: float) -> bool:
 def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
     limit_s = vitals.deadlines.frozen_s
     if sample is not None and sample.is_suspended:
-        if _may_be_suspended(vitals, watched_s):
+        if _is_frozen_if_suspended(vitals, watched_s):
             return "frozen: it does not run"
         suspended_s = min(vitals.deadlines.suspended_s + _SINCE_BEAT_S, limit_s)
         if vitals.suspended_s is None and age_s > suspended_s:
