@@ -57,7 +57,7 @@ class ClientLink:
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[Message] = Codec(_KINDS)
         self._context = zmq.Context()
-        socket = zmq_options.unconnected(self._context, b"", zmq_options.PUBLIC_FRAME_BYTES)
+        socket = zmq_options.client(self._context)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
             socket.connect(endpoint)  # after the monitor: a quick handshake must not be missed
@@ -106,7 +106,8 @@ class ClientLink:
 
     def send_once(self, message: Message) -> None:
         """Send a message that may be lost. It is dropped when it cannot leave now."""
-        self._reader.send([*self._codec.encode(message)])
+        if self.is_connected:
+            self._reader.send([*self._codec.encode(message)])
 
     def move(self) -> bool:
         """Go to the next gateway of the server, and send all open calls there. Returns False if no other one is known."""
@@ -140,7 +141,9 @@ class ClientLink:
             self._send_unsent()
 
     def _send_unsent(self) -> None:
-        while self._unsent:
+        """Send what waits. Without a connection nothing is sent: the socket would keep it for the next one, which gets all open
+        calls anyway."""
+        while self._unsent and self.is_connected:
             key = next(iter(self._unsent))
             if not self._reader.send([*self._codec.encode(self.open_calls[key].message())]):
                 return
@@ -155,9 +158,8 @@ class ClientLink:
         self.is_connected = parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if self.is_connected:
             self.connected.set()
-            if self.has_connected:
-                self._resend_all()
             self.has_connected = True
+            self._resend_all()
 
     def _arrive(self, frames: list[bytes]) -> None:
         try:

@@ -51,20 +51,29 @@ def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
     return socket
 
 
-def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
-    """A connected DEALER. `identity` is unique per link; with b"" each connection gets a fresh one from the other side."""
-    socket = unconnected(context, identity, max_frame_bytes)
+def outgoing(context: zmq.Context, endpoint: str, identity: bytes) -> zmq.Socket:
+    """A connected DEALER of an actor. `identity` is unique per link; with b"" each connection gets a fresh one from the other
+    side. What comes back must be messages of one frame, see `client`."""
+    socket = _dealer(context, INTERNAL_FRAME_BYTES)
+    if identity:
+        socket.setsockopt(zmq.ROUTING_ID, identity)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # messages wait on our side, where they are counted, until the connection is made
     socket.connect(endpoint)
     return socket
 
 
-def unconnected(context: zmq.Context, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
-    """A DEALER that is not connected yet, so that its monitor sees the first connection too. With an `identity` of b"" the
-    peer chooses one."""
+def client(context: zmq.Context) -> zmq.Socket:
+    """A DEALER of a client, not connected yet, so that its monitor sees the first connection too. The gateway chooses its
+    identity.
+
+    It has no IMMEDIATE: with it, libzmq 4.3.5 drops the connection's pipe as soon as the peer has gone, and ends the process if
+    only the first frame of a message has been read ("Assertion failed: !_more", fq.cpp). Gateways send messages of two frames.
+    """
+    return _dealer(context, PUBLIC_FRAME_BYTES)
+
+
+def _dealer(context: zmq.Context, max_frame_bytes: int) -> zmq.Socket:
     socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
-    if identity:
-        socket.setsockopt(zmq.ROUTING_ID, identity)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # messages wait on our side, where they are counted, until the connection is made
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a vanished machine is noticed even without traffic
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
     return socket
