@@ -91,20 +91,12 @@ class NewSequence(Part, frozen=True):
     n_tokens: Count  # all tokens known so far: prompt and already generated ones
     n_prompt: Count  # how many of them are the prompt; output penalties count the others
     sampling: Sampling
-    terms: RankTerms | None = None  # None: the scheduler is of the last release, which sends the next two fields instead
-    min_tokens: Count = 0  # for ranks of the last release, as `terms` has it
-    banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # the same
+    terms: RankTerms = RankTerms()
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
     end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # tokens that may end an answer
     rules: TokenRules | None = None  # None: all tokens are treated alike
     prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
     request: ShortText = ""  # the id of its request, for log lines; "": not known
-
-    def obeyed_terms(self) -> RankTerms:
-        """The terms that its ranks obey, whichever of the two releases has sent them."""
-        if self.terms is not None:
-            return self.terms
-        return RankTerms(min_tokens=self.min_tokens, stop_tokens=self.banned_tokens)
 
 
 class PageCopies(Part, frozen=True):

@@ -26,8 +26,7 @@ def temperature_of(sampling: Sampling) -> float:
 
 
 def _banned_until(new: NewSequence) -> int:
-    terms = new.obeyed_terms()
-    return new.n_prompt + terms.min_tokens if terms.banned_tokens else 0
+    return new.n_prompt + new.terms.min_tokens if new.terms.banned_tokens else 0
 
 
 def _edited_until(new: NewSequence) -> int:
@@ -143,7 +142,7 @@ class SamplingTable:
         self._rules.pop(new.slot, None)
         if new.rules is not None:
             self._rules[new.slot] = SlotRules.of(new.rules)
-        banned = new.obeyed_terms().banned_tokens
+        banned = new.terms.banned_tokens
         if banned:
             self._banned[new.slot] = np.array(banned, np.int64)
 

@@ -64,7 +64,7 @@ class SlotTable:
             raise PlanRefused(f"new.n_tokens: expected 1 to {limit}, got {new.n_tokens}", [new.slot])
         if new.n_prompt > new.n_tokens:
             raise PlanRefused(f"new.n_prompt: expected at most {new.n_tokens}, got {new.n_prompt}", [new.slot])
-        used = new.obeyed_terms().used_tokens
+        used = new.terms.used_tokens
         if used:
             self._check_range("new.terms", np.array(used, np.int64), self.capacity.vocabulary, np.array([new.slot]))
         if new.rules is not None:

@@ -125,4 +125,4 @@ class CommandTaken(Message, frozen=True):
 
 
 class OrderTaken(CommandTaken, frozen=True):
-    """`CommandTaken` under the name that the last release reads. This release sends it; the next one only reads it."""
+    """`CommandTaken` under the name that the last release sends. The next release does not know it any more."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 import zmq
 
-from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle.tree import CommandTaken, DrainWanted, RestartWanted, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -44,13 +44,13 @@ class OperatorServer:
                 self._answer(delivery, reply_to, self._report(with_metrics))
             case DrainWanted(reply_to=reply_to, deadline_s=deadline_s, then_stop=then_stop):
                 self._commands.drain(deadline_s, then_stop)
-                self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state))
+                self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state))
             case StopWanted(reply_to=reply_to):
                 self._commands.stop()
-                self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state))
+                self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state))
             case RestartWanted(reply_to=reply_to, server=server):
                 refusal = self._restart(server)
-                self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state, refusal=refusal))
+                self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state, refusal=refusal))
             case _:
                 return False
         return True

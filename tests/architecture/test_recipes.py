@@ -22,11 +22,12 @@ _HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
             "deadline_s",
             r"\bterms\.deadline_s\b|'deadline_s'(?!, type=)|\bdeadline_s: DeadlineS\b",
         ),
+        ("`min_tokens`, four product files", "min_tokens", r"\bmin_tokens\b"),
         ("`/tokenize`, two product files", "tokenize", r"'/tokenize'|\bendpoints import .*\btokenize\b"),
         ("Phi-3, two product files", "phi3", r"phi3"),
         ("FIFO, two product files", "fifo", r"(?<!s_is)fifo"),
     ],
-    ids=["min_p", "deadline_s", "tokenize", "phi3", "fifo"],
+    ids=["min_p", "deadline_s", "min_tokens", "tokenize", "phi3", "fifo"],
 )
 def test_an_example_stands_in_as_many_files_as_its_recipe_says(example: str, word: str, pattern: str) -> None:
     """word: is in the text of each of these files; pattern: of their code, upper case or lower case. Flags of commands, which

@@ -173,8 +173,6 @@ INTERNAL: tuple[Message, ...] = (
                 n_prompt=3,
                 sampling=_SAMPLING,
                 terms=RankTerms(min_tokens=2, stop_tokens=[2]),
-                min_tokens=2,
-                banned_tokens=[2],
                 grammar="{}",
                 end_tokens=[2],
                 rules=steps.TokenRules(biased=[5], biases=[-1.5], allowed=[5, 6, 44], bad=[[5, 6]]),

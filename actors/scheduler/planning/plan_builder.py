@@ -166,15 +166,13 @@ class PlanBuilder:
 
 def _entry_of(sequence: Sequence) -> NewSequence:
     """What the ranks need to know of a sequence that enters a slot."""
-    terms, grammar = sequence.terms.of_ranks(), sequence.terms.grammar
+    grammar = sequence.terms.grammar
     return NewSequence(
         slot=sequence.slot,
         n_tokens=sequence.known,
         n_prompt=sequence.n_prompt,
         sampling=sequence.sampling,
-        terms=terms,
-        min_tokens=terms.min_tokens,
-        banned_tokens=terms.banned_tokens,
+        terms=sequence.terms.of_ranks(),
         grammar=grammar.text if grammar is not None else "",
         end_tokens=sequence.terms.stop_tokens if grammar is not None else [],
         rules=_rules_of(sequence.terms),

@@ -13,9 +13,8 @@ import pytest
 
 from messages.errors import WireError
 from messages.generation.sampling import Sampling
-from messages.generation.terms import RankTerms, Terms
+from messages.generation.terms import Terms
 from messages.public import ClientMessage, Generate
-from messages.steps import Plan
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
 from messages.wire.envelope import Envelope, LinkAnswer
 from messages.wire.message import Message, StrictMessage
@@ -39,13 +38,6 @@ def test_what_the_last_release_sends_is_read(path: Path) -> None:
     assert example is not None, f"{path.stem}: expected a kind of the last release to be read for one more release, got none"
     body, arrays = split(path.read_bytes())
     assert type(codec_of(example).decode(body, arrays)) is type(example)
-
-
-def test_ranks_obey_the_terms_that_a_scheduler_of_the_last_release_sends() -> None:
-    plan = codec_of(EXAMPLES["Plan"]).decode(*split((LAST_RELEASE / "Plan.bin").read_bytes()))
-    assert isinstance(plan, Plan)
-    assert [new.terms for new in plan.new] == [None]
-    assert plan.new[0].obeyed_terms() == RankTerms(min_tokens=2, stop_tokens=[2])
 
 
 @pytest.mark.parametrize("message", SENT_BY_SERVERS, ids=lambda message: type(message).__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.lifecycle.tree import ChildState, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
+from messages.lifecycle.tree import ChildState, CommandTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
@@ -85,7 +85,7 @@ async def test_an_old_incarnation_of_a_gateway_is_not_answered(server: OperatorS
 async def test_an_order_is_carried_out_and_confirmed(server: OperatorServer, post: Post) -> None:
     server.handle(Delivery("operator/9", 1, StopWanted(reply_to="ipc:///run/t/operator-9")))
     assert post.commands == ["stop"]
-    assert isinstance(post.sent[0][1], OrderTaken)
+    assert isinstance(post.sent[0][1], CommandTaken)
 
 
 async def test_links_to_operators_are_bounded(server: OperatorServer, post: Post) -> None:

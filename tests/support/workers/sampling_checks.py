@@ -170,7 +170,7 @@ def _enter(
 ) -> None:
     new = NewSequence(
         slot=slot, n_tokens=n_tokens, n_prompt=max(1, n_tokens // 2), sampling=sampling,
-        terms=RankTerms(min_tokens=n_tokens - n_tokens // 2 + 1, stop_tokens=[*range(0, 40, 3), 0]) if banned else None,
+        terms=RankTerms(min_tokens=n_tokens - n_tokens // 2 + 1, stop_tokens=[*range(0, 40, 3), 0]) if banned else RankTerms(),
         rules=_RULES[slot % len(_RULES)] if has_rules else None,
     )  # fmt: skip
     table.put(new)
