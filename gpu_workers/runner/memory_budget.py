@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpu_workers.runner.memory_estimate import GIB, memory_bytes
+from gpu_workers.runner.memory_estimate import default_cpu_kv_bytes, memory_bytes
 from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
-_CPU_KV_BYTES = 2 * GIB
-_CPU_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
 MIN_PAGES = 4
 
 
@@ -18,9 +16,7 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
     """
     if wanted_bytes > memory_bytes():
         raise ConfigError(f"worker.kv_memory_bytes: expected at most {memory_bytes()} (memory here), got {wanted_bytes}")
-    if wanted_bytes:
-        return wanted_bytes
-    return min(_CPU_KV_BYTES, memory_bytes() // _CPU_SHARE)
+    return wanted_bytes or default_cpu_kv_bytes(memory_bytes())
 
 
 def cuda_kv_bytes(

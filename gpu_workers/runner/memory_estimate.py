@@ -17,6 +17,8 @@ from gpu_workers.model_store.model_config import ModelConfig
 GIB = 1 << 30
 CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
 _CUDA_CONTEXT_BYTES = 3 * GIB // 4  # the driver's context, loaded kernels, libraries' workspaces
+_MOST_CPU_KV_BYTES = 2 * GIB
+_CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -57,6 +59,11 @@ def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str) -> int:
     """Bytes of the weights of all ranks of one replica, which share the machine's memory."""
     parameters = sum(rank_parameters(config, shard_model(config, rank, tp)) for rank in range(tp))
     return parameters * _BYTES_BY_DTYPE[dtype]
+
+
+def default_cpu_kv_bytes(host_bytes: int) -> int:
+    """Bytes for keys and values of one rank on CPU cores of a host with so much memory: an eighth of it, at most 2 GiB."""
+    return min(_MOST_CPU_KV_BYTES, host_bytes // _CPU_KV_SHARE)
 
 
 def sampling_bytes(n_slots: int, vocabulary: int) -> int:

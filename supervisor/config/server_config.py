@@ -118,7 +118,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculate: bool = True  # speculative decoding with drafts from the text so far
     # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs
     vault: bool | None = None
-    # a second gang of each replica, ready to take over, and a vault; not set: on GPUs with room for it
+    # a second gang of each replica, ready to take over, and a vault; not set: where there is room for it
     standby: bool | None = None
     hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them
     run_dir: str = ""  # sockets and state of the processes; empty: a private directory for this port

@@ -16,6 +16,7 @@ from gpu_workers.layers.shard import can_split, is_even_split, split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import RankEstimate, cpu_weight_bytes, estimate_cuda_rank
 from messages.errors import ConfigError
+from supervisor.placement.cpu_room import CpuRoom
 from supervisor.placement.gpu_room import GpuRoom
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
@@ -69,7 +70,8 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
             f"model: expected weights that fit into the memory of this host, {gib_text(host.memory_bytes)} GiB, got"
             f" {gib_text(weight_bytes)} GiB ({counted(replicas, 'replica')}, {dtype}{smaller})"
         )
-    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=bool(asked.standby))
+    has_standby = CpuRoom(host.memory_bytes, asked.worker).has_standby(asked.standby, weight_bytes, tp * replicas)
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=has_standby)
 
 
 def _check_processes(host: Host, tp: int, replicas: int) -> None:

@@ -164,12 +164,12 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
         ),
         (
             plan_placement(host(0), SMOLLM2, PlacementRequest()),
-            "CPU cores: 1 replica x tp 1, float32, weights take 0.5 of 64.0 GiB",
+            "CPU cores: 1 replica x tp 1, float32, weights take 0.5 of 64.0 GiB, a standby for each replica",
             "1 replica x tp 1 on CPU cores, float32",
         ),
         (
             plan_placement(host(0), SMOLLM2, PlacementRequest(worker=WorkerSettings(deterministic=True))),
-            "CPU cores: 1 replica x tp 1, float32, deterministic, weights take 0.5 of 64.0 GiB",
+            "CPU cores: 1 replica x tp 1, float32, deterministic, weights take 0.5 of 64.0 GiB, a standby for each replica",
             "1 replica x tp 1 on CPU cores, float32, deterministic",
         ),
         (plan_placement(host(4), None, PlacementRequest()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
@@ -200,8 +200,16 @@ def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> 
         ),
         (host(1), LLAMA_8B, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=120 * GIB), max_length=4096), False),
         (host(1), None, PlacementRequest(gpus=1), False),
-        (host(0), SMOLLM2, PlacementRequest(), False),
-        (host(0), SMOLLM2, PlacementRequest(standby=True), True),
+        (host(0), None, PlacementRequest(), False),
+        (host(0), SMOLLM2, PlacementRequest(), True),
+        (host(0), SMOLLM2, PlacementRequest(standby=False), False),
+        (host(0, memory_gib=8), SMOLLM2, PlacementRequest(), True),
+        (host(0, memory_gib=6), SMOLLM2, PlacementRequest(), False),  # two gangs would take more than half of the memory
+        (host(0, memory_gib=6), SMOLLM2, PlacementRequest(standby=True), True),
+        (host(0, memory_gib=16), SMOLLM2, PlacementRequest(replicas=4), False),
+        (host(0, memory_gib=16), SMOLLM2, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=6 * GIB)), False),
+        (host(0), LLAMA_8B, PlacementRequest(worker=WorkerSettings(dtype="bfloat16")), True),
+        (host(0), LLAMA_8B, PlacementRequest(worker=WorkerSettings(dtype="bfloat16", shared_weights=False)), False),
     ],
 )
 def test_a_standby_is_there_where_memory_allows(
