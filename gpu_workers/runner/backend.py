@@ -59,6 +59,8 @@ def import_backend(device: str) -> None:
     """Imports all that `choose_backend` and `capture_steps` use on "cpu" or "cuda", without touching a device."""
     if device == "cuda":
         importlib.import_module("gpu_workers.runner.cuda_backend")
+    elif this_machine() is not None:
+        importlib.import_module("gpu_workers.graphs.cpu_programs")
 
 
 def choose_backend(
