@@ -1,4 +1,8 @@
-"""A real server for tests: `supervisor start` in a process of its own, on a free port, in a private directory."""
+"""A real server for tests: `supervisor start` in a process of its own, on a free port, in a private directory.
+
+It runs on CPU cores unless the flags name GPUs, and there it has a standby only if the flags say so: a second process with the
+model would load beside the tests, and a kill of "worker/0.0" would harm the active gang or the other one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ class RealServer:
         self._directory = tempfile.TemporaryDirectory(prefix="tg-", dir=folder)
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
-        self._flags = flags if "--gpus" in flags else ("--gpus", "0", *flags)
+        self._flags = flags if "--gpus" in flags else ("--gpus", "0", "--no-standby", *flags)  # a later flag counts
         self._start("0")
         self.url = self.status().url
         self.port = int(self.url.rpartition(":")[2])
