@@ -99,10 +99,11 @@ class TreeReports:
             notify("READY=1")
 
     def _make_spares(self, is_wanted: bool) -> None:
-        """Make the missing spares; none while a child restarts and needs the cores."""
+        """Make the missing spares; none while a child restarts and needs the cores. First those of gateways,
+        schedulers and ranks: streams stand still without them."""
         spares = self._children.spares
         if is_wanted:
-            spares.fill(record.spec for record in self._children.records)
+            spares.fill(record.spec for record in reversed(self._children.records))
         else:
             spares.cancel()
 

@@ -241,6 +241,7 @@ async def test_a_warm_spare_becomes_the_next_incarnation(open_rig) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while spares.names != {"cache_directory/0", "gateway/0"}:
                 await asyncio.sleep(0.01)
+        assert list(spares._process_by_name) == ["gateway/0", "cache_directory/0"]  # in the order in which they were made
         spare_pid = spares._process_by_name["gateway/0"].pid
         assert b"OMP_NUM_THREADS=3" in environment_of(spare_pid)
         os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
