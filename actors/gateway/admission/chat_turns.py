@@ -8,8 +8,8 @@ from typing import Any
 
 from actors.gateway.requests.refusals import invalid
 
-_ROLES = ("system", "user", "assistant", "tool", "function")
 _ROLE_ALIASES = {"developer": "system", "function": "tool"}
+_ROLES = ("system", "user", "assistant", "tool", *_ROLE_ALIASES)
 _NO_TEXTS = (
     "image_url",
     "input_image",
@@ -61,7 +61,7 @@ def text_of(content: Any, path: str, part_text: Callable[[Any, str], str] = _par
 
 def _turn(message: dict[str, Any], path: str) -> dict[str, Any]:
     given = message.get("role")
-    if not isinstance(given, str) or (given not in _ROLES and given not in _ROLE_ALIASES):
+    if not isinstance(given, str) or given not in _ROLES:
         raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", given)
     role = _ROLE_ALIASES.get(given, given)
     if message.get("audio"):

@@ -113,12 +113,9 @@ def shortened(vectors: np.ndarray, dimensions: int | None, normalizes: bool) -> 
     return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))
 
 
-def embeddings_for(model: Embeddings | None, asked: str, suffix: str = "") -> Embeddings:
-    """The embedding model of this server, if it is the one `asked` for; an empty name asks for any.
-
-    `suffix`: what may stand at the end of a name without a meaning. Raises: Refusal.
-    """
+def embeddings_for(model: Embeddings | None, asked: str) -> Embeddings:
+    """The embedding model of this server, if it is the one `asked` for; an empty name asks for any. Raises: Refusal."""
     if model is None:
         raise Refusal("not_found", "this server computes no embeddings: it was started without --embedding-model")
-    check_model(asked.removesuffix(suffix), model.model_name.removesuffix(suffix))
+    check_model(asked, model.model_name)
     return model

@@ -66,16 +66,19 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "include_reasoning": (True,),
     "separate_reasoning": (True,),
 }
-# Fields of other APIs that change an answer, and how the same is called here: ignoring them would answer something else.
+# Fields of other APIs that change an answer, and how the same is called here, as a path where it is a part of a field: ignoring
+# them would answer something else.
 NAMES_HERE: dict[str, tuple[str, ...]] = {
     "system": ("instructions", "messages", "prompt", "prompts"),
     "instructions": ("system", "messages", "prompt", "prompts"),
     "input": ("messages", "prompt", "prompts"),
-    "max_output_tokens": ("max_tokens", "options"),
-    "max_new_tokens": ("max_tokens", "max_output_tokens", "options"),
-    "num_predict": ("max_tokens", "max_output_tokens", "options"),
-    "n_predict": ("max_tokens", "max_output_tokens", "options"),
-    "stop_sequences": ("stop", "options"),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict", "n_predict"),
+        ("max_tokens", "max_output_tokens", "options.num_predict"),
+    ),
+    "stop_sequences": ("stop", "options.stop"),
+    "response_format": ("text.format", "output_config.format", "format"),
+    "reasoning_effort": ("reasoning.effort", "think"),
 }
 # Fields that clients of other servers send, and that are ignored here. Only these names are logged: any other name may be text
 # that a client has written.
@@ -96,8 +99,8 @@ LOGGED_NAMES = frozenset(
 
 
 def name_here(name: str, known: Collection[str]) -> str:
-    """The field among the `known` ones of a body that means what the field `name` means in another API; "" if there is none."""
-    return next((own for own in NAMES_HERE.get(name, ()) if own in known), "")
+    """Where a body with the `known` fields has what the field `name` means in another API, as a path; "" if it has it nowhere."""
+    return next((own for own in NAMES_HERE.get(name, ()) if own.partition(".")[0] in known), "")
 
 
 @cache

@@ -20,7 +20,6 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.requests.refusals import invalid
 
-_LATEST = ":latest"
 _CUT = -1  # longer texts are cut to what the model takes
 
 
@@ -114,7 +113,7 @@ def _cancel(work: asyncio.Future[Vectors]) -> None:
 
 def _model(services: Services, body: ModelBody) -> Embeddings:
     """The model that a body of Ollama's asks for. Raises: Refusal."""
-    return embeddings_for(services.embeddings, body.model or body.name or "", _LATEST)
+    return embeddings_for(services.embeddings, body.asked_model)
 
 
 def _base64(row: np.ndarray) -> str:

@@ -25,7 +25,6 @@ from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinkin
 from messages.generation.sampling import Sampling
 from messages.generation.terms import NO_TOKEN_LIMIT
 
-_LATEST = ":latest"
 _OTHER_NAMES = {"repetition_penalty": "repeat_penalty"}  # of parameters that Ollama calls otherwise
 _kinds = get_type_hints(Sampling, include_extras=True)
 _OUR_NAMES = {_OTHER_NAMES.get(name, name): name for name in _kinds if name not in ("top_k", "seed", "logprobs")}
@@ -85,14 +84,13 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: ModelName | None = None
 
     def check_model(self, services: Services) -> None:
-        """Return if it is the served model, with or without `:latest`. Raises: Refusal."""
-        asked, served = self.model or self.name or "", services.settings.model_name
-        if asked != served:
-            check_model(asked.removesuffix(_LATEST), served.removesuffix(_LATEST))
+        """Return if it is the served model. Raises: Refusal."""
+        check_model(self.asked_model, services.settings.model_name)
 
-    def is_for(self, name: str) -> bool:
-        """True if it names this model, with or without `:latest`."""
-        return (self.model or self.name or "").removesuffix(_LATEST) == name.removesuffix(_LATEST)
+    @property
+    def asked_model(self) -> str:
+        """The name of the model, "" for any."""
+        return self.model or self.name or ""
 
 
 class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,13 +172,14 @@ async def _answered(
 
 
 async def _conversation(services: Services, body: OllamaChatBody) -> dict[str, Any] | None:
-    """The conversation as fields of `NewRequest`."""
+    """The conversation as fields of `NewRequest`. A message without content is an empty one, as Ollama reads it."""
     if not body.messages:
         return None
     for index, message in enumerate(body.messages):
         if message.get("images"):
             raise invalid(f"messages[{index}].images", "none (this server's models read text alone)", message["images"])
-    return {"turns": turns_of(body.messages), "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
+    messages = [message if message.get("content") is not None else {**message, "content": ""} for message in body.messages]
+    return {"turns": turns_of(messages), "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
 
 
 async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any] | None:

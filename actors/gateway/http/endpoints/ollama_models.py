@@ -15,6 +15,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.endpoints.server_facts import server_version
 from actors.gateway.http.formats.ollama_lines import time_text
+from actors.gateway.requests.refusals import is_same_model
 from actors.gateway.text.model_card import ModelCard, model_card
 
 _FOREVER = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -45,7 +46,7 @@ async def show(services: Services, call: Call) -> ASGIApp:
     """POST /api/show: facts about a model. Raises: Refusal."""
     body = await read(services, call, ShowBody)
     generating, *others = _models(services)
-    model = next((one for one in others if body.is_for(one.name)), generating)
+    model = next((one for one in others if is_same_model(body.asked_model, one.name)), generating)
     if model is generating:
         body.check_model(services)
     card = await _card(model)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
-from actors.gateway.requests.refusals import check_model
+from actors.gateway.requests.refusals import check_model, is_same_model
 from messages.generation.sampling import Sampling
 
 _ANTHROPIC_HEADER = b"anthropic-version"
@@ -33,7 +33,7 @@ async def model(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models/{id}: one of them; all of them without an id."""
     if not call.parameters["name"]:
         return await models(services, call)
-    if services.embeddings is not None and call.parameters["name"] == services.embeddings.model_name:
+    if services.embeddings is not None and is_same_model(call.parameters["name"], services.embeddings.model_name):
         card = _embedding_card(services, services.embeddings)
     else:
         check_model(call.parameters["name"], services.settings.model_name)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from messages.ids import seed_of
+from tests.support.answers.short_bodies import BODIES
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import rig
 from tests.support.memory_cluster import ScriptedActor
@@ -166,6 +167,14 @@ async def test_logprobs_in_both_shapes() -> None:
         logprobs = plain.json()["choices"][0]["logprobs"]
         assert logprobs["tokens"] == [f"{i} " for i in oracle([1], 3)]
         assert len(logprobs["text_offset"]) == 3
+
+
+async def test_a_model_may_have_the_tag_that_lists_give_it_in_every_api() -> None:
+    async with rig() as r, r.http() as http:
+        for path, body in BODIES.items():
+            assert (await http.post(path, json={**body, "model": "hash-chain:latest"})).status_code == 200, path
+            assert (await http.post(path, json={**body, "model": "hash-chain:8b"})).status_code == 404, path
+        assert (await http.get("/v1/models/hash-chain:latest")).json()["id"] == "hash-chain"
 
 
 async def test_models_health_and_metrics() -> None:

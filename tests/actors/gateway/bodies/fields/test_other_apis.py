@@ -26,6 +26,10 @@ INSTEAD = [
     ("/v1/completions", "instructions", "x", "prompt"),
     ("/v1/completions", "stop_sequences", ["x"], "stop"),
     ("/v1/responses", "system", "x", "instructions"),
+    ("/v1/responses", "max_tokens", 4, "max_output_tokens"),
+    ("/v1/responses", "max_completion_tokens", 4, "max_output_tokens"),
+    ("/v1/responses", "reasoning_effort", "low", "reasoning.effort"),
+    ("/v1/responses", "response_format", {"type": "json_object"}, "text.format"),
     ("/v1/messages", "instructions", "x", "system"),
     ("/v1/messages", "max_new_tokens", 4, "max_tokens"),
 ]

@@ -118,6 +118,9 @@ async def test_the_ollama_client() -> None:
         await add_embedder(r)
         client = ollama.AsyncClient(url_of(r), timeout=DEADLINE_S)
         answer = await client.embed("minilm:latest", ["hello", "hello " * 99])
+        async with r.http() as http:
+            assert (await http.post("/v1/embeddings", json={"input": "a", "model": "minilm:latest"})).status_code == 200
+            assert (await http.get("/v1/models/minilm:latest")).json()["id"] == "minilm"
         assert np.allclose(answer.embeddings[0], ONE, atol=1e-7)
         assert answer.prompt_eval_count == 3 + 16
         assert np.allclose(

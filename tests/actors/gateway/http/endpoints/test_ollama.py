@@ -84,6 +84,8 @@ async def test_async_client_and_what_a_prompt_becomes() -> None:
         stop = {**GREEDY, "stop": [str(ANSWER[2])]}
         stopped = await client.chat("hash-chain", HELLO, options=stop)
         assert (stopped.message.content, stopped.done_reason) == (ids_text(ANSWER[:2]), "stop")
+        empty = [{"role": "user", "content": ""}], [{"role": "user", "content": None}], [{"role": "user"}]
+        assert len({(await client.chat("hash-chain", turns, options=GREEDY)).message.content for turns in empty}) == 1
         loaded = await client.generate("hash-chain", keep_alive=0)
         assert (loaded.response, loaded.done, loaded.done_reason) == ("", True, "unload")
         assert (await client.chat("hash-chain")).done_reason == "load"
@@ -120,6 +122,8 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
     ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "temperature: unknown field"),
+    ("/api/generate", {"prompt": "x", "max_tokens": 4}, 400, "max_tokens: unknown field; expected options.num_predict instead"),
+    ("/api/chat", {"messages": HELLO, "reasoning_effort": "low"}, 400, "reasoning_effort: unknown field; expected think instead"),
     ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
