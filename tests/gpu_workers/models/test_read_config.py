@@ -128,8 +128,11 @@ def test_a_folder_gives_its_config_and_names_the_file_that_is_wrong(tmp_path: Pa
 
 def test_the_hash_chain_has_no_config_and_an_unknown_name_is_refused() -> None:
     assert read_config(HASH_CHAIN) is None
-    with pytest.raises(ModelNotFoundError, match="no such file or folder"):
+    with pytest.raises(ModelNotFoundError, match=r"no such file or folder; expected .* on the hub$"):
         read_config("nothing-here")
+    for address in ("https://huggingface.co/org/model-1.gguf/tree/main", "hf.co/org/model-1.gguf:Q4_K_M"):
+        with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean org/model-1\.gguf\?$"):
+            read_config(address)
 
 
 def test_a_model_of_the_hub_is_looked_up_in_the_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
