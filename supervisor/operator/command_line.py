@@ -58,13 +58,15 @@ def run_dir_for(port: int, run_dir: Path | None) -> Path:
 
 
 def reach(call: Any) -> Any:
-    """Call a server. Exits as NO_SERVER when there is none."""
-    from supervisor.operator.calls import NoServer
+    """Call a server. Exits as NO_SERVER when there is none, and names those that there are."""
+    from supervisor.operator.calls import NoServer, served_ports
 
     try:
         return call()
     except NoServer as error:
-        fail(ExitCode.NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
+        ports = ", ".join(map(str, served_ports()))
+        there_are = f"servers of this user run on port {ports}; " if ports else ""
+        fail(ExitCode.NO_SERVER, f"{error}; {there_are}--port or --run-dir names another server, {_SERVICE_DIR}")
 
 
 def fail(status: int, text: str) -> NoReturn:

@@ -15,7 +15,10 @@ _NO_TLS = "there is no TLS: put a proxy in front of the server"
 _AT_START = (
     "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
 )
+_NO_SPLIT = "--gpus 0 computes on CPU cores; a model is never split between GPUs and cores"
 _ALWAYS = "this is always on"
+_BY_TEMPLATE = "this is known from the model's chat template"
+_EMBEDDINGS = "--embedding-model MODEL, beside --model"
 _NOT_YET = "there is no such thing yet"
 
 COMMANDS: Mapping[str, str] = {
@@ -29,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "reload": "supervisor restart --rolling",
     "help": "--help, also after each command",
     "version": "--version",
+    "logs": "the log is what `supervisor start` writes; under systemd `journalctl -u tardigrade` shows it",
     "bench": "python -m ops.bench in a checkout",
     "pull": _AT_START,
     "create": _AT_START,
@@ -53,9 +57,15 @@ FLAGS: Mapping[str, str] = {
     "--max-model-len": "--max-length",
     "--context-length": "--max-length",
     "--ctx-size": "--max-length",
+    "--num-ctx": "--max-length",
+    "-c": "--max-length",
     "--served-model-name": "--model-name",
     "--alias": "--model-name",
     "--model-path": "--model",
+    "--model-id": "--model",
+    "-m": "--model",
+    "--hf-repo": "--model",
+    "-hf": "--model",
     "--max-num-seqs": "--max-sequences",
     "--max-running-requests": "--max-sequences",
     "--parallel": "--max-sequences",
@@ -69,7 +79,9 @@ FLAGS: Mapping[str, str] = {
     "--disable-cuda-graph": "--set worker.cuda_graphs=false",
     "--attention-backend": "--set worker.attention=auto, torch or triton",
     "--speculative-config": "--speculation; drafts come from the text so far, there are no draft models",
-    "--n-gpu-layers": "--gpus 0 computes on CPU cores; a model is never split between GPUs and cores",
+    "--n-gpu-layers": _NO_SPLIT,
+    "-ngl": _NO_SPLIT,
+    "--cpu-offload-gb": _NO_SPLIT,
     "--threads": "--set worker.threads=NUMBER",
     "--device": "--gpus NUMBER; 0: CPU cores",
     "--api-server-count": "--gateways",
@@ -83,13 +95,27 @@ FLAGS: Mapping[str, str] = {
     "--download-dir": "the environment variable HF_HOME",
     "--hf-token": "the environment variable HF_TOKEN",
     "--trust-remote-code": "code of a model is never run",
-    "--disable-log-requests": "requests are not logged",
+    "--disable-log-requests": "--set gateway.access_log=false",
+    "--no-enable-log-requests": "--set gateway.access_log=false",
+    "--disable-uvicorn-access-log": "--set gateway.access_log=false",
+    "--enable-log-requests": f"{_ALWAYS}, at --log-level info; the texts of requests are never logged",
+    "--enable-metrics": f"{_ALWAYS}: GET /metrics",
     "--quantization": _NOT_YET,
     "--kv-cache-dtype": "--kv-dtype auto or int8",
     "--enable-lora": _NOT_YET,
-    "--chat-template": f"{_NOT_YET}: the model's own template is used",
-    "--enable-auto-tool-choice": _NOT_YET,
-    "--tool-call-parser": _NOT_YET,
+    "--chat-template": "--set gateway.chat_template=FILE; else the model's own is used",
+    "--default-chat-template-kwargs": "--set 'gateway.chat_template_kwargs={enable_thinking = false}'",
+    "--enable-auto-tool-choice": _ALWAYS,
+    "--tool-call-parser": _BY_TEMPLATE,
+    "--reasoning-parser": f"{_BY_TEMPLATE}; --set gateway.reasoning=NAME names another form of reasoning",
+    "--enable-reasoning": _ALWAYS,
+    "--jinja": _ALWAYS,
+    "--generation-config": "--set gateway.generation_config=auto or none",
+    "--override-generation-config": "--set 'gateway.default_sampling={temperature = 0.5}'",
+    "--runner": _EMBEDDINGS,
+    "--task": _EMBEDDINGS,
+    "--embeddings": _EMBEDDINGS,
+    "--is-embedding": _EMBEDDINGS,
 }
 
 
