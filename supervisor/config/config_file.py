@@ -146,6 +146,8 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
     if choices:
         return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
     expected = _BACKQUOTED.sub(lambda match: _plain_type(match[1]), text.partition(", got")[0])
+    if _struct_type(annotation) is not None:
+        expected += f", as {path}.KEY=VALUE makes one"
     if expected.endswith("a list") and isinstance(value, str):
         expected += f" such as [{json.dumps(value)}]"
     return f"{expected[:1].lower()}{expected[1:]}, got {_shown(value)}"
@@ -187,12 +189,16 @@ def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
     """
     section, _, key = path.rpartition(".")
     names = [name for at, _, name in (other.rpartition(".") for other in known) if at == section]
+    sections = list(dict.fromkeys(other.partition(".")[0] for other in known if "." in other))
     if is_section and not section:
-        names = list(dict.fromkeys(other.partition(".")[0] for other in known if "." in other))
+        names = sections
     elsewhere = [] if is_section else [other for other in known if other.rpartition(".")[2] == key]
     near = _nearest(key, names)
     proposal = elsewhere[0] if len(elsewhere) == 1 else f"{section}.{near}" if section and near else near
-    return f"{path}: unknown key; " + (f"did you mean {proposal}?" if proposal else f"known are {', '.join(names)}")
+    if proposal:
+        return f"{path}: unknown key; did you mean {proposal}?"
+    others = f", and the keys of the sections {', '.join(sections)}" if not section and not is_section else ""
+    return f"{path}: unknown key; known are {', '.join(names)}{others}"
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:

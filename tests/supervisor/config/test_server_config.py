@@ -15,6 +15,10 @@ from messages.errors import ConfigError
 from supervisor.config.config_file import convert, overlay, table_of
 from supervisor.config.server_config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
 
+KEYS = described(ServerConfig())
+SECTIONS = [name for name, value in KEYS.items() if isinstance(value, dict)]
+TOP_LEVEL = [name for name in KEYS if name not in SECTIONS]
+
 
 def test_defaults_serve() -> None:
     config = load_config(None)
@@ -58,7 +62,8 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             """gateway.allowed_hosts: expected a list such as ["a.example"], got 'a.example'""",
         ),
         ("gateway.allowed_hosts=[3]", "gateway.allowed_hosts[0]: expected text, got 3"),
-        ("gateway=3", "gateway: expected a table, got 3"),
+        ("gateway=3", "gateway: expected a table, as gateway.KEY=VALUE makes one, got 3"),
+        ("foo=3", f"foo: unknown key; known are {', '.join(TOP_LEVEL)}, and the keys of the sections {', '.join(SECTIONS)}"),
         ("port.x=3", "port: expected a whole number, got a table"),
         ("dtype=float32", "dtype: unknown key; did you mean worker.dtype?"),
         ("deterministic=true", "deterministic: unknown key; did you mean worker.deterministic?"),

@@ -99,7 +99,7 @@ LOGGED_NAMES = frozenset(
 
 
 def name_here(name: str, known: Collection[str]) -> str:
-    """Where a body with the `known` fields has what the field `name` means in another API, as a path; "" if it has it nowhere."""
+    """Where a body with the `known` fields has what the field `name` means in another API, as a path; "" if nowhere."""
     return next((own for own in NAMES_HERE.get(name, ()) if own.partition(".")[0] in known), "")
 
 
