@@ -24,6 +24,8 @@ from supervisor.directories.server import Server
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+_NEARLY = 0.999  # of a phase that has ended: the clock of a bar that is full stops
+
 
 class Display:
     """Shows the progress of a start, and how to use the server.
@@ -61,6 +63,13 @@ class Display:
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
         because the log reports restarts."""
+        self._show(name, phase, min(fraction, _NEARLY))
+
+    def ready(self, name: str, took_s: float) -> None:
+        """Show that a child can serve."""
+        self._show(name, f"ready in {took_s:.1f} s", 1.0)
+
+    def _show(self, name: str, phase: str, completed: float) -> None:
         if not (self._is_starting and self._is_live):
             return
         if self._progress is None:
@@ -68,11 +77,7 @@ class Display:
             self._progress.start()
         if name not in self._task_by_name:
             self._task_by_name[name] = self._progress.add_task(name, total=1.0, phase=phase)
-        self._progress.update(self._task_by_name[name], completed=fraction, phase=phase)
-
-    def ready(self, name: str, took_s: float) -> None:
-        """Show that a child can serve."""
-        self.loading(name, f"ready in {took_s:.1f} s", 1.0)
+        self._progress.update(self._task_by_name[name], completed=completed, phase=phase)
 
     def serving(self, after_s: float) -> None:
         """All children are ready for the first time: print how to use the server."""
@@ -117,8 +122,7 @@ def serving_text(
         [
             "",
             f"Tardigrade serves {model_name} after {after_s:.1f} s.",
-            f"  HTTP (OpenAI)   {url}/v1",
-            f"  ZeroMQ          {zeromq}",
+            *_addresses(url, zeromq),
             "",
             "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
             *call,
@@ -130,6 +134,13 @@ def serving_text(
             "",
         ]
     )
+
+
+def _addresses(url: str, zeromq: str) -> list[str]:
+    """The addresses for clients, each with the API that it is for."""
+    apis = {f"{url}/v1": "OpenAI's API", url: "Anthropic's and Ollama's", f"{url}/docs": "all of it, in a browser"}
+    lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis.items()]
+    return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}"]
 
 
 def _text_calls(model_name: str, url: str, zeromq: str, takes_chat: bool) -> tuple[list[str], str]:

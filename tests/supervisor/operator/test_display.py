@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from messages.run_dir import run_dir_of, zeromq_endpoint
 from supervisor.logs import configure_logs
+from supervisor.operator import display as display_module
 from supervisor.operator.display import Display, serving_text, supervisor_command
 
 
@@ -84,6 +87,18 @@ def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == ""
     display.serving(1.0)
     assert "serves m" in capsys.readouterr().err
+
+
+def test_the_clock_of_a_child_runs_until_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress(console=Console(file=io.StringIO()))
+    monkeypatch.setattr(display_module, "_new_progress", lambda: progress)
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=True)
+    display.loading("worker/0.0", "weights", 1.0)
+    assert not progress.finished, "rich stops the clock of a bar that is full"
+    display.loading("worker/0.0", "warm up", 0.5)
+    display.ready("worker/0.0", 1.0)
+    assert progress.finished
+    display.close()
 
 
 def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:

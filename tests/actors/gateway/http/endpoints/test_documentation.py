@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from actors.gateway.http.api import ENDPOINTS
@@ -31,6 +32,17 @@ def test_every_route_is_described() -> None:
     assert len(set(names)) == len(names)
     for one in ENDPOINTS:
         assert summary_of(one) != path_of(one), f"the docstring of the handler of {one.path} says nothing"
+
+
+def test_the_page_for_people_names_every_route() -> None:
+    page = (Path(__file__).parents[5] / "docs" / "api.md").read_text(encoding="utf-8")
+    named = {without_names(path) for path in re.findall(r"[` ](/[\w/{}.]*)", page)}
+    assert [one.path for one in ENDPOINTS if without_names(path_of(one)) not in named] == []
+
+
+def without_names(path: str) -> str:
+    """A path with parameters that have no names."""
+    return re.sub(r"\{\w+\}", "{}", path)
 
 
 def test_every_route_that_reads_a_body_says_which() -> None:
