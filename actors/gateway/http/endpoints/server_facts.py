@@ -86,7 +86,8 @@ def _is_anthropic(call: Call) -> bool:
 
 def _anthropic_card(card: dict[str, Any]) -> dict[str, Any]:
     created = datetime.fromtimestamp(card["created"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": "model", "id": card["id"], "display_name": card["id"], "created_at": created}
+    names = {"type": "model", "id": card["id"], "display_name": card["id"], "created_at": created}
+    return {**names, "max_input_tokens": card["max_model_len"], "max_tokens": card["max_model_len"]}
 
 
 def _embedding_card(services: Services, model: Embeddings) -> dict[str, Any]:

@@ -27,6 +27,7 @@ async def test_anthropic_clients_see_models_as_their_api_shows_them() -> None:
             with anthropic.Anthropic(base_url=f"http://{host}:{port}", api_key="any", timeout=DEADLINE_S) as client:
                 (one,) = client.models.list()
                 assert (one.id, one.type, one.display_name) == ("hash-chain", "model", "hash-chain")
+                assert (one.max_input_tokens, one.max_tokens) == (8192, 8192)
                 assert client.models.retrieve("hash-chain").created_at.year >= 2025
 
         await asyncio.to_thread(talk)
