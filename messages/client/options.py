@@ -114,8 +114,9 @@ def absence_of(endpoint: str) -> str:
     if path.startswith("@") or Path(path).exists():  # a name without a file, or a server that does not answer
         return ""
     return (
-        "; there is no such socket. A server of another user, with --run-dir or under systemd has another one:"
-        " pass its ZeroMQ endpoint, which `supervisor status --run-dir DIR` shows, as Client('ipc://...')"
+        "; there is no such socket. A server on another port is Client(port=...). One of another user, with --run-dir or under"
+        " systemd has another socket: pass its ZeroMQ endpoint, which `supervisor status --run-dir DIR` shows, as"
+        " Client('ipc://...')"
     )
 
 

@@ -112,6 +112,7 @@ def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path
     assert said.startswith(
         f"ipc://{tmp_path}/tardigrade-8123/zeromq-0: no server answered within 0.01 s; there is no such socket."
     )
+    assert "A server on another port is Client(port=...)." in said
     assert "--run-dir" in said
     assert "pass its ZeroMQ endpoint" in said
     assert "--zeromq-port" in absence_of("tcp://127.0.0.1:8000")
