@@ -79,7 +79,7 @@ class GrammarTable:
         return bool(self._slots) and not self._slots.keys().isdisjoint(slots.tolist())
 
     def rows(self, slots: np.ndarray, widths: np.ndarray, positions: np.ndarray) -> GrammarRows | None:
-        """Those of a step's rows that have a grammar; None if no row has one.
+        """The rows of a step that have a grammar; None if no row has one.
 
         slots, widths: [N] of the rows that sample, and how many samples each has; positions: [S] of all samples.
         """

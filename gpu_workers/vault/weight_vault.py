@@ -93,7 +93,7 @@ class WeightVault:
         self._put(descriptor, msgspec.structs.replace(sealed, n_checks=sealed.n_checks + 1))
 
     def adopt(self, descriptor: int, sealed: SealedWeights) -> None:
-        """This process uses the memory, and others may. The descriptor belongs to this object from now on."""
+        """Take the memory, which other processes may use too. The descriptor belongs to this object from now on."""
         with self._lock:
             self._descriptor, self._sealed = descriptor, msgspec.structs.replace(sealed, n_checks=0)
             self.shared_bytes = sealed.n_bytes

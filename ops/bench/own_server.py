@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ServerDidNotStart(Exception):
-    """It ended, or did not serve in time; the text holds the end of its log."""
+    """The server ended, or did not serve in time; the text holds the end of its log."""
 
 
 @dataclass(frozen=True)

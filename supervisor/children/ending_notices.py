@@ -54,14 +54,17 @@ class EndingNotices:
         self._on_ending(record, incarnation)
 
     def tell_ordered(self, record: ChildRecord, cause: Cause) -> None:
-        """This rank will be ended. Noted before it is told: if this supervisor dies in between, the next one kills the rank."""
+        """Note that this rank will be ended, then tell its scheduler.
+
+        If this supervisor dies in between, the next one kills the rank.
+        """
         if role_of(record.name) == "worker" and record.is_alive:
             record.killed_for = record.killed_for or cause
             self._note(record)
             self.tell(record, record.killed_for)
 
     def tell(self, record: ChildRecord, cause: Cause) -> None:
-        """This child ends for this cause. Does nothing if it is not a rank, or if its scheduler does not know it."""
+        """Tell the scheduler of a rank that it ends for this cause. Does nothing for other children, and for unknown ranks."""
         if role_of(record.name) != "worker" or not record.is_alive or not record.is_announced:
             return
         scheduler = self._records.get(actor_name("scheduler", replica_of(record.name)))

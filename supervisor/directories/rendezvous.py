@@ -22,7 +22,7 @@ class Incarnations:
         self._newest = read_newest(path, _decode) or {}
 
     def note(self, name: str, incarnation: int) -> None:
-        """This incarnation existed. It may be missing in the file, if the disk has refused the last writes."""
+        """Note that this incarnation existed. It may be missing in the file, if the disk has refused the last writes."""
         self._newest[name] = max(self._newest.get(name, 0), incarnation)
 
     def next(self, *names: str) -> int:

@@ -44,7 +44,7 @@ _ON_ITS_WAY_S = 0.1  # a beat that comes so soon after the stop of its child was
 
 @dataclass(frozen=True)
 class OverdueChild:
-    """This child must be killed; or, if `is_to_continue`, be told to continue."""
+    """A child that must be killed; or, if `is_to_continue`, be told to continue."""
 
     name: str
     reason: str

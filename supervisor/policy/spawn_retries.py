@@ -36,7 +36,7 @@ class SpawnRetries:
         return pause_s
 
     def spawned(self, name: str) -> None:
-        """This child has a process now; its retries end."""
+        """Forget the retries of a child that has a process now."""
         self._waiting = [refused for refused in self._waiting if name not in refused.names]
 
     def due(self, now_s: float) -> list[tuple[str, ...]]:

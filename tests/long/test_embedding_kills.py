@@ -45,7 +45,7 @@ async def kill(server: RealServer, incarnation: int) -> int:
 
 
 async def stop_for_seconds(server: RealServer, incarnation: int) -> int:
-    """It is replaced meanwhile."""
+    """Stop the embedder, which is replaced meanwhile."""
     child = await asyncio.to_thread(server.wait_new_incarnation, EMBEDDER, incarnation)
     os.kill(int(child.pid), signal.SIGSTOP)
     await asyncio.sleep(STOPPED_S)

@@ -76,7 +76,7 @@ class PoisonHandling:
         self._dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
     def _clear_replica(self, replica: str) -> None:
-        """This replica is sick, so no sequence is blamed for its deaths."""
+        """Blame no sequence for deaths at a sick replica."""
         is_quarantine_shorter, is_budget_smaller = self.quarantine.clear_replica(replica), self._budget.clear_replica(replica)
         if is_quarantine_shorter or is_budget_smaller:
             self._journal.remember()

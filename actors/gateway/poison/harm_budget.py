@@ -57,7 +57,7 @@ class HarmBudget:
             raise Refusal("caller_harms_workers", detail, retry_after_s=left_s)
 
     def clear_replica(self, replica: str) -> bool:
-        """This replica is sick: no caller is blamed for deaths there. Returns True if one was."""
+        """Blame no caller for deaths at a sick replica. Returns True if one was."""
         n_before = sum(len(account.harms) for account in self._accounts.values())
         for account in self._accounts.values():
             account.harms = [replicas for replicas in account.harms if replica not in replicas]

@@ -69,7 +69,7 @@ class Quarantine:
                 raise Refusal("quarantined", detail)
 
     def clear_replica(self, replica: str) -> bool:
-        """This replica is sick: forget every prompt that deaths there have put under quarantine. Returns True if any was."""
+        """Forget every prompt that deaths at a sick replica have put under quarantine. Returns True if there was one."""
         n_before = len(self._entries)
         self._entries = {key: entry for key, entry in self._entries.items() if replica not in entry.replicas}
         return len(self._entries) < n_before

@@ -6,7 +6,7 @@ from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, join_log
 
 
 class SequenceLogprobs:
-    """They come in parts, and are joined when they are first read. A sequence whose client asked for none has no parts."""
+    """Log probabilities come in parts, which are joined when they are first read. Without a client that asks there are none."""
 
     __slots__ = ("_parts", "_prompt_parts")
 
@@ -15,30 +15,30 @@ class SequenceLogprobs:
         self._prompt_parts: list[PromptLogprobs] = []
 
     def add(self, part: TokenLogprobs) -> None:
-        """Add those of the next tokens."""
+        """Add the log probabilities of the next tokens."""
         self._parts.append(part)
 
     def of(self, start: int, stop: int) -> TokenLogprobs:
-        """Those of tokens start .. stop - 1; of zero tokens if the client did not ask for any."""
+        """The log probabilities of tokens start .. stop - 1; of zero tokens if the client did not ask for any."""
         if len(self._parts) > 1:
             self._parts = [join_logprobs(self._parts)]
         return self._parts[0].part(start, stop) if self._parts else TokenLogprobs()
 
     def add_prompt(self, part: PromptLogprobs) -> None:
-        """Add those of the next tokens of the prompt. Another attempt begins again with the first token."""
+        """Add the log probabilities of the next tokens of the prompt. Another attempt begins again with the first token."""
         if not part.first:
             self._prompt_parts = []
         self._prompt_parts.append(part)
 
     @property
     def n_of_prompt(self) -> int:
-        """Tokens of the prompt that have some."""
+        """Tokens of the prompt that have log probabilities."""
         return sum(part.n_tokens for part in self._prompt_parts)
 
     @property
     def prompt(self) -> PromptLogprobs | None:
-        """Those of the whole prompt from the second token on; None if the client did not ask for any, if none have come yet, or
-        if the prompt is one token."""
+        """The log probabilities of the whole prompt from the second token on; None if the client did not ask for any, if none
+        have come yet, or if the prompt is one token."""
         if len(self._prompt_parts) > 1:
             self._prompt_parts = [join_prompt(self._prompt_parts)]
         return self._prompt_parts[0] if self._prompt_parts else None

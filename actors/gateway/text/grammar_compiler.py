@@ -47,7 +47,7 @@ class _Process:
         return self._end()
 
     def _end(self) -> int:
-        """It has ended, or is ending: free what it holds. Returns the number of its signal, or its exit status."""
+        """Free what this process holds, which has ended or is ending. Returns the number of its signal, or its exit status."""
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 with suppress(OSError):  # what was written is not read any more

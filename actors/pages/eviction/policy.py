@@ -40,7 +40,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def learn(self, page: int, content_hash: int, parent: int) -> None:
-        """This held page has a new content, which was computed. parent: the hash of the page before, or ROOT."""
+        """Note that a held page has a new content, which was computed. parent: the hash of the page before, or ROOT."""
         ...
 
     def add(self, pages: list[int]) -> None:

@@ -78,6 +78,6 @@ class MeasuredAnswer:
                 self.finish = choice.finish_reason
 
     def fail(self, kind: str, detail: str = "") -> None:
-        """It went wrong; the first reason counts."""
+        """The answer went wrong; the first reason counts."""
         if not self.error:
             self.error, self.detail = kind, detail

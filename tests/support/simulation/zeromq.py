@@ -223,7 +223,7 @@ class Dealer(_Socket):
             self.sockets.loop.call_at(self.connection.last_s, self.connection.break_off, context=self._context)
 
     def lost(self, connection: Connection) -> None:
-        """It is broken, and this end has noticed it."""
+        """Let go of a connection that is broken, because this end has noticed it."""
         if self.connection is connection and not self.is_closed:
             self.connection = None
             self._tell(zmq.EVENT_DISCONNECTED)

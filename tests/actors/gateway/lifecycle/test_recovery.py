@@ -49,7 +49,7 @@ class FakeManager:
 
     @property
     def finished(self) -> FakeManager:
-        """Those that have ended are told to the same fake."""
+        """The requests that have ended are told to the same fake."""
         return self
 
     def keep(self, request: Request, now_s: float) -> None:
