@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
 
 _MAX_TURNS = 100
+_TURN_S = 0.5  # of a wait: after it a signal is noticed in any case
 T = TypeVar("T")
 
 
@@ -115,7 +116,7 @@ class Client:
             raise Unavailable("the client was closed" if self._is_closed else "the client was made before this fork")
         call = _CancellableCall(work)
         try:
-            return asyncio.run_coroutine_threadsafe(call.run(), self._loop).result()
+            return _result(asyncio.run_coroutine_threadsafe(call.run(), self._loop))
         except CancelledError:
             raise Unavailable("the client was closed") from None
         except BaseException:  # Ctrl-C: the result is not wanted any more
@@ -143,6 +144,17 @@ class _CancellableCall:
         self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()
+
+
+def _result(future: Future[T]) -> T:
+    """What the future gives, or raises. It is waited for in short turns, because Python notices a signal that comes in the
+    moment before a wait begins only when that wait is over: one Ctrl-C would be lost."""
+    while True:
+        try:
+            return future.result(_TURN_S)
+        except TimeoutError:
+            if future.done():  # by its own TimeoutError, or just now
+                return future.result()
 
 
 async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:

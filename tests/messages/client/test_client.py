@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,30 @@ def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str
     until(lambda: not is_busy(client))
     with pytest.raises(Unavailable, match=r"no server answered within 0\.01 s"):
         client.models(0.01)
+
+
+def test_a_wait_has_turns_and_the_works_own_timeout_is_no_turn(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that comes in the moment before a wait begins is noticed when the wait is over."""
+    waits: list[float | None] = []
+
+    class Work(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            waits.append(timeout)
+            if len(waits) == 3:
+                self.set_exception(TimeoutError("the work's own"))
+            super().result(0)
+
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def start(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Work:
+        hand_over(work, loop)
+        return Work()
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", start)
+    with pytest.raises(TimeoutError, match="the work's own"):
+        client.models()
+    monkeypatch.undo()
+    assert [wait is not None and wait <= 1.0 for wait in waits[:3]] == [True] * 3
 
 
 def test_an_interrupt_while_a_call_is_handed_over_ends_the_call(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
