@@ -15,9 +15,9 @@ from messages.errors import ConfigError
 from supervisor.config.config_file import convert, overlay, table_of
 from supervisor.config.server_config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
 
-KEYS = described(ServerConfig())
-SECTIONS = [name for name, value in KEYS.items() if isinstance(value, dict)]
-TOP_LEVEL = [name for name in KEYS if name not in SECTIONS]
+_DESCRIBED = described(ServerConfig())
+SECTIONS = [name for name, value in _DESCRIBED.items() if isinstance(value, dict)]
+TOP_LEVEL = [name for name in _DESCRIBED if name not in SECTIONS]
 
 
 def test_defaults_serve() -> None:
