@@ -29,6 +29,7 @@ from actors.gateway.health import Health
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity
+from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.draining import Draining
 from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
@@ -97,8 +98,10 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
         manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
-        if manager.answers is not None:
-            self.registry.register(AnswerCacheMetrics(manager.answers))
+        if manager.equals.kept is not None:
+            self.registry.register(AnswerCacheMetrics(manager.equals.kept))
+        if manager.equals.coalescing is not None:
+            self.registry.register(CoalescingMetrics(manager.equals.coalescing))
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.servers.claimed_requests)
         # after a restart, do not refuse clients while the schedulers reconnect
@@ -224,9 +227,8 @@ class GatewayActor(Actor, Post, Status):
         metrics.connections.set(self.servers.n_http_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
-        answers = {} if manager.answers is None else manager.answers.statistics()
         return {
-            **answers,
+            **manager.equals.statistics(),
             "active": manager.n_active,
             "waiting": manager.dispatcher.n_waiting,
             "resubmissions": manager.dispatcher.resubmissions,

@@ -84,6 +84,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     answer_cache: Literal["off", "exact"] = "off"
     answer_cache_bytes: _Positive = 64 << 20  # of the kept answers of one gateway
     answer_cache_ttl_s: _LimitSeconds = 3600.0  # an answer is kept for this time
+    answer_coalescing: bool = False  # true: of equal greedy or seeded requests that run at the same time, one is computed
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers
     body_s: _Seconds = 120.0  # time for a client to send its whole request

@@ -2,7 +2,7 @@
 
     find      look the id up: returns the request that has it, or refuses another request with the same id
     begin     check the fields, the state of the server, its room for sequences and the caller; then reserve the sequences
-    finish    tokenise -> check the quarantine -> find out whether the answer may come from the cache -> admit at the manager
+    finish    tokenise -> check the quarantine -> find out whether an equal one has its answer -> admit at the manager
 
 The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.spec_builder import SpecBuilder
-from actors.gateway.answer_cache.answer_cache import NO_ACCESS, CacheAccess
+from actors.gateway.answer_cache.access import CacheAccess
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
@@ -70,7 +70,6 @@ class Admission:
     ) -> None:
         self.builder, self.bodies = builder, bodies
         self._manager, self._wall_s, self._now_s = manager, wall_s, now_s
-        self._answers = manager.answers
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -190,8 +189,8 @@ class Admission:
         return spec
 
     def _cache_access(self, new: NewRequest, spec: RequestSpec) -> CacheAccess:
-        """What the request may do with the cache of answers."""
-        return NO_ACCESS if self._answers is None else self._answers.access(spec, new.cache_use, has_seed=new.has_seed)
+        """What the request may do with the answers of equal ones."""
+        return self._manager.equals.access(spec, new.cache_use, has_seed=new.has_seed)
 
     def _close(self, arrival: Arrival, outcome: Request | Refusal) -> None:
         """Free what an arrival has reserved, and end it."""

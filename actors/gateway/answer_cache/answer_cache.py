@@ -11,11 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actors.gateway.answer_cache.cache_use import CacheUse
-from actors.gateway.answer_cache.fingerprint import fingerprint_of, is_repeatable
 from actors.gateway.requests.request import Request
-from actors.gateway.requests.request_spec import RequestSpec
-from actors.gateway.settings import GatewaySettings
 from messages.outcomes import EndReason
 
 _OWN_BYTES = 400  # of an entry: its key, its tuples, its place in the dictionary
@@ -45,34 +41,16 @@ class KeptAnswer(NamedTuple):
     n_bytes: int
 
 
-class CacheAccess(NamedTuple):
-    """What a request may do with the cache. `key`: of all requests with the same answer; b"": nothing."""
-
-    key: bytes = b""
-    may_find: bool = False
-
-
-NO_ACCESS = CacheAccess()
-
-
 class AnswerCache:
     """At most `max_bytes` of answers, each for `ttl_s` seconds; the one that was not asked for longest leaves first."""
 
-    def __init__(self, max_bytes: int, ttl_s: float, *, is_by_caller: bool = False) -> None:
-        """`is_by_caller`: a caller gets only answers that were computed for itself."""
-        self._max_bytes, self._ttl_s, self._is_by_caller = max_bytes, ttl_s, is_by_caller
+    def __init__(self, max_bytes: int, ttl_s: float) -> None:
+        self._max_bytes, self._ttl_s = max_bytes, ttl_s
         self._answers: OrderedDict[bytes, KeptAnswer] = OrderedDict()
         self.n_bytes = self.n_hits = self.n_misses = self.n_evicted = self.n_tokens_saved = 0
 
     def __len__(self) -> int:
         return len(self._answers)
-
-    def access(self, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
-        """What a request may do with this cache. `has_seed`: it is sampled with its client's own seed."""
-        if use is CacheUse.NONE or not is_repeatable(spec, has_seed=has_seed):
-            return NO_ACCESS
-        caller = spec.terms.caller if self._is_by_caller else b""
-        return CacheAccess(fingerprint_of(spec, caller), use is CacheUse.FULL)
 
     def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
         """The answer to the requests of this key; None if there is none that still counts."""
@@ -118,11 +96,3 @@ class AnswerCache:
 
     def _drop(self, key: bytes) -> None:
         self.n_bytes -= self._answers.pop(key).n_bytes
-
-
-def answer_cache(settings: GatewaySettings) -> AnswerCache | None:
-    """The cache that these settings ask for; None if answers are not kept. Where a header names the callers, they are told
-    apart for certain, and no answer crosses from one to another."""
-    if settings.answer_cache == "off":
-        return None
-    return AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s, is_by_caller=bool(settings.caller_header))

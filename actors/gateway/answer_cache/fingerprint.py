@@ -17,12 +17,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def is_repeatable(spec: RequestSpec, *, has_seed: bool) -> bool:
-    """True if the same request has the same answer each time: it is greedy, or sampled with the client's own seed.
+    """True if the same request has the same answer each time: it is greedy, or sampled with the client's own seed."""
+    return spec.sampling.temperature == 0.0 or has_seed
 
-    Requests with log probabilities are left out: they are asked for to be measured, and are large.
-    """
-    is_exact = spec.sampling.temperature == 0.0 or has_seed
-    return is_exact and spec.sampling.logprobs < 0 and spec.terms.prompt_logprobs < 0
+
+def wants_logprobs(spec: RequestSpec) -> bool:
+    """True if log probabilities are computed with its tokens, or with its prompts."""
+    return spec.sampling.logprobs >= 0 or spec.terms.prompt_logprobs >= 0
 
 
 def fingerprint_of(spec: RequestSpec, caller: bytes) -> bytes:

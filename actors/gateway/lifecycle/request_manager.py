@@ -6,10 +6,9 @@ publish (clients may see it), Ack to the scheduler ---> every sequence ended ---
 
 from __future__ import annotations
 
-import msgspec
 import structlog
 
-from actors.gateway.answer_cache.answer_cache import NO_ACCESS, CacheAccess, KeptAnswer, answer_cache
+from actors.gateway.answer_cache.access import NO_ACCESS, CacheAccess
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
@@ -18,9 +17,10 @@ from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
+from actors.gateway.lifecycle.equal_requests import EqualRequests
 from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
-from actors.gateway.lifecycle.step_publisher import StepPublisher
+from actors.gateway.lifecycle.step_publisher import Ack, StepPublisher
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.lifecycle.unfinished import UnfinishedRequests
 from actors.gateway.metrics import GatewayMetrics
@@ -64,7 +64,7 @@ class RequestManager:
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        self.answers = answer_cache(settings)  # None: no answers are kept
+        self.equals = EqualRequests(settings)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
@@ -88,33 +88,20 @@ class RequestManager:
     # -- clients --------------------------------------------------------------------------------------------------
 
     def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS) -> Request:
-        """Record a request that has passed admission, and submit it, or answer it from the cache. Nothing is visible before the
-        journal has its record."""
-        answer = None
-        if self.answers is not None and access.may_find and (answer := self.answers.find(access.key, self._post.now_s())):
-            spec = msgspec.structs.replace(spec, is_from_cache=True)
+        """Record a request that has passed admission, and submit it, unless an equal one has its answer. Nothing is visible
+        before the journal has its record."""
+        source, spec = self.equals.source_of(spec, access, self._post.now_s())
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
-        if answer is not None:
-            self._take_answer(request, answer)
-            return request
-        request.answer_key = access.key
-        self.dispatcher.submit_request(request)
+        if (rows := self.equals.begin(request, access, source)) is None:
+            self.dispatcher.submit_request(request)
+        else:
+            self._publisher.record(rows, None)
         return request
-
-    def _take_answer(self, request: Request, answer: KeptAnswer) -> None:
-        """Give a new request the tokens of a kept answer, as if a scheduler had sent them."""
-        rows = StepRows()
-        for sequence, kept in zip(request.sequences, answer.sequences, strict=True):
-            if sequence.accept(0, kept.tokens, n_cached=kept.n_cached):
-                rows.add(sequence, 0)
-            sequence.end(Ended(reason=kept.reason, n_cached=kept.n_cached))
-            rows.ended(sequence)
-        self._publisher.record(rows, None)
 
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
@@ -135,7 +122,7 @@ class RequestManager:
             if sequence.end(ended):
                 self.dispatcher.remove(sequence, why)
                 rows.ended(sequence)
-        self._publisher.record(rows, None)
+        self._record(rows)
 
     def reader_left(self, request: Request, *, may_return: bool = False) -> None:
         """A reader has left. After the last one a resumable request whose client may return waits `orphan_s`; others end."""
@@ -175,7 +162,7 @@ class RequestManager:
             sequence = self._on_ending(ending, rows)
             if sequence is not None and ending.reason == "quarantined":
                 quarantined.append((sequence, ending.detail))
-        self._publisher.record(rows, (sender, incarnation, message.number))
+        self._record(rows, (sender, incarnation, message.number))
         self.dispatcher.after_tokens()
         for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
             self.poison.quarantined(sequence, detail, sequence.replicas_harmed | {sender})
@@ -183,7 +170,7 @@ class RequestManager:
     def on_taken(self, message: Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""
         if (sequence := self.dispatcher.on_taken(message)) is not None:
-            sequence.request.wake()
+            self.equals.taken(sequence)
 
     def on_holding(self, sender: str, message: Holding) -> None:
         """A scheduler tells what it holds: repair what was lost between it and this gateway."""
@@ -219,7 +206,14 @@ class RequestManager:
         if sequence.end(ended):
             rows = StepRows()
             rows.ended(sequence)
-            self._publisher.record(rows, None)
+            self._record(rows)
+
+    def _record(self, rows: StepRows, ack: Ack | None = None) -> None:
+        """Record what is new of requests and of those that follow them, and submit those whose leader has left."""
+        to_submit = self.equals.follow(rows)
+        self._publisher.record(rows, ack)
+        for request in to_submit:
+            self.dispatcher.submit_request(request)
 
     def _admitted(self, request: Request) -> None:
         request.is_recorded = True
@@ -241,6 +235,8 @@ class RequestManager:
         self.unfinished.remove(request)
         self._journal.delete(request.number)  # a disk that hangs may still record it
         request.wake()
+        for other in self.equals.leave(request):
+            self.dispatcher.submit_request(other)
 
     # -- beginning and end of a request ---------------------------------------------------------------------------
 
@@ -271,8 +267,7 @@ class RequestManager:
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
         self._access_log.ended(request, ending)
-        if self.answers is not None and request.answer_key:
-            self.answers.keep(request.answer_key, request, now_s)
+        self.equals.over(request, now_s)
         self.finished.keep(request, now_s)
 
     def _sweep(self) -> None:

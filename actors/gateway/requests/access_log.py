@@ -55,8 +55,8 @@ class AccessLog:
             "first_token_ms": _ms(first_token_s),
             "total_ms": _ms(request.ended_s - began_s),
         }
-        if spec.is_from_cache:
-            fields["cache"] = "hit"
+        if spec.cache_status:
+            fields["cache"] = spec.cache_status
         self._waiting.append(fields)
         if len(self._waiting) == 1:
             self._later(_BATCH_S, self.write)

@@ -66,12 +66,20 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     best_of: BestOf | None = None  # None: all answers are shown
     is_from_cache: bool = False  # its answer was kept from an equal request
+    is_coalesced: bool = False  # an equal request was being computed, and it got the tokens of that one
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
     def shows_logprobs(self) -> bool:
         """True if its answers have log probabilities."""
         return self.sampling.logprobs >= 0 and (self.best_of is None or self.best_of.shows_logprobs)
+
+    @property
+    def cache_status(self) -> Literal["", "hit", "coalesced"]:
+        """What its answers have as the header X-Cache; "": it was computed, and they have none."""
+        if self.is_coalesced:
+            return "coalesced"
+        return "hit" if self.is_from_cache else ""
 
     @property
     def is_stored(self) -> bool:

@@ -14,10 +14,11 @@ from supervisor.drill.streams import DrillStream, StreamRequest, prompts_of
 
 
 class Oracle:
-    """New streams for each episode, and the right answers to their prompts."""
+    """New streams for each episode, and the right answers to their prompts. `n_alike`: so many streams ask the same."""
 
-    def __init__(self, options: StreamRequest, n_streams: int, sampled_share: float, seed: int) -> None:
+    def __init__(self, options: StreamRequest, n_streams: int, sampled_share: float, seed: int, *, n_alike: int = 1) -> None:
         self._options, self._n_streams, self._sampled_share, self._seed = options, n_streams, sampled_share, seed
+        self._n_alike = n_alike
         self.right: dict[str, str] = {}
         self._is_chain = True
 
@@ -33,14 +34,19 @@ class Oracle:
     def streams(self, number: int) -> list[DrillStream]:
         """The streams of one episode. A real model gets the same prompts again."""
         if not self._is_chain:
-            return [DrillStream(prompt) for prompt in self._prompts(0)]
+            return self._alike([DrillStream(prompt) for prompt in self._prompts(0)])
         chance = random.Random(f"{self._seed} {number}")
         streams = [
             DrillStream(prompt, seed=chance.getrandbits(40) + 1 if chance.random() < self._sampled_share else 0)
             for prompt in self._prompts(number)
         ]
         self.right.update((stream.prompt, self._formula(stream)) for stream in streams)
-        return streams
+        return self._alike(streams)
+
+    def _alike(self, streams: list[DrillStream]) -> list[DrillStream]:
+        """As many streams, of which so many ask the same as they are to."""
+        asked = [streams[index // self._n_alike] for index in range(len(streams))]
+        return [DrillStream(stream.prompt, seed=stream.seed) for stream in asked]
 
     def _prompts(self, number: int) -> list[str]:
         return prompts_of(self._n_streams, self._options.prompt_words, self._seed + number)

@@ -41,6 +41,7 @@ class CampaignPart:
     server_args: Sequence[str]
     seed: int
     port: int
+    n_alike: int = 1  # streams that ask the same
     name: str = ""  # said before each line about it
 
     @property
@@ -114,7 +115,7 @@ async def _drill(part: CampaignPart, server: OwnServer) -> tuple[CampaignResult,
         model = await find_model(client, server.url)
     sizes = (part.prompt_words, part.output_tokens, part.deadline_s)
     options = StreamRequest(server.url, model, *sizes, ignores_end=True, api_key="")
-    oracle = Oracle(options, part.n_streams, part.sampled_share, part.seed)
+    oracle = Oracle(options, part.n_streams, part.sampled_share, part.seed, n_alike=part.n_alike)
     if not part.is_chain:
         await oracle.learn()
     plan = CampaignPlan(

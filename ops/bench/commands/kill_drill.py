@@ -41,6 +41,7 @@ _ERRORS = 16
 @click.option("--harm", "harms", multiple=True, type=click.Choice([h.value for h in Harm]), help="Repeatable. Default: all.")
 @click.option("--drain/--no-drain", "drains", default=True, help="End with a drain under faults.")
 @click.option("--sampled-share", default=0.5, help="Streams of the hash chain with temperature 1 and a seed, 0 to 1.")
+@click.option("--alike", "n_alike", type=click.IntRange(1), default=1, help="Streams that ask the same at the same time.")
 @click.option("--deadline", "deadline_s", default=120.0, help="Seconds for one stream.")
 @click.option("--servers", "n_servers", default=1, help="Servers side by side that share the faults.")
 @click.option("--limit-s", default=math.inf, help="No server begins new streams after so many seconds.")
@@ -49,14 +50,14 @@ _ERRORS = 16
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
     model: str, step_ms: float, streams: int, prompt_words: int, output_tokens: int, n_faults: int, targets: tuple[str, ...],
-    harms: tuple[str, ...], drains: bool, sampled_share: float, deadline_s: float, n_servers: int, limit_s: float,
+    harms: tuple[str, ...], drains: bool, sampled_share: float, n_alike: int, deadline_s: float, n_servers: int, limit_s: float,
     server_args: tuple[str, ...], seed: int, out: str | None,
 ) -> None:  # fmt: skip
     """Harm processes of a server under load. Exit status 1 when a stream was lost or a token was wrong."""
     chosen = tuple(Harm(one) for one in harms) or tuple(Harm)
     whole = CampaignPart(
         model, step_ms, streams, prompt_words, output_tokens, n_faults, targets, chosen, drains,
-        sampled_share, deadline_s, limit_s, server_args, seed, port=0,
+        sampled_share, deadline_s, limit_s, server_args, seed, port=0, n_alike=n_alike,
     )  # fmt: skip
     began_s = time.monotonic()
     found, failures = PartResult(), list[str]()

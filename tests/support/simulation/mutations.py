@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from actors.gateway.journal import frames
 from actors.gateway.journal.journal import Journal
+from actors.gateway.lifecycle.coalescing import Coalescing
 from actors.gateway.lifecycle.step_publisher import StepPublisher
 from actors.gateway.takeover.resumed_connection import Remainder
 from actors.pages.seal_table import SealTable
@@ -74,6 +75,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "a command dies with its supervisor": (TreeCommands, "resume", lambda commands: None),
     "incarnations begin at 1 in each server": (rendezvous, "read_newest", lambda path, decode: None),
     "a pause of the supervisor counts as silence of the others": (liveness, "_OVERSLEPT", float("inf")),
+    "requests that followed another one are not submitted when it leaves": (Coalescing, "leave", lambda *args, **options: []),
     "endings are not in the journal": (Journal, "finish", lambda journal, *args, **options: None),
 }
 

@@ -57,6 +57,7 @@ class Scenario:
     n_embedding_clients: int = 0  # 0: the server has no embedder
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     eviction: EvictionName = EvictionName.LRU
+    asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
@@ -138,6 +139,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         ack_messages=chance.choice((1, 16)),
         stream_window_tokens=256,
         answer_cache="exact" if scenario.n_clients % 2 else "off",
+        answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
     return ServerConfig(
         vault=chance.random() < 0.6,

@@ -29,7 +29,7 @@ from tests.support.simulation.clients.embedding_client import EmbeddingClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
-from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest, planned_requests
+from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest, asked_alike, planned_requests
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.faults.harm import Harm
@@ -105,7 +105,10 @@ class World:
         self._parent.start(config_of(self._chance, self._scenario))
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         sizes = (self._scenario.n_clients, self._gateways(), FAULTS_S / 2, self._scenario.vocabulary)
-        clients = [self._client(planned) for planned in planned_requests(self._chance, *sizes)]
+        planned_by_all = planned_requests(self._chance, *sizes)
+        if self._scenario.asks_alike:
+            planned_by_all = asked_alike(planned_by_all, random.Random(f"alike {self._seed}"))
+        clients = [self._client(planned) for planned in planned_by_all]
         embedding_clients = self._embedding_clients()
         work = [asyncio.ensure_future(client.run()) for client in (*clients, *embedding_clients)]
         self._network.loss = self._scenario.loss

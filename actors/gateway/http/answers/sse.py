@@ -171,8 +171,9 @@ class WholeAnswer(_Answer):
             headers = {"X-Request-Id": self.request.spec.shown_id, "Server-Timing": server_timing(self.request)}
             if self.request.spec.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.spec.ignored_fields
-            if all(request.spec.is_from_cache for request in self._requests):
-                headers["X-Cache"] = "hit"
+            found = {request.spec.cache_status for request in self._requests}
+            if "" not in found:
+                headers["X-Cache"] = min(found)  # "coalesced" if one of them is
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)

@@ -36,8 +36,8 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
     ]
     if request.spec.ignored_fields:
         headers.append((IGNORED_HEADER.lower().encode(), request.spec.ignored_fields.encode()))
-    if request.spec.is_from_cache:
-        headers.append((b"x-cache", b"hit"))
+    if request.spec.cache_status:
+        headers.append((b"x-cache", request.spec.cache_status.encode()))
     return headers
 
 

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from actors.gateway.answer_cache.answer_cache import NO_ACCESS, AnswerCache, answer_cache
+from actors.gateway.answer_cache.access import NO_ACCESS, access_of
+from actors.gateway.answer_cache.answer_cache import AnswerCache
 from actors.gateway.answer_cache.cache_use import CacheUse, cache_use_of
 from actors.gateway.answer_cache.fingerprint import fingerprint_of, is_repeatable
 from actors.gateway.requests.request import Request
@@ -20,6 +21,7 @@ from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
 GREEDY = Sampling(temperature=0.0)
+KEEPING = GatewaySettings(answer_cache="exact")
 ANSWER = Ended(reason="length", n_cached=2)
 
 
@@ -91,8 +93,14 @@ def test_only_an_answer_that_would_be_the_same_again_is_kept() -> None:
     assert is_repeatable(spec_of(), has_seed=False)
     assert is_repeatable(sampled, has_seed=True)
     assert not is_repeatable(sampled, has_seed=False)
-    assert not is_repeatable(spec_of(sampling=Sampling(temperature=0.0, logprobs=0)), has_seed=False)
-    assert not is_repeatable(spec_of(prompt_logprobs=0), has_seed=False)
+
+
+@pytest.mark.parametrize("spec", [spec_of(sampling=Sampling(temperature=0.0, logprobs=0)), spec_of(prompt_logprobs=0)])
+def test_log_probabilities_are_not_kept_but_go_to_equal_requests_that_run(spec: RequestSpec) -> None:
+    assert access_of(KEEPING, spec, CacheUse.FULL, has_seed=False) == NO_ACCESS
+    both = GatewaySettings(answer_cache="exact", answer_coalescing=True)
+    assert access_of(both, spec, CacheUse.FULL, has_seed=False)[1:] == (True, False)
+    assert access_of(both, spec_of(), CacheUse.FULL, has_seed=False)[1:] == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +115,7 @@ def test_only_an_answer_that_would_be_the_same_again_is_kept() -> None:
 )
 def test_a_client_says_what_it_wants(header: str, use: CacheUse) -> None:
     assert cache_use_of(header) is use
-    access = AnswerCache(1 << 20, 10.0).access(spec_of(), use, has_seed=False)
+    access = access_of(KEEPING, spec_of(), use, has_seed=False)
     assert (access == NO_ACCESS, access.may_find) == (use is CacheUse.NONE, use is CacheUse.FULL)
 
 
@@ -151,9 +159,11 @@ def test_an_answer_that_is_too_large_is_not_kept() -> None:
 
 def test_callers_share_answers_unless_a_header_names_them() -> None:
     keys = []
-    for settings in (GatewaySettings(answer_cache="exact"), GatewaySettings(answer_cache="exact", caller_header="x-key")):
-        cache = answer_cache(settings)
-        assert cache is not None
-        keys.append({cache.access(spec_of(caller=who), CacheUse.FULL, has_seed=False).key for who in (b"me", b"you")})
+    for settings in (KEEPING, GatewaySettings(answer_cache="exact", caller_header="x-key")):
+        found = [access_of(settings, spec_of(caller=who), CacheUse.FULL, has_seed=False) for who in (b"me", b"you")]
+        keys.append({access.key for access in found})
     assert [len(found) for found in keys] == [1, 2]
-    assert answer_cache(GatewaySettings()) is None
+
+
+def test_nothing_is_looked_for_unless_it_is_asked_for() -> None:
+    assert access_of(GatewaySettings(), spec_of(), CacheUse.FULL, has_seed=False) == NO_ACCESS

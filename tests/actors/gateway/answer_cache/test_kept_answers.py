@@ -9,32 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.answers.equal_requests import ASKED, OPTIONS, comparable
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import written
-
-GREEDY: dict[str, Any] = {"max_tokens": 6, "temperature": 0}
-ASKED: dict[str, dict[str, Any]] = {
-    "/v1/generate": {"tokens": [1, 2], **GREEDY},
-    "/v1/batch": {"tokens": [[1, 2], [3]], **GREEDY},
-    "/v1/completions": {"prompt": "ab", **GREEDY},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], **GREEDY},
-    "/v1/responses": {"input": "hi", "max_output_tokens": 6, "temperature": 0},
-    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 6, "temperature": 0},
-    "/api/generate": {"prompt": "ab", "options": {"num_predict": 6, "temperature": 0}},
-    "/api/chat": {"messages": [{"role": "user", "content": "hi"}], "options": {"num_predict": 6, "temperature": 0}},
-}
-WHOLE_ALONE = ("/v1/generate", "/v1/batch")  # these do not stream
-OPTIONS = {path: [{}] if path in WHOLE_ALONE else [{"stream": False}, {"stream": True}] for path in ASKED}
-# ids and times differ from answer to answer
-_OWN = re.compile(
-    r"[a-z]+[-_][0-9a-f]{16,}"
-    r'|"(created|created_at|completed_at|\w*_s|\w*_ms|\w*duration|tokens_per_second|\w*per_sec)": ?"?[^,}]+'
-)
-
-
-def comparable(answer: httpx.Response) -> str:
-    return _OWN.sub("", answer.text)
 
 
 async def ask(http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -100,7 +78,7 @@ async def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     async with rig() as r, r.http() as http:
         for _ in range(2):
             assert not is_hit(await ask(http, "/v1/generate", ASKED["/v1/generate"]))
-        assert r.manager.answers is None
+        assert r.manager.equals.kept is None
         assert "answer_cache" not in (await r.gateway.exposition()).decode()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -147,3 +147,17 @@ def planned_requests(
             planned = replace(planned, **same, n=n, leaves_after=-1)
         before = planned
         yield planned
+
+
+def asked_alike(planned_requests: Iterable[PlannedRequest], chance: random.Random) -> Iterator[PlannedRequest]:
+    """The same clients, but four at a time ask what the first of them asks, of the same gateway, shortly after each other. Two
+    in five leave before the end."""
+    first: PlannedRequest | None = None
+    for index, planned in enumerate(planned_requests):
+        if first is None or not index % 4:
+            first = planned
+        n = first.n if planned.client_kind not in (ClientKind.ZEROMQ, ClientKind.WHOLE) else 1
+        same = {"prompt": first.prompt, "max_tokens": first.max_tokens, "seed": first.seed, "stop_at": first.stop_at}
+        leaves_after = chance.randrange(first.max_tokens) if chance.random() < 0.4 else -1
+        asks_after_s = first.asks_after_s + chance.choice((0.0, chance.uniform(0.0, 0.3)))
+        yield replace(planned, **same, n=n, gateway=first.gateway, leaves_after=leaves_after, asks_after_s=asks_after_s)
