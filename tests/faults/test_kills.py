@@ -7,8 +7,10 @@ process dies, and each test checks that they were.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import httpx
 import pytest
@@ -25,15 +27,27 @@ LONG_PROMPT_TOKENS = 1500
 ROLES = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0")
 
 
+FLAGS = [
+    "worker.hash_chain_step_s=0.01",
+    "supervisor.frozen_s=2.0",
+    "supervisor.gang_restarts=100",
+    "supervisor.actor_restarts=100",
+]
+
+
+def slow_server(*flags: str) -> AbstractContextManager[RealServer]:
+    return real_server("--model", "hash-chain", *(part for flag in (*FLAGS, *flags) for part in ("--set", flag)))
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    flags = [
-        "worker.hash_chain_step_s=0.01",
-        "supervisor.frozen_s=2.0",
-        "supervisor.gang_restarts=100",
-        "supervisor.actor_restarts=100",
-    ]
-    with real_server("--model", "hash-chain", *(part for flag in flags for part in ("--set", flag))) as server:
+    with slow_server() as server:
+        yield server
+
+
+@pytest.fixture
+def coalescing_server() -> Iterator[RealServer]:
+    with slow_server("gateway.answer_coalescing=true") as server:
         yield server
 
 
@@ -134,3 +148,24 @@ async def test_whole_answers_over_http_survive_worker_and_scheduler(server: Real
             assert not answer.done()
         results = (await answer).json()["results"]
     assert [r["tokens"] for r in results] == [hash_chain_tokens(p, N_TOKENS, 0, VOCABULARY) for p in prompts]
+
+
+async def test_kills_while_equal_streams_are_computed_once(coalescing_server: RealServer) -> None:
+    """Two groups of equal streams. The client of the one that is computed for the first group leaves, then processes die."""
+    async with AsyncClient(coalescing_server.zeromq) as client, httpx.AsyncClient() as http:
+        alone, streams = (Streams(client, n_alike=N_STREAMS // 2) for _ in range(2))
+        leader = asyncio.ensure_future(alone.follow(0))
+        async with asyncio.timeout(DEADLINE_S):
+            while not alone.tokens[0]:
+                await asyncio.sleep(0.001)
+        work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
+        await streams.wait_running(20)
+        leader.cancel()
+        figures = (await http.get(f"{coalescing_server.url}/metrics")).text
+        assert re.search(rf"tardigrade_coalesced_requests_total\{{[^}}]*\}} {N_STREAMS - 1}\.0", figures)
+        for n_tokens, name in ((60, "worker/0.0"), (120, "scheduler/0"), (180, "gateway/0")):
+            await streams.wait_running(n_tokens)
+            await asyncio.to_thread(coalescing_server.kill, name)
+            streams.assert_cut()
+        await work
+        streams.check()

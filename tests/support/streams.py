@@ -13,18 +13,20 @@ DEADLINE_S = 120.0
 
 
 class Streams:
-    """32 streams with different prompts, greedy and seeded, and how far they are."""
+    """32 streams with different prompts, greedy and seeded, and how far they are. `n_alike`: so many ask the same."""
 
-    def __init__(self, client: AsyncClient, salt: int = 0, extra_tokens: int = 0) -> None:
-        self._client, self._salt, self._extra_tokens = client, salt, extra_tokens
+    def __init__(self, client: AsyncClient, salt: int = 0, extra_tokens: int = 0, n_alike: int = 1) -> None:
+        self._client, self._salt, self._extra_tokens, self._n_alike = client, salt, extra_tokens, n_alike
         self.tokens: list[list[int]] = [[] for _ in range(N_STREAMS)]
 
     def prompt(self, index: int) -> list[int]:
         """Prompts share prefixes, unless there are extra tokens: those are of this stream and this salt alone."""
+        index //= self._n_alike
         alone = [1000 * self._salt + index] * self._extra_tokens
         return [*alone, 7, 7, *([3] * (index % 5) * 16), index, 1]
 
     def seed(self, index: int) -> int:
+        index //= self._n_alike
         return index * 1000 if index % 2 else 0
 
     async def follow(self, index: int) -> None:
