@@ -89,14 +89,14 @@ class Coalescing:
                 for follower in self.followers_of(source.request):
                     _end(source.ended, follower.sequences[source.index], rows)
             elif source.ended is not None:
-                to_submit += self.leave(source.request, is_harmful=source.ended.reason == "quarantined")
+                to_submit += self.leave(source.request, is_harmful=_is_harmful(source, source.ended))
         return to_submit
 
     def leave(self, request: Request, *, is_harmful: bool = False) -> list[Request]:
         """A request will not be complete. Returns the requests that are to be submitted instead: none if it led nobody.
 
-        `is_harmful`: it has killed workers. Then each follower is on its own, and those of the same caller can be found where
-        all others are."""
+        `is_harmful`: it may have killed workers or schedulers. Then each follower is on its own, because one after the other
+        would kill as many again. Those of the same caller are as suspect as it was."""
         group = self._group_by_number.pop(request.number, None)
         if group is None:
             return []
@@ -106,6 +106,9 @@ class Coalescing:
             self._forget(group)
         if not (was_leader and group.members):
             return []
+        for one in group.members:
+            if one.spec.terms.caller == request.spec.terms.caller:
+                _inherit(request, one)
         members = sorted(group.members, key=lambda one: (one.spec.terms.priority, one.spec.terms.group_tokens))
         leader = members[0].spec.terms
         alone = [one for one in members if is_harmful or not _serves(leader, one.spec.terms)]
@@ -150,6 +153,17 @@ class Coalescing:
 
 def _serves(leader: Terms, follower: Terms) -> bool:
     return leader.priority <= follower.priority and leader.group_tokens <= follower.group_tokens
+
+
+def _is_harmful(sequence: GrowingSequence, ended: Ended) -> bool:
+    """True if a sequence that has failed may have killed workers or schedulers."""
+    return ended.reason == "quarantined" or (ended.is_failure and ended.code != "deadline" and sequence.n_losses > 0)
+
+
+def _inherit(leader: Request, follower: Request) -> None:
+    """A follower is to compute what its leader has computed: the deaths under the leader count for it as well."""
+    for source, target in zip(leader.sequences, follower.sequences, strict=True):
+        target.n_losses, target.suspicion = source.n_losses, source.suspicion
 
 
 def _end(ended: Ended, target: GrowingSequence, rows: StepRows) -> None:

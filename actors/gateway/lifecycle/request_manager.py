@@ -6,6 +6,8 @@ publish (clients may see it), Ack to the scheduler ---> every sequence ended ---
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 
 from actors.gateway.answer_cache.access import NO_ACCESS, CacheAccess
@@ -212,7 +214,14 @@ class RequestManager:
         """Record what is new of requests and of those that follow them, and submit those whose leader has left."""
         to_submit = self.equals.follow(rows)
         self._publisher.record(rows, ack)
-        for request in to_submit:
+        self._submit_instead(to_submit)
+
+    def _submit_instead(self, requests: Iterable[Request]) -> None:
+        """Submit requests whose leader has left. What they are suspected of is recorded as theirs."""
+        for request in requests:
+            for sequence in request.sequences:
+                if sequence.suspicion is not None:
+                    self.dispatcher.failover.on_suspicion(sequence)
             self.dispatcher.submit_request(request)
 
     def _admitted(self, request: Request) -> None:
@@ -235,8 +244,7 @@ class RequestManager:
         self.unfinished.remove(request)
         self._journal.delete(request.number)  # a disk that hangs may still record it
         request.wake()
-        for other in self.equals.leave(request):
-            self.dispatcher.submit_request(other)
+        self._submit_instead(self.equals.leave(request))
 
     # -- beginning and end of a request ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from messages.generation.sequences import Refused
+from messages.generation.sequences import Refused, Suspicion
 from tests.support.answers.equal_requests import BODY, PATH, ask, coalescing, find, finish, ids_of, status_of, two
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig
@@ -108,6 +108,38 @@ async def test_followers_of_a_request_that_kills_workers_end_with_it_unless_they
         assert all("quarantined" in answer.text for answer in answers)
         await finish(r, scheduler)
         assert ids_of(await follower) == oracle([1, 2], 8)
+
+
+async def test_a_follower_is_as_suspect_as_its_leader_was_also_after_a_death_of_its_gateway(tmp_path: Path) -> None:
+    suspicion = Suspicion(deaths=2, certain=1, reach=50, passed=0)
+    async with coalescing(journal_path=str(tmp_path / "journal-0")) as (r, scheduler, http):
+        leader, follower = await two(r, http)
+        await r.cluster.wait_until(lambda: scheduler.running)
+        find(r, "leader").sequences[0].suspicion = suspicion
+        r.manager.cancel(find(r, "leader"))
+        await r.cluster.wait_until(lambda: len(scheduler.submits) == 2)
+        assert scheduler.submits[1].suspicion == suspicion
+        await written(r.gateway.journal)
+        await r.kill_gateway()
+        follower.cancel()
+        await r.start_gateway(2)
+        await r.cluster.wait_until(lambda: len(scheduler.submits) == 3)
+        assert scheduler.submits[2].suspicion == suspicion
+        await leader
+
+
+async def test_followers_of_a_request_that_is_given_up_after_losses_are_computed_at_once_with_its_losses() -> None:
+    async with coalescing() as (r, scheduler, http):
+        asked = await two(r, http)
+        third = await ask(r, http)
+        await r.cluster.wait_until(lambda: scheduler.running)
+        find(r, "leader").sequences[0].n_losses = 17
+        scheduler.fail(next(iter(scheduler.running)), "given up")
+        await r.cluster.wait_until(lambda: len(scheduler.submits) == 3)
+        assert {one.sequences[0].n_losses for one in r.manager.unfinished.all} == {17}
+        await finish(r, scheduler)
+        assert [ids_of(await answer) for answer in (asked[1], third)] == [oracle([1, 2], 8)] * 2
+        await asked[0]
 
 
 async def test_a_scheduler_dies_under_a_leader_and_its_followers() -> None:
