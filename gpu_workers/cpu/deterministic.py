@@ -10,6 +10,7 @@ they choose another order for another number of rows. The idea of batch-invarian
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from gpu_workers.cpu.attention import CpuAttention
 from gpu_workers.cpu.kernels import matrix
 from gpu_workers.cpu.kernels.calls import DirectCalls
 from gpu_workers.cpu.kernels.machine import Machine
-from gpu_workers.cpu.kernels.machine_code import compile_kernel
+from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.ops import CpuOps, PackedWeight
 from gpu_workers.layers.attention import AttentionStep
 from messages.errors import ConfigError
@@ -41,7 +42,10 @@ class DeterministicCpuOps(CpuOps):
         self._most_kernel_rows = sys.maxsize
         if machine.lanes * 4 != matrix.BLOCK:
             self._pass_rows = 1  # the sums of more rows do not fit the registers
-        self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, dtype == torch.bfloat16), machine)
+
+    def compile_product(self) -> Kernel | None:
+        """The kernel of `matrix`, for every processor: `pack` makes the layout that it reads."""
+        return compile_kernel(lambda code: matrix.write_few_rows(code, self._dtype == torch.bfloat16), self.machine)
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops. Packs without oneDNN, so that the layout is the same on every processor."""
@@ -50,8 +54,8 @@ class DeterministicCpuOps(CpuOps):
             self._calls.leave_to_torch(f"a weight of {n_out} x {n_in} numbers in {weight.dtype}")
         return matrix.pack(weight)
 
-    def linear_weight(self, packed: torch.Tensor) -> PackedWeight:
-        """packed, from `pack` -> what `linear` takes."""
+    def linear_weight(self, packed: torch.Tensor) -> Any:
+        """packed, from `pack` -> a PackedWeight."""
         n_blocks, n_steps, _, pair = packed.shape
         return PackedWeight(packed, packed.data_ptr(), n_steps * pair, n_blocks * matrix.BLOCK)
 

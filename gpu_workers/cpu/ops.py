@@ -10,7 +10,7 @@ import copy
 import ctypes
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -23,7 +23,7 @@ from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.cpu_linear import can_pack, packed_linear
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
-_MOST_ROWS = 64  # oneDNN is as good for more, in float32
+MOST_ROWS = 64  # oneDNN is as good for more, in float32
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
 _LEAST_SHARED_PASSES = 4  # over a block of a weight; with fewer, reading the weight dominates, and sharing would read it twice
 _UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
@@ -51,15 +51,13 @@ class CpuOps(TorchOps):
         self.machine = machine
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
-        self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
+        self.most_rows = MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
         # of a product; torch computes larger ones. In bfloat16 the kernel is as fast for any number of rows, and a token has
         # the same bits in a prompt as in a step of its own.
         self._most_kernel_rows = sys.maxsize if is_bf16 and machine.has_bf16_dot else self.most_rows
         self._pass_rows = matrix.MOST_ROWS  # that share one read of a block of the weight
         self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
-        self._few_rows: Kernel | None = None
-        if machine.lanes * 4 == matrix.BLOCK and can_pack(dtype):
-            self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, is_bf16), machine)
+        self._few_rows = self.compile_product()
         self._norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=False), machine)
         self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
         self._page_dtype = page_dtype or dtype
@@ -70,13 +68,19 @@ class CpuOps(TorchOps):
         self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
         self._argmax = compile_kernel(lambda code: rows.write_argmax(code, is_bf16), machine)
 
-    def through(self, calls: Calls) -> CpuOps:
+    def compile_product(self) -> Kernel | None:
+        """The kernel of `matrix`; None where oneDNN does not pack weights as it reads them."""
+        if self.machine.lanes * 4 != matrix.BLOCK or not can_pack(self._dtype):
+            return None
+        return compile_kernel(lambda code: matrix.write_few_rows(code, self._dtype == torch.bfloat16), self.machine)
+
+    def through(self, calls: Calls) -> Self:
         """The same operations with their kernels called through `calls`."""
         other = copy.copy(self)
         other._calls = calls
         return other
 
-    def linear_weight(self, packed: torch.Tensor) -> torch.Tensor | PackedWeight:
+    def linear_weight(self, packed: torch.Tensor) -> Any:
         """packed, from `pack` -> what `linear` takes: a PackedWeight if our kernel reads its layout, else `packed` itself."""
         if self._few_rows is None or packed.dtype != self._dtype or not self._is_readable(packed):
             return packed
