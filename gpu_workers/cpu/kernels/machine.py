@@ -21,6 +21,7 @@ class Machine:
     registers: int
     has_bf16_dot: bool = False  # AVX512-BF16: pairs of bfloat16 multiplied and summed in float32
     is_x86: bool = True
+    has_int8_dot: bool = False  # VNNI: four products of 8-bit integers summed in a 32-bit lane
 
 
 @cache
@@ -62,9 +63,10 @@ def this_machine() -> Machine | None:
     except (ImportError, OSError, RuntimeError, AttributeError):
         return None
     if features.get("avx512f"):
-        return Machine(16, 32, bool(features.get("avx512bf16")))
+        has_int8_dot = bool(features.get("avx512vnni") and features.get("avx512bw"))
+        return Machine(16, 32, bool(features.get("avx512bf16")), has_int8_dot=has_int8_dot)
     if features.get("avx2") and features.get("fma"):
-        return Machine(8, 16)
+        return Machine(8, 16, has_int8_dot=bool(features.get("avxvnni")))
     return Machine(8, 16, is_x86=False) if platform.machine() == "aarch64" else None
 
 

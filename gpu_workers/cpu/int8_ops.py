@@ -1,0 +1,88 @@
+"""The operations of a layer on CPUs with weights of 8-bit integers; see `kernels.int8_weights` and `kernels.int8_matrix`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpu_workers.cpu.deterministic import DeterministicCpuOps
+from gpu_workers.cpu.kernels import int8_matrix, int8_weights
+from gpu_workers.cpu.kernels.machine import Machine
+from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
+from gpu_workers.cpu.ops import MOST_ROWS, CpuOps, count_shares
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A weight [n_out, n_in] as `int8_weights.pack` made it."""
+
+    packed: torch.Tensor
+    address: int  # of its blocks
+    n_out: int
+    n_in: int
+
+
+class Int8CpuOps(CpuOps):
+    """`CpuOps` whose linear layers multiply integers. What these compute for a row depends on that row alone."""
+
+    def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
+        super().__init__(dtype, machine, page_dtype)
+        is_bf16 = dtype == torch.bfloat16
+        self.most_rows = MOST_ROWS
+        self._pass_rows = int8_matrix.MOST_ROWS if machine.lanes * 4 == int8_weights.BLOCK else 1
+        self._quantise = compile_kernel(lambda code: int8_matrix.write_quantise(code, is_bf16), machine)
+        self._product = compile_kernel(lambda code: int8_matrix.write_product(code, is_bf16), machine)
+
+    def compile_product(self) -> Kernel | None:
+        """None: no weight stays in floating point."""
+        return None
+
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        return int8_weights.pack(weight)
+
+    def linear_weight(self, packed: torch.Tensor) -> Any:
+        """packed, from `pack` -> an Int8Weight; on the device "meta" the same tensor, with which nothing multiplies."""
+        if packed.is_meta:
+            return packed
+        return Int8Weight(packed, packed.data_ptr() + int8_weights.HEADER_BYTES, *int8_weights.read_shape(packed))
+
+    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
+        """x [T, in] -> [T, out]: x @ weight.T + bias, the product with x rounded to integers. weight: an Int8Weight."""
+        n_rows = x.shape[0]
+        if x.stride(-1) != 1:
+            self._calls.leave_to_torch("a copy of rows that are not contiguous")
+            x = x.contiguous()
+        out = self._calls.empty((n_rows, weight.n_out), x.dtype)
+        if not n_rows:
+            return out
+        rows = self._integers(x)
+        n_passes = -(-n_rows // self._pass_rows)
+        in_pass = -(-n_rows // n_passes)  # so that all passes have about the same size
+        blocks = -(-weight.n_out // int8_weights.BLOCK)
+        share = in_pass * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
+        n_units = blocks * -(-n_rows // share)
+        n_groups = int8_weights.count_groups(weight.n_in)
+        addresses = (rows.data_ptr(), weight.address, out.data_ptr())
+        self._calls.run(
+            self._product, (n_units, *addresses, n_rows, n_groups, weight.n_out, in_pass, share), is_spread=n_units > 1
+        )
+        if bias is not None and weight.n_out % self._lanes:
+            self._calls.leave_to_torch("a bias whose width is no multiple of the vector")
+            return out.add_(bias)
+        if bias is not None:
+            self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
+        return out
+
+    def _integers(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, in] -> uint8 [T, row_bytes]: its integers, scales and corrections."""
+        n_rows, n_in = x.shape
+        rows = self._calls.empty((n_rows, int8_matrix.row_bytes(int8_weights.count_groups(n_in))), torch.uint8)
+        self._spread(self._quantise, n_rows, n_in, (x.data_ptr(), x.stride(0), n_in, rows.data_ptr()))
+        return rows
+
+
+class DeterministicInt8CpuOps(Int8CpuOps, DeterministicCpuOps):
+    """`Int8CpuOps` without torch: what has no kernel is refused with a ConfigError, at the latest by the warm-up."""
