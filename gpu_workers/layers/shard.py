@@ -75,8 +75,18 @@ def _part(total: int, rank: int, size: int) -> range:
 
 def rank_parameters(config: ModelConfig, shard: Shard) -> int:
     """Number of parameters that one rank holds."""
+    small = config.small_layer_parameters(len(shard.heads), len(shard.kv_heads), shard.rank == 0)
+    table = 0 if config.tied_embeddings else table_parameters(config, shard)
+    return linear_parameters(config, shard) + config.n_layers * small + config.hidden + table
+
+
+def linear_parameters(config: ModelConfig, shard: Shard) -> int:
+    """Those of them that linear layers multiply with, the head's included."""
     queries, keys = len(shard.heads) * config.head_dim, len(shard.kv_heads) * config.head_dim
     projections = config.hidden * (2 * (queries + keys) + 3 * len(shard.ffn))
-    layer = projections + config.small_layer_parameters(len(shard.heads), len(shard.kv_heads), shard.rank == 0)
-    vocabulary = shard.vocabulary_rows * config.hidden
-    return config.n_layers * layer + config.hidden + vocabulary * (1 if config.tied_embeddings else 2)
+    return config.n_layers * projections + table_parameters(config, shard)
+
+
+def table_parameters(config: ModelConfig, shard: Shard) -> int:
+    """Parameters of the rank's table of embeddings; its head has as many."""
+    return shard.vocabulary_rows * config.hidden

@@ -20,6 +20,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.weight_files import WeightsError, weight_files
 from gpu_workers.models.weight_memory import PrivateWeights, WeightMemory
+from gpu_workers.settings import Quantization
 
 RANDOM_STD = 0.02
 _PREFIX, _HEAD = "model.", "lm_head.weight"
@@ -131,11 +132,12 @@ def _whole_bytes(path: Path) -> int:
 
 @dataclass(frozen=True)
 class WeightPlacement:
-    """Device and dtype of weights, and what keeps the finished ones."""
+    """Device and dtype of weights, what keeps the finished ones, and how linear layers round theirs."""
 
     device: torch.device
     dtype: torch.dtype
     memory: WeightMemory = field(default_factory=PrivateWeights)
+    quantization: Quantization = "none"  # of the weights of linear layers
 
     def empty(self, *shape: int) -> torch.Tensor:
         """An uninitialised tensor of this shape on the device, of the dtype."""

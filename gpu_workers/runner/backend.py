@@ -31,7 +31,7 @@ from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.settings import AttentionChoice
+from gpu_workers.settings import AttentionChoice, Quantization
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,14 +77,17 @@ def choose_backend(
     deterministic: what is computed for a token does not depend on the rest of the batch; see `WorkerSettings.deterministic`.
     page_dtype: of keys and values in pages; None: the model's.
     Raises: ConfigError if Triton attention is asked for and cannot compute this model, if `deterministic` is asked for and
-    no such kernels can compute it, or if the device has no kernels for this page_dtype."""
+    no such kernels can compute it, or if the device has no kernels for this page_dtype or the placement's quantization."""
     if placement.device.type == "cuda" and page_dtype is not None:
         raise ConfigError(f"worker.kv_dtype: expected auto on a GPU, got {page_dtype} (only CPU cores have kernels for it)")
+    if placement.quantization != "none":
+        _check_quantization(placement)
     if deterministic:
         return _deterministic_backend(placement, config, shard, page_dtype)
     if placement.device.type == "cuda":
         return _cuda_backend(placement.dtype, config, shard, attention)
-    return Backend(cpu_ops(placement.dtype, page_dtype), _cpu_attention(placement.dtype, config, shard, page_dtype))
+    ops = cpu_ops(placement.dtype, page_dtype, placement.quantization)
+    return Backend(ops, _cpu_attention(placement.dtype, config, shard, page_dtype))
 
 
 def plain_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard) -> Backend:
@@ -119,19 +122,38 @@ def capture_steps(
     return CapturedSteps(programs=cpu_programs(model, kv, state))
 
 
-def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> Ops:
-    """The fastest operations of this CPU: compiled kernels where they can be compiled, else torch. page_dtype: as above."""
+def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Ops:
+    """The fastest operations of this CPU: compiled kernels where they can be compiled, else torch. page_dtype, quantization: as
+    above. Raises: ConfigError if weights are to be quantised and LLVM refuses the kernels."""
     machine = this_machine()
     if machine is None or dtype not in (torch.float32, torch.bfloat16):
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
         return TorchOps()
+    from gpu_workers.cpu.int8_ops import Int8CpuOps
     from gpu_workers.cpu.ops import CpuOps
 
     try:
-        return CpuOps(dtype, machine, page_dtype)
+        return (Int8CpuOps if quantization == "int8" else CpuOps)(dtype, machine, page_dtype)
     except RuntimeError as error:
+        if quantization != "none":
+            raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
         _log_torch("layers", str(error))
         return TorchOps()
+
+
+def _check_quantization(placement: WeightPlacement) -> None:
+    """Raises: ConfigError if no kernels multiply such weights on this device."""
+    quantization = placement.quantization
+    if placement.device.type == "cuda":
+        raise ConfigError(
+            f"worker.quantization: expected none on a GPU, got {quantization} (only CPU cores have kernels for it)"
+        )
+    machine = this_machine()
+    if machine is None or placement.dtype not in (torch.float32, torch.bfloat16):
+        raise ConfigError(
+            f"worker.quantization: expected none, or float32 or bfloat16 and a processor that kernels can be compiled for; got"
+            f" {quantization} with {placement.dtype} and {machine or 'no such processor'}"
+        )
 
 
 def _deterministic_backend(
@@ -151,9 +173,11 @@ def _deterministic_backend(
             f" compiled for; got {dtype}, heads of {config.head_dim} numbers and {machine or 'none'}"
         )
     from gpu_workers.cpu.deterministic import DeterministicCpuAttention, DeterministicCpuOps
+    from gpu_workers.cpu.int8_ops import DeterministicInt8CpuOps
 
     attention = DeterministicCpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim, page_dtype)
-    return Backend(DeterministicCpuOps(dtype, machine, page_dtype), attention)
+    ops = DeterministicInt8CpuOps if placement.quantization == "int8" else DeterministicCpuOps
+    return Backend(ops(dtype, machine, page_dtype), attention)
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:

@@ -6,19 +6,22 @@ see `rank_device.py`. The estimate is conservative: a plan that fits here fits o
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_workers.layers.shard import rank_parameters, shard_model
+from gpu_workers.layers.shard import Shard, linear_parameters, rank_parameters, shard_model, table_parameters
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.settings import Quantization
 
 GIB = 1 << 30
 CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
 _CUDA_CONTEXT_BYTES = 3 * GIB // 4  # the driver's context, loaded kernels, libraries' workspaces
 _MOST_CPU_KV_BYTES = 2 * GIB
 _CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
+INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -55,10 +58,19 @@ def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: in
     )
 
 
-def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str) -> int:
+def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Quantization = "none") -> int:
     """Bytes of the weights of all ranks of one replica, which share the machine's memory."""
-    parameters = sum(rank_parameters(config, shard_model(config, rank, tp)) for rank in range(tp))
-    return parameters * _BYTES_BY_DTYPE[dtype]
+    return sum(_rank_weight_bytes(config, shard_model(config, rank, tp), dtype, quantization) for rank in range(tp))
+
+
+def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantization: Quantization) -> int:
+    """With int8 the table of embeddings keeps its dtype, also where it is the head: that is packed from it."""
+    n_parameters, itemsize = rank_parameters(config, shard), _BYTES_BY_DTYPE[dtype]
+    if quantization == "none":
+        return n_parameters * itemsize
+    n_linear = linear_parameters(config, shard)
+    n_plain = n_parameters - n_linear + (table_parameters(config, shard) if config.tied_embeddings else 0)
+    return n_plain * itemsize + math.ceil(n_linear * INT8_WEIGHT_BYTES)
 
 
 def default_cpu_kv_bytes(host_bytes: int) -> int:

@@ -48,7 +48,7 @@ def load_model_runner(
     model = build_model(
         config,
         Path(settings.model_folder),
-        WeightPlacement(device.device, getattr(torch, settings.dtype_name)),
+        WeightPlacement(device.device, getattr(torch, settings.dtype_name), quantization=settings.quantization),
         group=_join_gang(device, settings, gang_dir, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
@@ -61,9 +61,7 @@ def load_model_runner(
     memory = device.kept_memory(kept)
     n_kept = _kept_pages(model, memory) if memory is not None else 0
     capacity = measure_capacity(device, settings, config, model, n_kept, kept.shared_bytes if kept is not None else 0)
-    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device.device, is_shared=memory is not None)
-    if memory is not None and kv.region is not None:
-        memory.reserve(kv.region)
+    kv = _allocate_pages(model, capacity, memory)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device.device)
     sampler = deterministic_sampler(state) if settings.deterministic else None
     device.warm_large_steps(ModelRunner(model, kv, state, capacity, CapturedSteps(), sampler), model, kv)
@@ -102,8 +100,8 @@ def build_model(
     """The rank's part of the model, computed by the back ends of its device. group None: a single rank. vault: shares the
     weights with other processes of the rank; None: they are this process's own. page_dtype: see `choose_backend`.
 
-    Raises: ConfigError for attention, pages or deterministic kernels that device or model do not have, ValueError for a model
-    that cannot be split over the group, and what `load_model` raises."""
+    Raises: ConfigError for attention, pages, quantization or deterministic kernels that device or model do not have,
+    ValueError for a model that cannot be split over the group, and what `load_model` raises."""
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
     backend = choose_backend(placement, config, shard, attention, deterministic=deterministic, page_dtype=page_dtype)
@@ -140,9 +138,18 @@ def measure_capacity(
 
 def _describe(device: str, settings: WorkerSettings) -> str:
     """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
+    weights = [f"{settings.quantization} weights"] if settings.quantization != "none" else []
     pages = [f"{settings.kv_dtype} keys and values"] if settings.kv_dtype != "auto" else []
     ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
-    return ", ".join([device, settings.dtype_name, *pages, *ranks, *["deterministic"] * settings.deterministic])
+    return ", ".join([device, settings.dtype_name, *weights, *pages, *ranks, *["deterministic"] * settings.deterministic])
+
+
+def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KvMemory | None) -> KvPages:
+    """Memory for the pages of the rank. memory: what outlives this process; None: the pages are its own."""
+    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, model.device, is_shared=memory is not None)
+    if memory is not None and kv.region is not None:
+        memory.reserve(kv.region)
+    return kv
 
 
 def _kept_pages(model: Model, memory: KvMemory) -> int:

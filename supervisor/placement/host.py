@@ -17,7 +17,7 @@ from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, plan_or_offer
+from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, check_quantization, plan_or_offer
 from supervisor.placement.plan import check_gpus
 
 _FILES, _FILES_OF_LINKS = 128, 8
@@ -46,6 +46,7 @@ def plan_start(config: ServerConfig) -> Placement:
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
+    check_quantization(placement)
     _check_open_files(n_children(config, placement))
     return placement
 

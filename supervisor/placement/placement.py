@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_workers.settings import DeviceKind, WorkerSettings
+from gpu_workers.settings import DeviceKind, Quantization, WorkerSettings
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.quantities import counted, gib_text
 
@@ -36,6 +36,7 @@ class Placement:
     room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
     context_tokens: int = 0  # the model's context length
     deterministic: bool = False  # see `WorkerSettings.deterministic`
+    quantization: Quantization = "none"  # see `WorkerSettings.quantization`
     has_standby: bool = False  # each replica has a second gang, on the same devices
 
     @property
@@ -52,7 +53,13 @@ class Placement:
         """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
         where = " and ".join(dict.fromkeys(gpu.name for gpu in self.gpus)) or "CPU cores"
         layout = f"{counted(self.replicas, 'replica')} x tp {self.tp} on {where}"
-        return ", ".join(filter(None, (layout, self.dtype, "deterministic" * self.deterministic)))
+        return ", ".join([layout, *self._numerics()])
+
+    def _numerics(self) -> list[str]:
+        """What it computes with: ["float32", "int8 weights", "deterministic"]; [] for a model without arithmetic, unless it is
+        asked to be deterministic."""
+        weights = [f"{self.quantization} weights"] if self.dtype and self.quantization != "none" else []
+        return [*filter(None, [self.dtype]), *weights, *["deterministic"] * self.deterministic]
 
     def text(self) -> str:
         """The plan in one line."""
@@ -60,7 +67,7 @@ class Placement:
         parts = [f"{where}: {counted(self.replicas, 'replica')} x tp {self.tp}"]
         if self.dtype:
             weights = f"weights take {gib_text(self.weight_bytes)} of {gib_text(self.memory_bytes)} GiB"
-            parts += [self.dtype, *["deterministic"] * self.deterministic, weights + (" on each GPU" if self.gpus else "")]
+            parts += [*self._numerics(), weights + (" on each GPU" if self.gpus else "")]
         if self.room_tokens:
             made_for = f"(the model was made for {self.context_tokens:,})"
             parts.append(f"memory for sequences of {self.room_tokens:,} tokens {made_for}")

@@ -109,3 +109,18 @@ def check_kv_dtype(placement: Placement, kv_dtype: str) -> None:
     """
     if placement.gpus and kv_dtype != "auto":
         raise ConfigError(f'worker.kv_dtype: expected "auto" on GPUs, got "{kv_dtype}"; it works on CPU cores (gpus = 0)')
+
+
+def check_quantization(placement: Placement) -> None:
+    """Check that the devices have kernels for quantised weights. Processors without any are refused later, by the ranks.
+
+    Raises: ConfigError naming the key.
+    """
+    if placement.quantization == "none":
+        return
+    if placement.gpus:
+        got = f'got "{placement.quantization}"; it works on CPU cores (gpus = 0)'
+        raise ConfigError(f'worker.quantization: expected "none" on GPUs, {got}')
+    if placement.dtype == "float16":
+        got = f"with worker.quantization {placement.quantization}, got float16"
+        raise ConfigError(f"worker.dtype: expected float32 or bfloat16 {got}")

@@ -38,7 +38,7 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     gpus = host.gpus if asked.gpus is None else host.gpus[: asked.gpus]
     is_on_cpu = not gpus or (model is None and asked.gpus is None)
     placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
-    return replace(placement, deterministic=asked.worker.deterministic)
+    return replace(placement, deterministic=asked.worker.deterministic, quantization=asked.worker.quantization)
 
 
 def check_gpus(host: Host, asked: PlacementRequest) -> None:
@@ -59,13 +59,13 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
         return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby))
     _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
-    replica_bytes = cpu_weight_bytes(model, tp, dtype)
+    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
         room = f"{gib_text(replica_bytes)} GiB of weights each, {gib_text(host.memory_bytes)} GiB of memory"
         raise PlacementRefused("replicas", [most_replicas], room, replicas, EXPECTED_AT_MOST)
     if weight_bytes > host.memory_bytes:
-        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" else ""
+        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" and asked.worker.quantization == "none" else ""
         raise ConfigError(
             f"model: expected weights that fit into the memory of this host, {gib_text(host.memory_bytes)} GiB, got"
             f" {gib_text(weight_bytes)} GiB ({counted(replicas, 'replica')}, {dtype}{smaller})"

@@ -13,7 +13,7 @@ from supervisor.tree import StartFacts, build_tree
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
 _FREE = frozenset({*_SECTIONS, "model_name", "max_length", "log_format", "log_level"})
 # they decide the tokens, or where the model fits
-_FIXED_OF_WORKER = ("dtype", "kv_dtype", "load_format", "deterministic", "shared_weights")
+_FIXED_OF_WORKER = ("dtype", "kv_dtype", "quantization", "load_format", "deterministic", "shared_weights")
 
 
 def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Server:

@@ -95,7 +95,7 @@ def test_a_gateway_knows_what_decides_the_exact_tokens() -> None:
     all_different = [
         numerics(on_gpus()), numerics(on_cpu()), numerics(on_gpus(tp=2)), numerics(on_gpus(), attention="torch"),
         numerics(on_gpus(), load_format="random"), numerics(replace(on_gpus(), dtype="float16")),
-        numerics(on_cpu(), kv_dtype="int8"),
+        numerics(on_cpu(), kv_dtype="int8"), numerics(on_cpu(), quantization="int8"),
     ]  # fmt: skip
     assert len(set(all_different)) == len(all_different)
     assert numerics(on_gpus(replicas=2)) == numerics(on_gpus()), "each replica computes alone"

@@ -19,7 +19,7 @@ from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model, load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.settings import WorkerSettings
+from gpu_workers.settings import Quantization, WorkerSettings
 from messages.errors import ConfigError
 from tests.support.depth import examples
 from tests.support.workers.deterministic_runs import differences, make_cases
@@ -44,8 +44,8 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def model_of(dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> Model:
-    placement = WeightPlacement(torch.device("cpu"), dtype)
+def model_of(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Model:
+    placement = WeightPlacement(torch.device("cpu"), dtype, quantization=quantization)
     return build_model(CONFIG, Path(), placement, deterministic=True, page_dtype=page_dtype, load_format="random")
 
 
@@ -55,19 +55,24 @@ def tokens_of(seed: int, n: int = N_TOKENS) -> list[int]:
 
 
 @cache
-def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None) -> torch.Tensor:
+def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None, quantization: Quantization) -> torch.Tensor:
     """[N_TOKENS, vocabulary]: behind each token, when the tokens are computed one by one."""
-    loop, sequence = PagedLoop(model_of(dtype, page_dtype)), PagedSequence(tokens_of(0))
+    loop, sequence = PagedLoop(model_of(dtype, page_dtype, quantization)), PagedSequence(tokens_of(0))
     return torch.cat([loop.run([(sequence, 1)]) for _ in range(N_TOKENS)])
 
 
-@examples(8)
-@given(st.data(), st.sampled_from([torch.float32, torch.bfloat16]), st.sampled_from([None, torch.int8]))
+@examples(12)
+@given(
+    st.data(),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.sampled_from([None, torch.int8]),
+    st.sampled_from(["none", "int8"]),
+)
 def test_logits_have_the_same_bits_in_any_batch_and_any_cut(
-    data: st.DataObject, dtype: torch.dtype, page_dtype: torch.dtype | None
+    data: st.DataObject, dtype: torch.dtype, page_dtype: torch.dtype | None, quantization: Quantization
 ) -> None:
-    expected = logits_alone(dtype, page_dtype)
-    loop, sequence = PagedLoop(model_of(dtype, page_dtype)), PagedSequence(tokens_of(0))
+    expected = logits_alone(dtype, page_dtype, quantization)
+    loop, sequence = PagedLoop(model_of(dtype, page_dtype, quantization)), PagedSequence(tokens_of(0))
     others = [PagedSequence(tokens_of(seed)) for seed in range(1, 9)]
     while sequence.computed < N_TOKENS:
         count = data.draw(st.integers(1, N_TOKENS - sequence.computed), "tokens")
@@ -97,8 +102,8 @@ def test_bfloat16_has_the_same_bits_without_the_flag_where_the_processor_multipl
     assert whole.run([(PagedSequence(tokens_of(0, 200)), 200)])[0].equal(single)
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+@pytest.fixture(scope="module", params=["none", "int8"])
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     """Through the programs of the CPU and everything else that a worker has."""
     folder = tmp_path_factory.mktemp("random")
     keys = {
@@ -108,7 +113,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     (folder / "config.json").write_text(json.dumps(keys))
     settings = WorkerSettings(
         model_folder=str(folder), load_format="random", n_slots=12, max_step_tokens=256, kv_memory_bytes=8 << 20,
-        deterministic=True, threads=1,
+        deterministic=True, threads=1, quantization=request.param,
     )  # fmt: skip
     return load_model_runner(settings, folder, lambda phase, fraction: None)
 
@@ -119,7 +124,7 @@ def test_tokens_and_logprobs_are_the_same_alone_crowded_and_continued(runner: Mo
 
 
 def test_the_capacity_says_it(runner: ModelRunner) -> None:
-    assert runner.capacity().device == "cpu, float32, deterministic"
+    assert runner.capacity().device in ("cpu, float32, deterministic", "cpu, float32, int8 weights, deterministic")
 
 
 class ThreeRanks(SingleRank):

@@ -1,19 +1,22 @@
-"""What pages of 8-bit integers cost the real SmolLM2: perplexity and the likeliest next token over a text."""
+"""What 8-bit integers, in pages or in weights, cost the real SmolLM2: perplexity and the likeliest next token over a text."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer
 
+from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
+from gpu_workers.settings import Quantization
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
 pytestmark = pytest.mark.slow
@@ -22,9 +25,15 @@ PROSE = Path(__file__).with_name("prose.txt")
 CHUNK_TOKENS = 250
 
 
-def model_of(folder: Path, page_dtype: torch.dtype | None) -> Model:
-    placement = WeightPlacement(torch.device("cpu"), torch.float32)
+def model_of(folder: Path, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Model:
+    placement = WeightPlacement(torch.device("cpu"), torch.float32, quantization=quantization)
     return build_model(read_model_config(folder), folder, placement, page_dtype=page_dtype)
+
+
+def tokens_of(folder: Path) -> list[int]:
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(PROSE.read_text()).ids
+    assert len(ids) > 2000
+    return ids
 
 
 @torch.inference_mode()
@@ -44,14 +53,34 @@ def read_text(model: Model, ids: list[int], count_tokens: int) -> tuple[float, t
     return math.exp(torch.cat(losses).mean().item()), torch.cat(likeliest)
 
 
-def test_loss_over_a_text(smollm2_folder: Path) -> None:
+@cache
+def read_plainly(folder: Path, n_tokens: int, count_tokens: int) -> tuple[float, torch.Tensor]:
+    """`read_text` of the first tokens, without any integers."""
+    return read_text(model_of(folder), tokens_of(folder)[:n_tokens], count_tokens)
+
+
+def loss_of(model: Model, folder: Path, n_tokens: int, count_tokens: int) -> tuple[float, float]:
+    """How many times as great the perplexity is as without integers, and the share of equal next tokens."""
+    before, wanted = read_plainly(folder, n_tokens, count_tokens)
+    after, got = read_text(model, tokens_of(folder)[:n_tokens], count_tokens)
+    agreement = (got == wanted).float().mean().item()
+    print(f"{n_tokens} tokens, {count_tokens} at once: perplexity {before:.4f} -> {after:.4f}, {agreement:.2%} agree")
+    return after / before, agreement
+
+
+def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
     """Long rows, which torch computes, and rows of 10 tokens, which the kernel computes."""
-    ids = Tokenizer.from_file(str(smollm2_folder / "tokenizer.json")).encode(PROSE.read_text()).ids
-    assert len(ids) > 2000
-    plain, small = (model_of(smollm2_folder, page_dtype) for page_dtype in (None, torch.int8))
-    for part, count_tokens, most in ((ids, CHUNK_TOKENS, 1.005), (ids[:300], 10, 1.02)):
-        (before, wanted), (after, got) = (read_text(model, part, count_tokens) for model in (plain, small))
-        agreement = (got == wanted).float().mean().item()
-        print(f"{len(part)} tokens, {count_tokens} at once: perplexity {before:.4f} -> {after:.4f}, {agreement:.2%} agree")
-        assert after <= before * most
+    model, n_tokens = model_of(smollm2_folder, torch.int8), len(tokens_of(smollm2_folder))
+    for n, count_tokens, most in ((n_tokens, CHUNK_TOKENS, 1.005), (300, 10, 1.02)):
+        ratio, agreement = loss_of(model, smollm2_folder, n, count_tokens)
+        assert ratio <= most
         assert agreement >= 0.96
+
+
+def test_the_loss_of_quantised_weights(smollm2_folder: Path) -> None:
+    if this_machine() is None:
+        pytest.skip("needs llvmlite and a processor that kernels are written for")
+    model = model_of(smollm2_folder, quantization="int8")
+    ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
+    assert ratio <= 1.01
+    assert agreement >= 0.94

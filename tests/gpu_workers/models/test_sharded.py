@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.rope import Rope
 from gpu_workers.models.gemma3.config import Gemma3Config
@@ -22,15 +23,15 @@ GEMMA3 = Gemma3Config(
     "gemma3_text", 3, 36, 9, 3, 8, 50, 101, 256, tied_embeddings=True,
     window=20, is_sliding=(True, False, True), query_scalar=8.0, rope=Rope(1e6), sliding_rope=Rope(),
 )  # fmt: skip
-CONFIGS = {"qwen3": LlamaConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True), "gemma3": GEMMA3}
+QWEN3 = LlamaConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)
+CONFIGS = {"qwen3": QWEN3, "gemma3": GEMMA3, "qwen3 int8": QWEN3}
 DEADLINE_S = 60.0
 
 
 def _logits(name: str, group: TensorGroup) -> np.ndarray:
     torch.set_num_threads(1)
-    model = build_model(
-        CONFIGS[name], Path(), WeightPlacement(torch.device("cpu"), torch.float32), group=group, load_format="random"
-    )
+    placement = WeightPlacement(torch.device("cpu"), torch.float32, quantization="int8" if "int8" in name else "none")
+    model = build_model(CONFIGS[name], Path(), placement, group=group, load_format="random")
     loop = PagedLoop(model)
     sequences = [PagedSequence(list(range(3, 3 + n))) for n in (40, 25, 7)]
     steps = [
@@ -52,6 +53,9 @@ def _rank(name: str, rank: int, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_two_ranks_equal_one(name: str, tmp_path: Path) -> None:
+    """Groups of integers begin with each rank's part, so their scales are others than those of one rank."""
+    if "int8" in name and this_machine() is None:
+        pytest.skip("needs llvmlite and a processor that kernels are written for")
     spawn = multiprocessing.get_context("spawn")
     ranks = [spawn.Process(target=_rank, args=(name, rank, tmp_path), daemon=True) for rank in range(2)]
     for process in ranks:
@@ -62,4 +66,5 @@ def test_two_ranks_equal_one(name: str, tmp_path: Path) -> None:
         assert process.exitcode == 0
     first, second = (np.load(tmp_path / f"rank{rank}.npy") for rank in range(2))
     np.testing.assert_array_equal(first, second)
-    np.testing.assert_allclose(first, expected, atol=1e-5, rtol=1e-4)
+    near = 0.05 * np.abs(expected).max() if "int8" in name else 1e-5
+    np.testing.assert_allclose(first, expected, atol=near, rtol=1e-4)

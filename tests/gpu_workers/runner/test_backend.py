@@ -15,6 +15,7 @@ from gpu_workers.model_store.rope import Rope
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import WeightPlacement
+from gpu_workers.runner import backend
 from gpu_workers.runner.backend import AttentionChoice, choose_backend, chooses_triton
 from messages.errors import ConfigError
 
@@ -51,7 +52,29 @@ def test_triton_that_is_asked_for_and_cannot_is_refused() -> None:
         chooses_triton(ODD, "triton")
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "has_kernels", "said"),
+    [
+        ("cuda", torch.bfloat16, True, "expected none on a GPU, got int8"),
+        ("cpu", torch.float16, True, "expected none, or float32 or bfloat16 .* got int8 with torch.float16"),
+        (
+            "cpu",
+            torch.float32,
+            False,
+            "expected .* kernels can be compiled for; got int8 .* and no such processor",
+        ),
+    ],
+)
+def test_integers_that_nothing_multiplies_are_refused(
+    device: str, dtype: torch.dtype, has_kernels: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_kernels:
+        monkeypatch.setattr(backend, "this_machine", lambda: None)
+    with pytest.raises(ConfigError, match=rf"^worker\.quantization: {said}"):
+        choose_backend(WeightPlacement(torch.device(device), dtype, quantization="int8"), LLAMA, shard_model(LLAMA, 0, 1))
+
+
 def test_a_cpu_attends_with_its_kernel_where_heads_are_whole_vectors() -> None:
     for config in (LLAMA, replace(LLAMA, head_dim=6)):
-        backend = choose_backend(WeightPlacement(torch.device("cpu"), torch.float32), config, shard_model(config, 0, 1))
-        assert isinstance(backend.attention, TorchAttention) != can_attend(torch.float32, config.head_dim)
+        chosen = choose_backend(WeightPlacement(torch.device("cpu"), torch.float32), config, shard_model(config, 0, 1))
+        assert isinstance(chosen.attention, TorchAttention) != can_attend(torch.float32, config.head_dim)

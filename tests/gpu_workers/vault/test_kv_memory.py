@@ -179,6 +179,7 @@ def test_what_decides_the_content_of_pages_decides_the_layout(tmp_path: Path) ->
     assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="float32"))
     assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="bfloat16", tp=2))
     assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="bfloat16", kv_dtype="int8"))
+    assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="bfloat16", quantization="int8"))
     before = layout_of(settings)
     (model / "weights").write_bytes(b"12345")
     assert layout_of(settings) != before

@@ -14,7 +14,7 @@ from gpu_workers.runner.memory_estimate import GIB
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, plan_or_offer
+from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, check_quantization, plan_or_offer
 from supervisor.placement.refusal import PlacementRefused
 from tests.support.supervisor.any_host import HOSTS, MODELS
 
@@ -39,6 +39,15 @@ def test_pages_are_compressed_on_cores_alone() -> None:
         check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "int8")
     check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "auto")
     check_kv_dtype(Placement("cpu", (), 1, 1, "bfloat16"), "int8")
+
+
+def test_weights_are_quantised_on_cores_alone() -> None:
+    with pytest.raises(ConfigError, match=r'worker\.quantization: expected "none" on GPUs, got "int8"; .*gpus = 0'):
+        check_quantization(Placement("cuda", (H200,), 1, 1, "bfloat16", quantization="int8"))
+    with pytest.raises(ConfigError, match=r"worker\.dtype: expected float32 or bfloat16 with .* int8, got float16"):
+        check_quantization(Placement("cpu", (), 1, 1, "float16", quantization="int8"))
+    check_quantization(Placement("cuda", (H200,), 1, 1, "bfloat16"))
+    check_quantization(Placement("cpu", (), 1, 1, "bfloat16", quantization="int8"))
 
 
 def test_the_rest_is_accepted() -> None:

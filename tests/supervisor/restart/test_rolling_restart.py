@@ -137,6 +137,7 @@ def test_settings_of_the_sections_change() -> None:
         ({"model": "other"}, "model"),
         ({"worker": {"dtype": "float32"}}, "worker.dtype"),
         ({"worker": {"kv_dtype": "int8"}}, "worker.kv_dtype"),
+        ({"worker": {"quantization": "int8"}}, "worker.quantization"),
         ({"speculate": False}, "speculate"),
     ],
 )

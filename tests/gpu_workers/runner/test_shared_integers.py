@@ -1,0 +1,55 @@
+"""Weights of 8-bit integers in the vault: loaded once, mapped by later processes, whatever their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.weights import WeightPlacement
+from gpu_workers.runner.empty_step import run_empty_step
+from gpu_workers.runner.model_loading import build_model
+from gpu_workers.settings import Quantization
+from gpu_workers.vault.weight_vault import WeightVault
+from tests.support.descriptor_store import StoreProcess
+from tests.support.workers.tiny_model import write_model
+
+pytestmark = pytest.mark.slow
+
+if this_machine() is None:
+    pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StoreProcess]:
+    one = StoreProcess(tmp_path / "vault-0")
+    yield one
+    one.kill()
+
+
+def logits(folder: Path, vault: WeightVault | None, dtype: torch.dtype, quantization: Quantization = "int8") -> torch.Tensor:
+    placement = WeightPlacement(torch.device("cpu"), dtype, quantization=quantization)
+    model = build_model(read_model_config(folder), folder, placement, vault=vault)
+    return run_empty_step(model, KvPages.allocate(model.kv_shape, 8, "cpu"), [1, 1, 20])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_later_process_computes_the_same_without_the_checkpoint(
+    store: StoreProcess, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """The sizes of this model are multiples of no block."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_model(folder)
+    right = logits(folder, None, dtype)
+    assert not right.equal(logits(folder, None, dtype, "none"))
+    first, second = (WeightVault(store.path, "worker/0.0 weights", b"tiny") for _ in range(2))
+    assert logits(folder, first, dtype).equal(right)
+    (folder / "model.safetensors").unlink()
+    first.close()  # the first process has gone; its memory stays
+    assert logits(folder, second, dtype).equal(right)
