@@ -61,16 +61,15 @@ class EngineTurns:
 
 
 def show_turns(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
-    """A table on standard error; the ratios are of the last name to the first."""
+    """A table on standard error, a line for each case and name; ratios are to the first name."""
     table = Table(title=title, title_justify="left")
-    kinds = ("tokens/s", "ms/token of processor", "prompts, s")
-    speeds_of, processor_of, prompts_of = ([f"{name}, {kind}" for name in names] for kind in kinds)
-    for column in ("streams", "prompt", *speeds_of, "ratio", *processor_of, *prompts_of):
-        table.add_column(column, justify="right")
+    for column in ("streams", "prompt", "engine", "tokens/s", "ratio", "processor ms a token", "prompts, s"):
+        table.add_column(column, justify="left" if column == "engine" else "right")
     for row in rows:
-        speeds = [row[name]["tokens_per_s"] for name in names]
-        processor = [f"{row[name]['processor_ms_per_token']:.2f}" for name in names]
-        prompts = [f"{row[name]['prefill_s']:.2f}" for name in names]
-        sizes, ratio = (str(row["streams"]), str(row["prompt_tokens"])), f"{speeds[-1] / speeds[0]:.2f}"
-        table.add_row(*sizes, *map(str, speeds), ratio, *processor, *prompts)
+        first = row[names[0]]["tokens_per_s"]
+        for name in names:
+            one = row[name]
+            sizes, ratio = (str(row["streams"]), str(row["prompt_tokens"])), f"{one['tokens_per_s'] / first:.2f}"
+            times = f"{one['processor_ms_per_token']:.2f}", f"{one['prefill_s']:.2f}"
+            table.add_row(*sizes, name, str(one["tokens_per_s"]), ratio, *times)
     CONSOLE.print(table)
