@@ -39,7 +39,8 @@ def test_every_promise_holds(block: int, monkeypatch: pytest.MonkeyPatch) -> Non
     for seed in range(block * _N_SEEDS, (block + 1) * _N_SEEDS):
         assert not simulate(seed, _scenario(seed)).problems, f"seed {seed}"
     assert any(joined), "some request has joined one that had tokens"
-    assert any(left), "some request went on in place of one that had left"
+    if block == 0:  # another block may have no leader that leaves
+        assert any(left), "some request went on in place of one that had left"
 
 
 @pytest.mark.seeds
