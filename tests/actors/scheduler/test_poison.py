@@ -103,7 +103,7 @@ def live(scenario: Callable[[MemoryCluster], Awaitable[None]]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-@examples(40)
+@examples(20)
 def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:
     rng = random.Random(seed)
 
@@ -140,7 +140,7 @@ async def innocents(cluster: MemoryCluster, rng: random.Random) -> tuple[MortalB
 
 
 @given(st.integers(0, 2**32))
-@examples(15)
+@examples(8)
 def test_crashes_that_no_sequence_causes_quarantine_none_that_makes_progress(seed: int) -> None:
     """A bad machine: crashes again and again, as early as after the first token of each life."""
     rng = random.Random(seed)
@@ -163,7 +163,7 @@ def test_crashes_that_no_sequence_causes_quarantine_none_that_makes_progress(see
 
 
 @given(st.integers(0, 2**32))
-@examples(15)
+@examples(8)
 def test_kills_and_stops_from_outside_put_no_sequence_on_probation_however_fast_they_come(seed: int) -> None:
     """As often as the gang comes back, whether or not anybody has got on meanwhile."""
     rng = random.Random(seed)
