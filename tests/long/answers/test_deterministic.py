@@ -27,7 +27,6 @@ SERVERS = (
     ("float32",),
     ("bfloat16", "--vault", "--log-level", "info"),
     ("bfloat16", "--kv-dtype", "int8", "--vault", "--log-level", "info"),
-    ("float32", "--kv-dtype", "int8", "--tp", "2"),
     ("float32", "--quantization", "int8", "--vault", "--log-level", "info"),
 )
 
