@@ -129,11 +129,13 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
     if machine is None or dtype not in (torch.float32, torch.bfloat16):
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
         return TorchOps()
-    from gpu_workers.cpu.int8_ops import Int8CpuOps
-    from gpu_workers.cpu.ops import CpuOps
+    if quantization == "int8":  # a spare process has not imported it
+        from gpu_workers.cpu.int8_ops import Int8CpuOps as CpuOps
+    else:
+        from gpu_workers.cpu.ops import CpuOps
 
     try:
-        return (Int8CpuOps if quantization == "int8" else CpuOps)(dtype, machine, page_dtype)
+        return CpuOps(dtype, machine, page_dtype)
     except RuntimeError as error:
         if quantization != "none":
             raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
