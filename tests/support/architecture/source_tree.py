@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,21 @@ class SourceFile:
         return names
 
 
+def parse(text: str) -> ast.Module:
+    """The syntax tree of a file's text.
+
+    The garbage collector rests meanwhile. A collection may end a forgotten task of an earlier test, whose traceback is then
+    logged; tracebacks of Python 3.11 parse source lines too, and a parser inside another raises SystemError (CPython 106905).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(text)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 @cache
 def product_files() -> tuple[SourceFile, ...]:
     """All files of the product, in order of their paths."""
@@ -70,4 +86,4 @@ def _read(path: Path) -> SourceFile:
     parts = list(path.relative_to(REPO).with_suffix("").parts)
     if parts[-1] == "__init__":
         parts.pop()
-    return SourceFile(path.relative_to(REPO).as_posix(), ".".join(parts), text, ast.parse(text))
+    return SourceFile(path.relative_to(REPO).as_posix(), ".".join(parts), text, parse(text))

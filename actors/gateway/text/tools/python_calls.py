@@ -78,7 +78,7 @@ def _arguments_of(bracketed: str) -> str | None:
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
             return None
         return json_text({str(keyword.arg): _value_of(keyword.value) for keyword in call.keywords})
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, SystemError):  # the last: CPython 106905
         return None
 
 
