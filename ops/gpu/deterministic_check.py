@@ -26,8 +26,8 @@ from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import PAGE_TOKENS, EngineCapacity
 from ops.gpu.model_steps import CONTEXT_TOKENS, DEVICE, DTYPE, build, make_state, prefill_step
 from ops.gpu.timing import kernel_profile, replay_time_ms
-from tests.support.workers.deterministic_checks import DETERMINISTIC_CHECKS
 from tests.support.workers.deterministic_runs import differences, make_cases
+from tests.support.workers.kernels.deterministic_checks import DETERMINISTIC_CHECKS
 
 _NAMES = ("smollm2-135m", "llama-8b")
 _LENGTHS = (1, 5, 33, 64, 100, 150, 257, 400, 511, 515, 600, 17) * 3  # of prompts; some go beyond the captured sizes

@@ -18,9 +18,9 @@ import triton  # pyright: ignore[reportMissingImports]
 
 from ops.gpu import kernel_sweeps as sweeps
 from ops.gpu.model_steps import compare_with_torch, time_decode, time_prefill
-from tests.support.workers.attention_checks import ATTENTION_CHECKS
-from tests.support.workers.kernel_checks import KERNEL_CHECKS, Check
-from tests.support.workers.sampling_checks import SAMPLING_CHECKS
+from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS
+from tests.support.workers.kernels.kernel_checks import KERNEL_CHECKS, Check
+from tests.support.workers.kernels.sampling_checks import SAMPLING_CHECKS
 
 _BEGAN = time.monotonic()
 _FAILED: list[str] = []

@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from tests.support.workers.attention_checks import ATTENTION_CHECKS
 from tests.support.workers.device_choice import DTYPES, kernel_device
+from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS
 
 pytestmark = pytest.mark.gpu
 

@@ -13,9 +13,9 @@ pytest.importorskip("triton")
 
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.settings import WorkerSettings
-from tests.support.workers.deterministic_checks import DETERMINISTIC_CHECKS
 from tests.support.workers.deterministic_runs import differences, make_cases
 from tests.support.workers.device_choice import DTYPES, kernel_device
+from tests.support.workers.kernels.deterministic_checks import DETERMINISTIC_CHECKS
 
 pytestmark = pytest.mark.gpu
 KEYS = {

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
-from tests.support.workers.kernel_checks import KERNEL_CHECKS
+from tests.support.workers.kernels.kernel_checks import KERNEL_CHECKS
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
-from tests.support.workers.sampling_checks import SAMPLING_CHECKS
+from tests.support.workers.kernels.sampling_checks import SAMPLING_CHECKS
 
 pytestmark = pytest.mark.gpu
 

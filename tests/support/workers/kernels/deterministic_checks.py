@@ -18,9 +18,16 @@ from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.terms import RankTerms
 from messages.steps import NewSequence
-from tests.support.workers.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv
 from tests.support.workers.deterministic_runs import SAMPLINGS
-from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_state, random_tensor
+from tests.support.workers.kernels.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv
+from tests.support.workers.kernels.kernel_checks import (
+    HEAD_SHAPES,
+    Check,
+    assert_near,
+    poisoned_memory,
+    random_state,
+    random_tensor,
+)
 
 _ROW_COUNTS = {"cuda": (1, 2, 16, 63, 64, 65, 128, 129, 256, 300, 2000), "cpu": (1, 3, 64, 65)}
 _WEIGHTS = {"cuda": ((4096, 4096), (6144, 4096), (960, 576), (576, 1536), (4096, 14_336), (1000, 600)), "cpu": ((96, 200),)}

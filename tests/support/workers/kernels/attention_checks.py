@@ -16,7 +16,7 @@ from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
-from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_pages
+from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_pages
 
 DECODE_ROWS = ((36, 1), (15, 1), (0, 1), (199, 1), (16, 1), (1030, 1))  # (position of the first token, tokens)
 MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))

@@ -18,7 +18,7 @@ from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.sampling import Sampling
 from messages.generation.terms import RankTerms
 from messages.steps import NewSequence, TokenRules
-from tests.support.workers.kernel_checks import Check, column_of
+from tests.support.workers.kernels.kernel_checks import Check, column_of
 
 _EDITED = (
     Sampling(temperature=0.0, repetition_penalty=1.3),

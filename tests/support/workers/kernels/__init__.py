@@ -1,0 +1,1 @@
+"""Our kernels against references, as plain functions that also run without pytest."""
