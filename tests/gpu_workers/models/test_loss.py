@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.models.architectures import read_model_config
@@ -17,55 +13,16 @@ from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.settings import Quantization
-from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
+from tests.support.workers.model_loss import loss_of, tokens_of
 
 pytestmark = pytest.mark.slow
 
-PROSE = Path(__file__).with_name("prose.txt")
 CHUNK_TOKENS = 250
 
 
 def model_of(folder: Path, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Model:
     placement = WeightPlacement(torch.device("cpu"), torch.float32, quantization=quantization)
     return build_model(read_model_config(folder), folder, placement, page_dtype=page_dtype)
-
-
-def tokens_of(folder: Path) -> list[int]:
-    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(PROSE.read_text()).ids
-    assert len(ids) > 2000
-    return ids
-
-
-@torch.inference_mode()
-def read_text(model: Model, ids: list[int], count_tokens: int) -> tuple[float, torch.Tensor]:
-    """Computes the text in steps of so many tokens. Returns its perplexity and the likeliest next tokens."""
-    loop, sequence = PagedLoop(model, 256), PagedSequence(ids)
-    sequence.pages = [int(page) for page in torch.randperm(256, generator=torch.Generator().manual_seed(0))]
-    losses, likeliest = [], []
-    while sequence.computed < len(ids) - 1:
-        count = min(count_tokens, len(ids) - 1 - sequence.computed)
-        step = replace(build_step([(sequence, count)]), sample_index=torch.arange(count))
-        logits = model.logits(model.forward(step, loop.kv)).float()
-        sequence.computed += count
-        wanted = torch.tensor(ids[sequence.computed - count + 1 : sequence.computed + 1])
-        losses.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="none"))
-        likeliest.append(logits.argmax(-1))
-    return math.exp(torch.cat(losses).mean().item()), torch.cat(likeliest)
-
-
-@cache
-def read_plainly(folder: Path, n_tokens: int, count_tokens: int) -> tuple[float, torch.Tensor]:
-    """`read_text` of the first tokens, without any integers."""
-    return read_text(model_of(folder), tokens_of(folder)[:n_tokens], count_tokens)
-
-
-def loss_of(model: Model, folder: Path, n_tokens: int, count_tokens: int) -> tuple[float, float]:
-    """How many times as great the perplexity is as without integers, and the share of equal next tokens."""
-    before, wanted = read_plainly(folder, n_tokens, count_tokens)
-    after, got = read_text(model, tokens_of(folder)[:n_tokens], count_tokens)
-    agreement = (got == wanted).float().mean().item()
-    print(f"{n_tokens} tokens, {count_tokens} at once: perplexity {before:.4f} -> {after:.4f}, {agreement:.2%} agree")
-    return after / before, agreement
 
 
 def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
