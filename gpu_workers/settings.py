@@ -13,7 +13,8 @@ from messages.limits import MAX_LEASE_STEPS, MAX_SEQUENCES
 DeviceKind = Literal["cpu", "cuda"]
 DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionChoice = Literal["auto", "torch", "triton"]
-Quantization = Literal["none", "int8"]
+FP8_CAPABILITY = (9, 0)  # compute capability of GPUs that multiply 8-bit floats by our kernels
+Quantization = Literal["none", "int8", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
@@ -36,7 +37,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     dtype: DtypeChoice = "auto"
     # of keys and values in their pages; auto: as dtype; int8: integers with a scale for each token and head, on CPU cores only
     kv_dtype: Literal["auto", "int8"] = "auto"
-    # of the weights of linear layers; int8: integers with a scale for each group of inputs, on CPU cores only
+    # of the weights of linear layers; int8: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
+    # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype
     quantization: Quantization = "none"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0

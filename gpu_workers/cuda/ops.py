@@ -15,7 +15,7 @@ from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv, norm_gemv_shape
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 
-_GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
+ONE_ROW = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CudaOps(Ops):
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in] -> [T, out]: x @ weight.T + bias, by our kernel for one row or few, else by cuBLAS."""
-        if weight.one is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
+        if weight.one is not None and x.shape[0] == ONE_ROW and x.stride(-1) == 1:
             return gemv(x, weight.weight, bias, weight.one)
         shape = _few_rows_shape(x, weight.weight, is_gated=False)
         return linear(x, weight.weight, bias) if shape is None else few_rows_product(x, weight.weight, bias, shape)
@@ -87,7 +87,7 @@ class CudaOps(Ops):
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        if weight.normed is None or residual.shape[0] != _GEMV_ROWS:
+        if weight.normed is None or residual.shape[0] != ONE_ROW:
             return super().norm_linear(x, residual, norm_weight, eps, weight, bias)
         return norm_gemv(x, residual, norm_weight, eps, weight.weight, bias, weight.normed, is_gated=False)
 
@@ -95,7 +95,7 @@ class CudaOps(Ops):
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        if residual.shape[0] != _GEMV_ROWS:
+        if residual.shape[0] != ONE_ROW:
             return self._many_rows_gated(x, residual, norm_weight, eps, gate_up)
         if gate_up.gated is None:
             return super().norm_gated(x, residual, norm_weight, eps, gate_up)

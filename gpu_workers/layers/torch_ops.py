@@ -42,8 +42,13 @@ class Ops(Protocol):
         or the weight itself."""
         return weight
 
+    def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
+        """As `pack`, for the weight that makes logits."""
+        return self.pack(weight)
+
     def linear_weight(self, packed: torch.Tensor) -> Any:
-        """The second half: what `linear` takes. packed: from `pack`, which another process may have called."""
+        """The second half: what `linear` takes. packed: from `pack` or `pack_head`, which another process
+        may have called."""
         return packed
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:

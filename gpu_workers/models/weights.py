@@ -180,7 +180,7 @@ class WeightReader:
 
     def read_linear(self, *blocks: Block, columns: range | None = None) -> Any:
         """The blocks, concatenated by rows, [rows of all blocks, len(columns)], all columns if None; packed."""
-        return self._pack(blocks[0].name, lambda: self._read(*blocks, columns=columns))
+        return self._pack(blocks[0].name, lambda: self._read(*blocks, columns=columns), is_head=False)
 
     def read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
         """The rank's rows of an embedding [vocabulary, hidden]: [shard.vocabulary_rows, hidden], filled up with zeros where the
@@ -189,13 +189,13 @@ class WeightReader:
 
     def read_head(self, name: str, shard: Shard, tied: torch.Tensor | None) -> Any:
         """The rank's rows of a head, as `read_vocabulary` gives them, packed. tied: the embedding, if it is the head."""
-        return self._pack(name, lambda: self._read_vocabulary(name, shard) if tied is None else tied)
+        return self._pack(name, lambda: self._read_vocabulary(name, shard) if tied is None else tied, is_head=True)
 
-    def _pack(self, name: str, make: Callable[[], torch.Tensor]) -> Any:
+    def _pack(self, name: str, make: Callable[[], torch.Tensor], *, is_head: bool) -> Any:
         if self._ops is None:
             return self._memory.keep(name, make)
-        ops = self._ops
-        return ops.linear_weight(self._memory.keep(name, lambda: ops.pack(make())))
+        pack = self._ops.pack_head if is_head else self._ops.pack
+        return self._ops.linear_weight(self._memory.keep(name, lambda: pack(make())))
 
     def _read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
         """The blocks, concatenated by rows into one new tensor: [rows of all blocks] for tensors of one dimension, else

@@ -1,7 +1,7 @@
 """Chooses how a rank computes on its device: operations, attention and captured steps. Nothing else decides this.
 
     device   operations    attention                               captured steps
-    cuda     CudaOps       TritonAttention where it can, or torch   CUDA graphs, with Triton attention
+    cuda     CudaOps, Fp8  TritonAttention where it can, or torch   CUDA graphs, with Triton attention
     cpu      CpuOps        CpuAttention where it can, or torch      native programs, with both
     any      TorchOps      TorchAttention                           none
 
@@ -31,7 +31,7 @@ from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.settings import AttentionChoice, Quantization
+from gpu_workers.settings import FP8_CAPABILITY, AttentionChoice, Quantization
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def choose_backend(
     if placement.device.type == "cuda" and page_dtype is not None:
         raise ConfigError(f"worker.kv_dtype: expected auto on a GPU, got {page_dtype} (only CPU cores have kernels for it)")
     if placement.quantization != "none":
-        _check_quantization(placement)
+        _check_quantization(placement, deterministic)
     if deterministic:
         return _deterministic_backend(placement, config, shard, page_dtype)
     if placement.device.type == "cuda":
-        return _cuda_backend(placement.dtype, config, shard, attention)
+        return _cuda_backend(placement, config, shard, attention)
     ops = cpu_ops(placement.dtype, page_dtype, placement.quantization)
     return Backend(ops, _cpu_attention(placement.dtype, config, shard, page_dtype))
 
@@ -143,13 +143,21 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
         return TorchOps()
 
 
-def _check_quantization(placement: WeightPlacement) -> None:
+def _check_quantization(placement: WeightPlacement, deterministic: bool) -> None:
     """Raises: ConfigError if no kernels multiply such weights on this device."""
     quantization = placement.quantization
     if placement.device.type == "cuda":
-        raise ConfigError(
-            f"worker.quantization: expected none on a GPU, got {quantization} (only CPU cores have kernels for it)"
-        )
+        if quantization != "fp8":
+            raise ConfigError(f"worker.quantization: expected none or fp8 on a GPU, got {quantization}, which CPU cores have")
+        capability = torch.cuda.get_device_capability(placement.device)
+        if capability < FP8_CAPABILITY or placement.dtype != torch.bfloat16 or deterministic:
+            raise ConfigError(
+                f"worker.quantization: expected none, or bfloat16 without worker.deterministic on a GPU of compute capability"
+                f" 9.0 or more; got fp8 with {placement.dtype} on one of {capability[0]}.{capability[1]}"
+            )
+        return
+    if quantization == "fp8":
+        raise ConfigError("worker.quantization: expected none or int8 on CPU cores, got fp8, which GPUs have")
     machine = this_machine()
     if machine is None or placement.dtype not in (torch.float32, torch.bfloat16):
         raise ConfigError(
@@ -193,12 +201,12 @@ def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_d
     return _torch_attention(dtype, shard)
 
 
-def _cuda_backend(dtype: torch.dtype, config: ModelConfig, shard: Shard, choice: AttentionChoice) -> Backend:
+def _cuda_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard, choice: AttentionChoice) -> Backend:
     from gpu_workers.runner.cuda_backend import cuda_ops, triton_attention
 
-    is_triton = chooses_triton(config, choice)
+    is_triton, dtype = chooses_triton(config, choice), placement.dtype
     attention = triton_attention(dtype, config, shard) if is_triton else _torch_attention(dtype, shard)
-    return Backend(cuda_ops(), attention)
+    return Backend(cuda_ops(placement.quantization), attention)
 
 
 def chooses_triton(config: ModelConfig, choice: AttentionChoice) -> bool:

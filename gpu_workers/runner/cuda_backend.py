@@ -9,6 +9,7 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
+from gpu_workers.cuda.fp8_ops import Fp8CudaOps
 from gpu_workers.cuda.kernels.launch import LATE_WIDTH
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.cuda.triton_attention import TritonAttention
@@ -20,11 +21,12 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
+from gpu_workers.settings import Quantization
 
 
-def cuda_ops() -> Ops:
-    """Our Triton kernels and cuBLAS."""
-    return CudaOps()
+def cuda_ops(quantization: Quantization) -> Ops:
+    """Our Triton kernels and cuBLAS, for weights of the model's dtype, or with "fp8" of 8-bit numbers."""
+    return Fp8CudaOps() if quantization == "fp8" else CudaOps()
 
 
 def triton_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:

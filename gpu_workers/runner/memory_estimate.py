@@ -21,6 +21,7 @@ CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
 _CUDA_CONTEXT_BYTES = 3 * GIB // 4  # the driver's context, loaded kernels, libraries' workspaces
 _MOST_CPU_KV_BYTES = 2 * GIB
 _CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
+FP8_WEIGHT_BYTES = 1.01  # of a number, with its part of a scale; see `cuda.fp8_weights`
 INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -45,14 +46,16 @@ class RankEstimate:
         return (usable_bytes - self.gangs_bytes(n_gangs, shares_weights)) // self.kv_token_bytes
 
 
-def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int) -> RankEstimate:
+def estimate_cuda_rank(
+    config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int, quantization: Quantization = "none"
+) -> RankEstimate:
     """The estimate for the fullest of `tp` ranks. step_tokens: tokens of the largest step; n_slots: sequences at once."""
     shard, itemsize = shard_model(config, 0, tp), _BYTES_BY_DTYPE[dtype]
     activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
     activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
     working_bytes = step_tokens * activation_columns * itemsize + sampling_bytes(n_slots, config.vocabulary)
     return RankEstimate(
-        weight_bytes=rank_parameters(config, shard) * itemsize,
+        weight_bytes=_rank_weight_bytes(config, shard, dtype, quantization),
         working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
         kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * config.head_dim * itemsize,
     )
@@ -64,11 +67,15 @@ def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Qua
 
 
 def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantization: Quantization) -> int:
-    """With int8 the table of embeddings keeps its dtype, also where it is the head: that is packed from it."""
+    """With int8 the table of embeddings keeps its dtype, also where it is the head: that is packed from it. With fp8 table and
+    head keep it."""
     n_parameters, itemsize = rank_parameters(config, shard), _BYTES_BY_DTYPE[dtype]
     if quantization == "none":
         return n_parameters * itemsize
     n_linear = linear_parameters(config, shard)
+    if quantization == "fp8":
+        n_layers = n_linear - table_parameters(config, shard)
+        return (n_parameters - n_layers) * itemsize + math.ceil(n_layers * FP8_WEIGHT_BYTES)
     n_plain = n_parameters - n_linear + (table_parameters(config, shard) if config.tied_embeddings else 0)
     return n_plain * itemsize + math.ceil(n_linear * INT8_WEIGHT_BYTES)
 

@@ -10,6 +10,7 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.cuda.fp8_ops import Fp8CudaOps
 from gpu_workers.graphs.cuda_graphs import StepGraphs
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import shard_model
@@ -20,6 +21,7 @@ from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.backend import choose_backend, plain_backend
+from gpu_workers.settings import Quantization
 from messages.steps import PAGE_TOKENS
 from ops.gpu.timing import kernel_profile, replay_time_ms
 
@@ -39,8 +41,10 @@ CONTEXT_TOKENS = 224
 
 
 def build(name: str, fast: bool = True) -> Model:
-    """A model of MODELS with the CUDA back ends, or with the torch ones."""
-    config, placement = MODELS[name], WeightPlacement(DEVICE, DTYPE)
+    """A model of MODELS with the CUDA back ends, or with the torch ones. "NAME+fp8": with 8-bit weights."""
+    plain_name, _, suffix = name.partition("+")
+    quantization: Quantization = "fp8" if suffix == "fp8" and fast else "none"
+    config, placement = MODELS[plain_name], WeightPlacement(DEVICE, DTYPE, quantization=quantization)
     shard = shard_model(config, 0, 1)
     backend = choose_backend(placement, config, shard) if fast else plain_backend(placement, config, shard)
     parts = RankParts(shard, backend.ops, backend.attention, SingleRank())
@@ -60,7 +64,8 @@ def make_state(n_slots: int, max_length: int) -> tuple[DeviceState, int]:
 def limit_ms(model: Model, n_rows: int, n_keys: int) -> float:
     """Time to read the weights once and the keys and values of all rows."""
     config = model.config
-    weights = 2 * (config.layer_parameters + config.hidden * config.vocabulary)
+    layer_bytes = 1 if isinstance(model.parts.ops, Fp8CudaOps) else 2  # of a parameter
+    weights = layer_bytes * config.layer_parameters + 2 * config.hidden * config.vocabulary
     return (weights + n_rows * n_keys * model.kv_shape.bytes_per_page // PAGE_TOKENS) / READ_BYTES_PER_MS
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from gpu_workers.layers.shard import split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.settings import FP8_CAPABILITY
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Host
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.plan import plan_placement
+from supervisor.placement.quantities import dotted
 from supervisor.placement.refusal import PlacementRefused
 
 _LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # settings that say how many, and their defaults
@@ -119,8 +121,23 @@ def check_quantization(placement: Placement) -> None:
     if placement.quantization == "none":
         return
     if placement.gpus:
-        got = f'got "{placement.quantization}"; it works on CPU cores (gpus = 0)'
-        raise ConfigError(f'worker.quantization: expected "none" on GPUs, {got}')
-    if placement.dtype == "float16":
+        _check_gpu_quantization(placement)
+    elif placement.quantization == "fp8":
+        raise ConfigError('worker.quantization: expected "none" or "int8" on CPU cores, got "fp8"; it works on GPUs')
+    elif placement.dtype == "float16":
         got = f"with worker.quantization {placement.quantization}, got float16"
         raise ConfigError(f"worker.dtype: expected float32 or bfloat16 {got}")
+
+
+def _check_gpu_quantization(placement: Placement) -> None:
+    if placement.quantization != "fp8":
+        got = f'got "{placement.quantization}"; it works on CPU cores (gpus = 0)'
+        raise ConfigError(f'worker.quantization: expected "none" or "fp8" on GPUs, {got}')
+    old = next((gpu for gpu in placement.gpus if gpu.capability < FP8_CAPABILITY), None)
+    if old is not None:
+        got = f"got {old.name} with {dotted(old.capability)}"
+        raise ConfigError(f'gpus: expected compute capability {dotted(FP8_CAPABILITY)} or more with "fp8" weights, {got}')
+    if placement.dtype != "bfloat16":
+        raise ConfigError(f'worker.dtype: expected bfloat16 with worker.quantization "fp8", got {placement.dtype}')
+    if placement.deterministic:
+        raise ConfigError('worker.quantization: expected "none" with worker.deterministic on GPUs, got "fp8"')

@@ -20,7 +20,7 @@ from supervisor.placement.cpu_room import CpuRoom
 from supervisor.placement.gpu_room import GpuRoom
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.quantities import counted, gib_text
+from supervisor.placement.quantities import counted, dotted, gib_text
 from supervisor.placement.refusal import EXPECTED_AT_MOST, PlacementRefused
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
@@ -176,7 +176,8 @@ class _OnGpus:
         return PlacementRefused(key, [total], weights, got, text)
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
-        return estimate_cuda_rank(model, tp, self._dtype, self._worker.step_tokens, self._worker.slots)
+        worker = self._worker
+        return estimate_cuda_rank(model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization)
 
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""
@@ -193,8 +194,8 @@ def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:
     for gpu in gpus:
         if gpu.capability < _LEAST_CAPABILITY:
             raise ConfigError(
-                f"gpus: expected devices of compute capability {_dotted(_LEAST_CAPABILITY)} or more, got {gpu.name} with"
-                f" {_dotted(gpu.capability)}; CUDA_VISIBLE_DEVICES can leave it out"
+                f"gpus: expected devices of compute capability {dotted(_LEAST_CAPABILITY)} or more, got {gpu.name} with"
+                f" {dotted(gpu.capability)}; CUDA_VISIBLE_DEVICES can leave it out"
             )
     oldest = min(gpus, key=lambda gpu: gpu.capability)
     has_bfloat16 = oldest.capability >= _BFLOAT16_CAPABILITY
@@ -202,7 +203,7 @@ def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:
         return "bfloat16" if has_bfloat16 else "float16"
     if wanted == "bfloat16" and not has_bfloat16:
         raise ConfigError(
-            f"worker.dtype: expected float16 or float32 on {oldest.name} (compute capability {_dotted(oldest.capability)}),"
+            f"worker.dtype: expected float16 or float32 on {oldest.name} (compute capability {dotted(oldest.capability)}),"
             " got bfloat16"
         )
     return wanted
@@ -224,7 +225,3 @@ def _named(gpus: Sequence[Gpu]) -> str:
     """The devices by name: "2 x NVIDIA H200"."""
     names = [gpu.name for gpu in gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return f"{capability[0]}.{capability[1]}"

@@ -1,4 +1,4 @@
-"""Numbers of things and bytes of memory as plans and errors write them."""
+"""Numbers of things, bytes of memory and versions of devices as plans and errors write them."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def gib_text(n_bytes: int) -> str:
     """Bytes as a number of GiB, with one decimal below 100."""
     gib = n_bytes / GIB
     return f"{gib:.1f}" if gib < 100 else f"{gib:.0f}"
+
+
+def dotted(capability: tuple[int, int]) -> str:
+    """A compute capability: "9.0"."""
+    return f"{capability[0]}.{capability[1]}"

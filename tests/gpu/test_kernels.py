@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
+from tests.support.workers.kernels.fp8_checks import FP8_CHECKS
 from tests.support.workers.kernels.kernel_checks import KERNEL_CHECKS
 
 pytestmark = pytest.mark.gpu
@@ -18,3 +19,9 @@ pytestmark = pytest.mark.gpu
 def test_kernel_gives_what_torch_gives(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(7)
     KERNEL_CHECKS[name](kernel_device(), dtype)
+
+
+@pytest.mark.parametrize("name", FP8_CHECKS)
+def test_eight_bit_weights_give_what_they_stand_for(name: str) -> None:
+    torch.manual_seed(7)
+    FP8_CHECKS[name](kernel_device())

@@ -10,6 +10,8 @@ weight @ x.T, because one of their two sides has at least 64. The gate of a feed
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -31,9 +33,9 @@ def _multiply(w, x, total, SWAPPED: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _few_rows_kernel(
-    X, W, WEIGHT, BIAS, Y, n_rows, n_out, K, stride_w,
+    X, W, WEIGHT, BIAS, ROW_SCALES, SCALES, Y, n_rows, n_out, K, stride_w,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, SWAPPED: tl.constexpr,
-    HAS_BIAS: tl.constexpr, GATED: tl.constexpr, PREFETCH: tl.constexpr, PDL: tl.constexpr,
+    HAS_BIAS: tl.constexpr, SCALED: tl.constexpr, GATED: tl.constexpr, PREFETCH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """X, W: descriptors of blocks [BM, BK] and [BN, BK]. WEIGHT: the tensor of W. n_out: columns of Y. GATED: W has n_out
     gates, then what they gate."""
@@ -57,6 +59,11 @@ def _few_rows_kernel(
     if SWAPPED:
         row, column = tl.arange(0, BM)[None, :], first + tl.arange(0, BN)[:, None]
     is_there = (row < n_rows) & (column < n_out)
+    if SCALED:
+        row_scale = tl.load(ROW_SCALES + row, mask=row < n_rows, other=0.0)
+        total *= row_scale * tl.load(SCALES + column, mask=column < n_out, other=0.0)
+        if GATED:
+            gated *= row_scale * tl.load(SCALES + n_out + column, mask=column < n_out, other=0.0)
     if HAS_BIAS:
         total += tl.load(BIAS + column, mask=column < n_out, other=0.0).to(tl.float32)
     if GATED:
@@ -66,9 +73,10 @@ def _few_rows_kernel(
 
 
 def takes_few_rows(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """True if the copy engine can read both, [rows, K] each: 16-bit numbers, rows contiguous and aligned, a Hopper device."""
+    """True if the copy engine can read both, [rows, K] each: 8-bit or 16-bit numbers, rows contiguous and aligned, a Hopper
+    device."""
     return (
-        x.dtype in (torch.bfloat16, torch.float16)
+        x.dtype in (torch.bfloat16, torch.float16, torch.float8_e4m3fn)
         and dependent_launch(x.device)
         and all(
             tensor.stride(-1) == 1
@@ -79,21 +87,38 @@ def takes_few_rows(x: torch.Tensor, weight: torch.Tensor) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class ProductScales:
+    """Of a product of 8-bit numbers; float32."""
+
+    rows: torch.Tensor  # [T, 1], of x
+    outs: torch.Tensor  # [N], of the weight
+    dtype: torch.dtype  # of the result
+
+
 def few_rows_product(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, shape: FewRowsShape, *, is_gated: bool = False
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    shape: FewRowsShape,
+    scales: ProductScales | None = None,
+    *,
+    is_gated: bool = False,
 ) -> torch.Tensor:
     """x [T, K] @ weight [N, K].T + bias [N] -> a new [T, N] of x's dtype; sums in float32. T is at most shape.rows, and both
-    pass `takes_few_rows`. is_gated: there is no bias, N is even, and [T, N / 2] is returned: silu(first half) * second half."""
+    pass `takes_few_rows`. scales: of 8-bit numbers; None: those of 16 bits have none. is_gated: there is no bias, N is even,
+    and [T, N / 2] is returned: silu(first half) * second half."""
     n_rows, width = x.shape
     n_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
-    out = torch.empty((n_rows, n_out), dtype=x.dtype, device=x.device)
+    out = torch.empty((n_rows, n_out), dtype=x.dtype if scales is None else scales.dtype, device=x.device)
     pdl = dependent_launch(x.device)
     _few_rows_kernel[(triton.cdiv(n_out, shape.outs),)](
         TensorDescriptor.from_tensor(x, [shape.rows, shape.k_block]),
         TensorDescriptor.from_tensor(weight, [shape.outs, shape.k_block]),
-        weight, weight if bias is None else bias, out, n_rows, n_out, width, weight.stride(0),
+        weight, weight if bias is None else bias, weight if scales is None else scales.rows,
+        weight if scales is None else scales.outs, out, n_rows, n_out, width, weight.stride(0),
         BM=shape.rows, BN=shape.outs, BK=shape.k_block, STAGES=shape.stages, SWAPPED=shape.is_swapped,
-        HAS_BIAS=bias is not None, GATED=is_gated, PREFETCH=shape.prefetch, PDL=pdl,
+        HAS_BIAS=bias is not None, SCALED=scales is not None, GATED=is_gated, PREFETCH=shape.prefetch, PDL=pdl,
         num_warps=4, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
     return out

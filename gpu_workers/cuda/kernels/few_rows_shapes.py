@@ -39,6 +39,12 @@ def few_rows_shape(n_rows: int, n_out: int, width: int, *, is_gated: bool) -> Fe
     return shape and replace(shape, rows=16 if n_rows <= 16 else 32, prefetch=_EARLY_LINES)
 
 
+def fp8_rows_shape(n_rows: int, n_out: int, width: int, *, is_gated: bool) -> FewRowsShape | None:
+    """As `few_rows_shape`, for 8-bit numbers: the cut of a product with as many bytes in a row."""
+    shape = few_rows_shape(n_rows, n_out, width // 2, is_gated=is_gated)
+    return shape and replace(shape, k_block=2 * shape.k_block)
+
+
 def _up_to_32_rows(n_out: int, width: int, is_gated: bool) -> FewRowsShape | None:
     is_wide = width >= _WIDE_INPUTS
     if is_gated:

@@ -52,7 +52,8 @@ def _add_rms_norm_kernel(X, RESIDUAL, W, N, eps, BLOCK: tl.constexpr, PDL: tl.co
     tl.store(X + start + column, y.to(X.dtype.element_ty), mask=inside)
 
 
-def _warps(block: int) -> int:
+def count_warps(block: int) -> int:
+    """Warps of a program that holds so many numbers of a row."""
     return min(16, max(1, block // 512))
 
 
@@ -70,7 +71,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     pdl = dependent_launch(x.device)
     _rms_norm_kernel[(triton.cdiv(n_rows, rows),)](
         x, weight, out, n_rows, n_heads, x.stride(0), x.stride(1) if x.dim() == 3 else 0, n, eps,
-        ROWS=rows, BLOCK=block, LATE=n <= EARLY_HEAD_DIM, PDL=pdl, num_warps=_warps(rows * block), launch_pdl=pdl,
+        ROWS=rows, BLOCK=block, LATE=n <= EARLY_HEAD_DIM, PDL=pdl, num_warps=count_warps(rows * block), launch_pdl=pdl,
     )  # fmt: skip
     return out
 
@@ -84,6 +85,6 @@ def add_rms_norm(
         block = power_of_two(n)
         pdl = dependent_launch(x.device)
         _add_rms_norm_kernel[(n_tokens,)](
-            x, residual, weight, n, eps, BLOCK=block, PDL=pdl, num_warps=_warps(block), launch_pdl=pdl
+            x, residual, weight, n, eps, BLOCK=block, PDL=pdl, num_warps=count_warps(block), launch_pdl=pdl
         )
     return x, residual

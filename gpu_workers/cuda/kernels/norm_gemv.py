@@ -27,9 +27,9 @@ def _load_block(at, k, K, EVEN: tl.constexpr):
 
 @triton.jit
 def _norm_gemv_kernel(
-    W, X, RESIDUAL, NORM, BIAS, Y, NEW_RESIDUAL, K, eps, stride_w, n_gate,
+    W, X, RESIDUAL, NORM, BIAS, SCALES, Y, NEW_RESIDUAL, K, eps, stride_w, n_gate,
     ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_X: tl.constexpr, HAS_BIAS: tl.constexpr,
-    GATED: tl.constexpr, PDL: tl.constexpr,
+    SCALED: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, BK)
@@ -69,10 +69,15 @@ def _norm_gemv_kernel(
         w, up, scale = following, up_following, scale_following
     factor = tl.rsqrt(tl.sum(squares, 0) / K + eps)
     y = tl.sum(total, 1) * factor
+    if SCALED:
+        y *= tl.load(SCALES + n)
     if HAS_BIAS:
         y += tl.load(BIAS + n).to(tl.float32)
     if GATED:
-        y = silu_times(y, tl.sum(up_total, 1) * factor)
+        up_y = tl.sum(up_total, 1) * factor
+        if SCALED:
+            up_y *= tl.load(SCALES + n_gate + n)
+        y = silu_times(y, up_y)
     tl.store(Y + n, y.to(Y.dtype.element_ty))
 
 
@@ -84,13 +89,15 @@ def norm_gemv(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     shape: GemvShape,
+    scales: torch.Tensor | None = None,
     *,
     is_gated: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """x, residual [1, K] -> (y [1, N], x + residual [1, K]), both new; without x the residual is returned as it is.
 
-    weight [N, K], or gated [2 N, K]: gate rows, then up rows; all of one dtype, last axes contiguous; sums in float32. N must
-    be a multiple of the rows of a program, and N / rows programs must be enough to keep the residual. Raises ValueError."""
+    weight [N, K], or gated [2 N, K]: gate rows, then up rows; all of one dtype, last axes contiguous; sums in float32. scales
+    [rows of the weight] float32: of a weight of 8-bit numbers; None: 1. N must be a multiple of the rows of a program, and
+    N / rows programs must be enough to keep the residual. Raises ValueError."""
     width = residual.shape[1]
     rows = max(1, shape.rows // 2) if is_gated else shape.rows
     n_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
@@ -100,10 +107,11 @@ def norm_gemv(
     kept = residual if x is None else torch.empty_like(residual)
     pdl = dependent_launch(residual.device)
     _norm_gemv_kernel[(n_out // rows,)](
-        weight, residual if x is None else x, residual, norm_weight, weight if bias is None else bias, out, kept,
+        weight, residual if x is None else x, residual, norm_weight, weight if bias is None else bias,
+        weight if scales is None else scales, out, kept,
         width, eps, weight.stride(0), n_out,
         ROWS=rows, BK=shape.k_block, EVEN=width % shape.k_block == 0, HAS_X=x is not None, HAS_BIAS=bias is not None,
-        GATED=is_gated, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
+        SCALED=scales is not None, GATED=is_gated, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out, kept
 

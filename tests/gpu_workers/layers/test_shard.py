@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels import int8_weights
+from gpu_workers.cuda import fp8_weights
 from gpu_workers.layers.shard import can_split, is_even_split, rank_parameters, shard_model, split_sizes
 from gpu_workers.layers.torch_ops import TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.weights import RandomSource, WeightPlacement, WeightReader
-from gpu_workers.runner.memory_estimate import cpu_weight_bytes
+from gpu_workers.runner.memory_estimate import cpu_weight_bytes, estimate_cuda_rank
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -67,6 +68,16 @@ class Int8Packing(TorchOps):
         return int8_weights.pack(weight)
 
 
+class Fp8Packing(TorchOps):
+    """Packs as ranks on GPUs do with 8-bit floats."""
+
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        return fp8_weights.pack(weight)
+
+    def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight
+
+
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_the_bytes_of_quantised_weights_are_those_that_ranks_hold(size: int, is_tied: bool) -> None:
@@ -79,6 +90,20 @@ def test_the_bytes_of_quantised_weights_are_those_that_ranks_hold(size: int, is_
         for tensor in _tensors(load_weights(config, shard, reader)):
             n_bytes += tensor.nbytes - (int8_weights.HEADER_BYTES if tensor.dtype == torch.uint8 else 0)
     assert cpu_weight_bytes(config, size, "bfloat16", "int8") == n_bytes
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_the_estimate_of_fp8_weights_is_a_little_above_what_a_rank_holds(is_tied: bool) -> None:
+    """Table and head keep their dtype; tied, they are one tensor."""
+    config = LlamaConfig("llama", 2, 512, 8, 4, 64, 1024, 640, 64, tied_embeddings=is_tied)
+    reader = WeightReader(
+        tensor_shapes(config), RandomSource(), WeightPlacement(torch.device("cpu"), torch.bfloat16), Fp8Packing()
+    )
+    tensors = {id(tensor): tensor for tensor in _tensors(load_weights(config, shard_model(config, 0, 1), reader))}
+    n_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    estimate = estimate_cuda_rank(config, 1, "bfloat16", 64, 4, "fp8").weight_bytes
+    assert n_bytes <= estimate <= 1.01 * n_bytes
+    assert sum(tensor.dtype == torch.uint8 for tensor in tensors.values()) == 2 * 4
 
 
 def _count(weights: ModelWeights) -> int:

@@ -55,7 +55,7 @@ def test_triton_that_is_asked_for_and_cannot_is_refused() -> None:
 @pytest.mark.parametrize(
     ("device", "dtype", "has_kernels", "said"),
     [
-        ("cuda", torch.bfloat16, True, "expected none on a GPU, got int8"),
+        ("cuda", torch.bfloat16, True, "expected none or fp8 on a GPU, got int8"),
         ("cpu", torch.float16, True, "expected none, or float32 or bfloat16 .* got int8 with torch.float16"),
         (
             "cpu",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB
+from gpu_workers.settings import Quantization
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
@@ -19,6 +20,14 @@ from supervisor.placement.refusal import PlacementRefused
 from tests.support.supervisor.any_host import HOSTS, MODELS
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
+
+
+def on_gpus(quantization: Quantization, gpu: Gpu = H200, dtype: str = "bfloat16", *, deterministic: bool = False) -> Placement:
+    return Placement("cuda", (H200, gpu), 1, 2, dtype, deterministic=deterministic, quantization=quantization)
+
+
+def on_cores(quantization: Quantization, dtype: str) -> Placement:
+    return Placement("cpu", (), 1, 1, dtype, quantization=quantization)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +50,26 @@ def test_pages_are_compressed_on_cores_alone() -> None:
     check_kv_dtype(Placement("cpu", (), 1, 1, "bfloat16"), "int8")
 
 
-def test_weights_are_quantised_on_cores_alone() -> None:
-    with pytest.raises(ConfigError, match=r'worker\.quantization: expected "none" on GPUs, got "int8"; .*gpus = 0'):
-        check_quantization(Placement("cuda", (H200,), 1, 1, "bfloat16", quantization="int8"))
-    with pytest.raises(ConfigError, match=r"worker\.dtype: expected float32 or bfloat16 with .* int8, got float16"):
-        check_quantization(Placement("cpu", (), 1, 1, "float16", quantization="int8"))
-    check_quantization(Placement("cuda", (H200,), 1, 1, "bfloat16"))
-    check_quantization(Placement("cpu", (), 1, 1, "bfloat16", quantization="int8"))
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        (on_gpus("int8"), r'worker\.quantization: expected "none" or "fp8" on GPUs, got "int8"; .*gpus = 0'),
+        (on_gpus("fp8", T4), r'gpus: expected compute capability 9\.0 or more with "fp8" weights, got Tesla T4 with 7\.5'),
+        (on_gpus("fp8", dtype="float16"), r'worker\.dtype: expected bfloat16 with worker\.quantization "fp8", got float16'),
+        (on_gpus("fp8", deterministic=True), r'worker\.quantization: expected "none" with worker\.deterministic .* got "fp8"'),
+        (on_cores("fp8", "bfloat16"), r'worker\.quantization: expected "none" or "int8" on CPU cores, got "fp8"'),
+        (on_cores("int8", "float16"), r"worker\.dtype: expected float32 or bfloat16 with .* int8, got float16"),
+    ],
+)
+def test_weights_that_a_device_cannot_multiply_are_refused(placement: Placement, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_quantization(placement)
+
+
+def test_quantised_weights_have_a_device_each() -> None:
+    """None of these raises."""
+    for placement in (on_gpus("none"), on_gpus("fp8"), on_cores("none", "float16"), on_cores("int8", "bfloat16")):
+        check_quantization(placement)
 
 
 def test_the_rest_is_accepted() -> None:

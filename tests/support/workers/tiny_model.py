@@ -14,7 +14,7 @@ from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import tensor_shapes
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.settings import DeviceKind, WorkerSettings
+from gpu_workers.settings import DeviceKind, DtypeChoice, Quantization, WorkerSettings
 
 TINY = {
     "model_type": "llama",
@@ -68,12 +68,15 @@ def runners_on_both(folder: Path) -> tuple[ModelRunner, ModelRunner]:
     return load_runner(folder, "cuda"), load_runner(folder, "cpu")
 
 
-def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
+def load_runner(
+    folder: Path, device: DeviceKind, dtype: DtypeChoice = "float32", quantization: Quantization = "none"
+) -> ModelRunner:
     """A runner with room for a dozen short sequences."""
     settings = WorkerSettings(
         model_folder=str(folder),
         device=device,
-        dtype="float32",
+        dtype=dtype,
+        quantization=quantization,
         n_slots=12,
         max_step_tokens=256,
         kv_memory_bytes=8 << 20,
