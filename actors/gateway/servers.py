@@ -69,6 +69,8 @@ class GatewayServers:
             )
             self.zeromq.open()
         self.app = build_app(services)
+        if self._custody is not None:
+            self._custody.open()
         await self._open_for_gateways(services)
         address = ""
         if listen_fd is not None:

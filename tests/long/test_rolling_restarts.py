@@ -70,6 +70,7 @@ async def http_round(server: RealServer, run: str) -> dict[str, bytes]:
     """What all clients of one round have read."""
     wanted = answers(run, N_TOKENS)
     await asyncio.gather(*(one.follow("127.0.0.1", server.port) for one in wanted))
+    assert not [one.name for one in wanted if one.is_closed]
     return {one.name.removeprefix(run): one.plain() for one in wanted}
 
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S
 from tests.support.workers.pulse import PULSE
 
@@ -45,7 +46,9 @@ class HttpAnswer:
     version: str = "1.1"  # of HTTP; an answer to 1.0 ends with its connection
     received: bytearray = field(default_factory=bytearray)
     is_over: bool = False
+    over_s: float = 0.0  # on the event loop's clock
     longest_gap_s: float = 0.0
+    is_closed: bool = False  # the server has closed the connection after the answer
 
     @property
     def n_events(self) -> int:
@@ -53,7 +56,7 @@ class HttpAnswer:
         return self.received.count(b"data: ") + self.received.count(b'"done":false')
 
     async def follow(self, host: str, port: int) -> None:
-        """Send the request, read the answer to its end, and then ask something else on the same connection."""
+        """Send the request, read the answer to its end, and then ask something else on the same connection: see `is_closed`."""
         reader, writer = await asyncio.open_connection(host, port)
         try:
             body = json.dumps(self.body).encode()
@@ -68,7 +71,12 @@ class HttpAnswer:
                 assert b"transfer-encoding" not in self.received
                 return
             writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
+            line = await reader.readline()
+            self.is_closed = not line
+            assert self.is_closed or line.split()[1] == b"200"
+        except ConnectionResetError:
+            assert self.is_over, f"{self.name}: the server closed the connection after {len(self.received)} bytes"
+            self.is_closed = True
         finally:
             writer.close()
 
@@ -102,7 +110,7 @@ class HttpAnswer:
                 assert data, f"{self.name}: the server closed the connection after {len(self.received)} bytes"
                 self.received += data
                 self.longest_gap_s, before_s = max(self.longest_gap_s, loop.time() - before_s), loop.time()
-        self.is_over = True
+        self.is_over, self.over_s = True, loop.time()
 
     def _has_end(self) -> bool:
         head, found, body = bytes(self.received).partition(b"\r\n\r\n")
@@ -172,3 +180,19 @@ async def wait_events(running: list[HttpAnswer], n_events: int) -> None:
         while min(one.n_events for one in streams) < n_events:
             await asyncio.sleep(0.001)
     assert not all(one.is_over for one in streams), "every stream is over already: nothing would be cut"
+
+
+async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
+    """Until a custodian, in an incarnation after this one, says that it holds so many sockets."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            custodian = await asyncio.to_thread(server.child, "custodian/0")
+            if custodian.incarnation > after and custodian.statistics.get("sockets", 0) >= n_sockets:
+                return
+
+
+async def wait_let_go(server: RealServer) -> None:
+    """Until the custodian says that it holds no socket."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (await asyncio.to_thread(server.child, "custodian/0")).statistics.get("sockets", 0):
+            await asyncio.sleep(0.05)

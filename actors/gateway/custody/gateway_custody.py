@@ -43,6 +43,7 @@ class GatewayCustody(Custodian):
         self._not_kept: dict[str, None] = {}  # keys for which it had no room, in the order in which it said so
         self._n_again = MAX_BATCH
         self._again_timer: asyncio.TimerHandle | None = None
+        self._claimed: set[str] = set()  # keys of the dead incarnation's connections that may still go on here
         self._stale: set[str] = set()  # keys that the custodian may have and must drop
         self._is_unknown = False  # `claim` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
@@ -65,7 +66,7 @@ class GatewayCustody(Custodian):
             found, self._is_unknown = [], True
         finally:
             client.close()
-        self._stale = {kept.key for kept in found}
+        self._claimed = {kept.key for kept in found}
         return [left for kept in found if (left := _read(kept)) is not None]
 
     def open_now(self) -> None:
@@ -75,7 +76,8 @@ class GatewayCustody(Custodian):
             self.open()
 
     def open(self) -> None:
-        """Connect, give the custodian every hold, and let it drop those of the dead incarnation that nobody holds now.
+        """Connect, and give the custodian every hold. Call it before the first connection is served: what goes on here must be
+        held as it is now when this process dies as well.
 
         Tries again until `close` when no custodian listens, or when it goes away.
         """
@@ -100,6 +102,12 @@ class GatewayCustody(Custodian):
         self._tell_changed()
         self.n_connected += 1
 
+    def drop_claimed(self) -> None:
+        """Let the custodian drop the connections of the dead incarnation that nobody holds now."""
+        claimed, self._claimed = self._claimed, set()
+        for key in claimed:
+            self._drop(key)
+
     @property
     def is_connected(self) -> bool:
         """True while there is a connection to a custodian, as far as this gateway knows."""
@@ -123,6 +131,7 @@ class GatewayCustody(Custodian):
 
     def put(self, hold: Hold) -> None:
         self._holds[hold.key] = hold
+        self._claimed.discard(hold.key)
         self._stale.discard(hold.key)
         if self._client is not None:
             self._change(hold.key, hold)
@@ -131,10 +140,13 @@ class GatewayCustody(Custodian):
         if self._holds.pop(hold.key, None) is None:
             return
         self._not_kept.pop(hold.key, None)
+        self._drop(hold.key)
+
+    def _drop(self, key: str) -> None:
         if self._client is None:
-            self._stale.add(hold.key)
+            self._stale.add(key)
         else:
-            self._change(hold.key, None)
+            self._change(key, None)
 
     def _change(self, key: str, hold: Hold | None) -> None:
         """Tell the custodian of a hold, or of a dropped one (None), at the end of this turn of the event loop."""

@@ -52,7 +52,7 @@ class LeftAnswers:
         return {left.response.request for left in self._left}
 
     def go_on(self, services: Services, server: HttpServer | None) -> None:
-        """Begin to serve the connections. When all are served, the custodian is told which of them still matter."""
+        """Begin to serve the connections. When all are served, the custodian is told to drop the others."""
         self._task = asyncio.create_task(self._run(services, server))
 
     async def wait(self) -> None:
@@ -72,7 +72,7 @@ class LeftAnswers:
             if server is not None:
                 await _go_on_all(self._left, services, server)
             if self._custody is not None:
-                self._custody.open()
+                self._custody.drop_claimed()
         except Exception as error:
             self._on_failure(error)
 

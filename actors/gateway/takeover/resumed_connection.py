@@ -63,7 +63,11 @@ class ResumedConnection(Connection):
     def on_response_complete(self) -> None:
         remainder, self._remainder = self._remainder, None
         if remainder is not None and not remainder.is_reached:
-            structlog.get_logger().error("resumed response is not the one that had begun", request=self._left.response.request)
+            if (
+                self._is_at_boundary
+            ):  # otherwise the client has had a part of a later answer as well, which nobody can go on with
+                request = self._left.response.request
+                structlog.get_logger().error("resumed response is not the one that had begun", request=request)
             self.transport.abort()
         elif remainder is not None and not self._is_at_boundary:
             self.transport.close()

@@ -120,6 +120,7 @@ class Forwarded:
                     self._run = run
                     if hold is not None:
                         hold.note_run(run)
+                        await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
                 await sender.send([chunk])
         await sender.end(b"")
         return True

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actors.gateway.custody import gateway_custody
@@ -119,6 +120,7 @@ async def test_a_custodian_that_is_announced_is_given_everything_at_once(tmp_pat
 
 
 async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_path: Path) -> None:
+    """Until then the next incarnation may die as well: the custodian has every connection, and its newest response."""
     server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
     dead = custody(tmp_path / "c")
     dead.open()
@@ -128,11 +130,18 @@ async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_pa
     await wait_kept(server, 2)
     heir = custody(tmp_path / "c")
     found = await heir.claim()
-    resumed = Hold(heir, "1", found[1].socket.fileno(), Buffer(), found[1].response)
-    resumed.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
-    assert resumed.response == found[1].response, "the response goes on: it is not another one"
-    found[0].close()
     heir.open()
+    resumed = Hold(heir, "1", found[1].socket.fileno(), Buffer(), found[1].response)
+    resumed.begin("r", "/", 0, "", run=1, is_alone=True, keeps_alive=True)
+    expected = msgspec.structs.replace(found[1].response, run=1)
+    assert resumed.response == expected, "the response goes on: it is not another one"
+    await asyncio.sleep(0)
+    again = await custody(tmp_path / "c").claim()
+    assert {left.key: left.response for left in again} == {"0": found[0].response, "1": expected}
+    for left in again:
+        left.socket.close()
+    found[0].close()
+    heir.drop_claimed()
     await wait_kept(server, 1)
     assert await keys_at(tmp_path / "c") == ["1"]
     heir.close()

@@ -13,10 +13,11 @@ N = 40
 
 
 class Custody:
-    """A custodian with N connections on which nothing is under way. `open_after`: connections that went on before `open`."""
+    """A custodian with N connections on which nothing is under way. `dropped_after`: connections that went on before it was
+    told to drop the others."""
 
     def __init__(self, server: Server) -> None:
-        self._server, self.open_after = server, -1
+        self._server, self.dropped_after = server, -1
         self.sockets: list[socket.socket] = []
 
     async def claim(self) -> list[LeftConnection]:
@@ -26,8 +27,8 @@ class Custody:
         response = HeldResponse("", "", -1, 0, 0, keeps_alive=True)
         return [LeftConnection(str(nth), one, response) for nth, one in enumerate(self.sockets[1::2])]
 
-    def open(self) -> None:
-        self.open_after = self._server.n_adopted
+    def drop_claimed(self) -> None:
+        self.dropped_after = self._server.n_adopted
 
 
 class Server:
@@ -57,7 +58,7 @@ async def test_the_event_loop_has_other_turns_while_connections_go_on() -> None:
     await left.wait()
     assert not left.unread_by_connection(cast(Any, server))
     assert len(set(counts)) > 3
-    assert custody.open_after == N, "the custodian is told to drop what nobody goes on with, so all others come first"
+    assert custody.dropped_after == N, "the custodian is told to drop what nobody goes on with, so all others come first"
     for one in custody.sockets:
         one.close()
 
@@ -74,6 +75,6 @@ async def test_an_error_is_reported() -> None:
     left.go_on(cast(Any, None), cast(Any, Broken()))
     await left.wait()
     assert [str(error) for error in errors] == ["adopt"]
-    assert custody.open_after == -1
+    assert custody.dropped_after == -1
     for one in custody.sockets:
         one.close()

@@ -81,8 +81,16 @@ class HarmOfStreams(Harm):
         return max(later_s - earlier_s for earlier_s, later_s in pairs if later_s > began_s)
 
 
-def simulate_streams(harm: type[HarmOfStreams], monkeypatch: pytest.MonkeyPatch, max_tokens: int = 80) -> None:
-    """Runs a server with a vault, streams of so many tokens and this harm. Raises: AssertionError for a broken promise."""
+def simulate_streams(
+    harm: type[HarmOfStreams],
+    monkeypatch: pytest.MonkeyPatch,
+    max_tokens: int = 80,
+    client_kind: ClientKind = ClientKind.IN_PROCESS,
+    n: int = 1,
+) -> None:
+    """Runs a server with a vault, streams of `n` answers of so many tokens, and this harm. Raises: AssertionError for a broken
+    promise.
+    """
     model = WorkerSettings(max_length=512, n_slots=8, max_step_tokens=128, hash_chain_pages=200)
     config = ServerConfig(
         model="hash-chain", gpus=0, tp=1, replicas=1, max_length=512, worker=model, vault=True, gateway=GatewaySettings()
@@ -97,7 +105,7 @@ def simulate_streams(harm: type[HarmOfStreams], monkeypatch: pytest.MonkeyPatch,
     def planned_requests(chance: random.Random, *sizes: Any) -> Iterator[PlannedRequest]:
         for index in range(N_STREAMS):
             yield PlannedRequest(
-                f"request-{index}", "gateway/0", [index] * 20, max_tokens=max_tokens, seed=0, client_kind=ClientKind.IN_PROCESS
+                f"request-{index}", "gateway/0", [index] * 20, max_tokens, seed=n - 1, n=n, client_kind=client_kind
             )
 
     monkeypatch.setattr(Client, "note", spied_note)
