@@ -1,12 +1,12 @@
 """Appends frames to the newest file of a journal, and deletes the oldest files when no request lives in them any more.
 
-Every process begins its own file, and a new one when that has 8 MiB or the disk has failed to write it. A request lives in
-the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the owner
-is asked (`pinned`) to write again the requests that live in the oldest file: slow, waiting and finished ones. Then that file is
-deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a finished request. Files
-up to the last one with damage are replaced in the same way. An unfinished request is written again as soon as two newer files
-exist, so that a start has few steps to read. The oldest file is deleted first, because a later one may say that a request in an
-earlier one is forgotten.
+Every process begins its own file, and a new one when that has 8 MiB, or all that the system allows, or the disk has failed to
+write it. A request lives in the file of its newest REQUEST frame. When all files together are larger than twice what lives in
+them (plus 32 MiB), the owner is asked (`pinned`) to write again the requests that live in the oldest file: slow, waiting and
+finished ones. Then that file is deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a
+finished request. Files up to the last one with damage are replaced in the same way. An unfinished request is written again as
+soon as two newer files exist, so that a start has few steps to read. The oldest file is deleted first, because a later one may
+say that a request in an earlier one is forgotten.
 
 A file that somebody has removed counts as damaged: its requests are written again, into a new folder if necessary.
 """
@@ -59,6 +59,7 @@ class SegmentLog:
         self._descriptor = -1
         self._looked_s = 0.0
         self._size_bytes = 0  # of whole frames in the file being written
+        self._header_bytes = 0  # of its first one
         self.on_call: Callable[[], None] = lambda: None  # before each call of the operating system
 
     @property
@@ -76,16 +77,26 @@ class SegmentLog:
                 self._note_lost_files()
             if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
                 self._begin_segment(self._folder)
-            segment, now_s = self.segments[-1], self._clock.now_s()
-            frames = [encode_frame(e.kind, e.number, now_s, e.payload, segment.salt) for e in entries if e.kind is not None]
-            self._write_or_undo(b"".join(frames))
-            segment.n_bytes = self._size_bytes
-            for entry, frame in zip((e for e in entries if e.kind is not None), frames, strict=True):
-                self.note(segment, Kind(entry.kind), entry.number, len(frame))
+            try:
+                self._write_entries(entries)
+            except OSError as error:
+                if error.errno != errno.EFBIG or self._descriptor >= 0:
+                    raise
+                self._begin_segment(self._folder)  # the system allows no larger files
+                self._write_entries(entries)
             for entry in entries:
                 if entry.obsolete is not None:
                     shutil.rmtree(entry.obsolete, ignore_errors=True)
         self._delete_unused()
+
+    def _write_entries(self, entries: Sequence[PendingFrame]) -> None:
+        """Append those entries that have a frame to the newest file, and note where they live. Raises: OSError."""
+        segment, now_s = self.segments[-1], self._clock.now_s()
+        framed = [(e, encode_frame(e.kind, e.number, now_s, e.payload, segment.salt)) for e in entries if e.kind is not None]
+        self._write_or_undo(b"".join(frame for _, frame in framed))
+        segment.n_bytes = self._size_bytes
+        for entry, frame in framed:
+            self.note(segment, Kind(entry.kind), entry.number, len(frame))
 
     def note(self, segment: Segment, kind: Kind, number: int, n_bytes: int) -> None:
         """Note where a request lives: a frame about it stands in `segment`."""
@@ -165,7 +176,7 @@ class SegmentLog:
             with contextlib.suppress(OSError):
                 os.unlink(segment.path)
             raise
-        segment.n_bytes = self._size_bytes
+        segment.n_bytes = self._header_bytes = self._size_bytes
         self.segments.append(segment)
 
     def _make_folder(self, folder: Path) -> None:
@@ -184,10 +195,11 @@ class SegmentLog:
         except OSError as error:
             try:
                 os.ftruncate(self._descriptor, self._size_bytes)
-                is_bad = error.errno == errno.EIO
+                has_entries = self._size_bytes > self._header_bytes
+                is_bad = error.errno == errno.EIO or (error.errno == errno.EFBIG and has_entries)  # the limit is that of a file
             except OSError:
                 is_bad = True
-            if is_bad:  # this file cannot be trusted any more, another place on the disk may do
+            if is_bad:  # nothing more can be written here, another place on the disk may do
                 self._close_file()
             raise
         self._size_bytes += len(data)

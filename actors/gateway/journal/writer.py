@@ -16,6 +16,7 @@ Every error of the operating system is retried, if need be in a new file. After 
 from __future__ import annotations
 
 import asyncio
+import errno
 import queue
 import threading
 import time
@@ -145,7 +146,7 @@ class JournalWriter:
     def _record_all(self) -> None:
         while batch := self._backlog.first(_BATCH_ENTRIES):
             began_s = time.monotonic()
-            trouble = self._commit(batch)
+            n_recorded, trouble = self._commit(batch)
             self._busy_since_s = 0.0
             if trouble:
                 self._retry_wait_s = min(max(2 * self._retry_wait_s, _FIRST_RETRY_S), _LONGEST_RETRY_S)
@@ -154,17 +155,19 @@ class JournalWriter:
                 self._answer_soon(self._backlog.refused())
                 return
             self._trouble, self._retry_wait_s = "", 0.0
-            self._answer_soon(self._backlog.recorded(len(batch)), time.monotonic() - began_s)
+            self._answer_soon(self._backlog.recorded(n_recorded), time.monotonic() - began_s)
 
-    def _commit(self, batch: list[PendingFrame]) -> str:
-        """Write some entries; returns the disk's error, or "" for success."""
+    def _commit(self, batch: list[PendingFrame]) -> tuple[int, str]:
+        """Write the first entries of a batch; returns how many, and the disk's error, "" for success."""
         try:
             self._files.append(batch)
         except OSError as error:
-            return str(error)
+            if error.errno == errno.EFBIG and len(batch) > 1:  # fewer may fit where files must be small
+                return self._commit(batch[: len(batch) // 2])
+            return 0, str(error)
         if pinned := self._files.pinned():
             self._call_soon(lambda: self.on_pinned(pinned))
-        return ""
+        return len(batch), ""
 
     def _call_begins(self) -> None:
         """Each call of the system has its own start time, so that many slow ones do not count as a hang."""

@@ -202,6 +202,7 @@ async def test_a_file_that_the_disk_cannot_write_is_left_for_another_one(tmp_pat
 
 _TINY_DISK = """
 import asyncio, resource, sys
+from pathlib import Path
 from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_step
@@ -216,7 +217,15 @@ async def main(path):
     async with asyncio.timeout(60.0):
         while not said:
             await asyncio.sleep(0.001)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+        for n in range(3000):
+            journal.step(encode_step([row_at(1, n)], []), lambda n=n: said.append(n))
+        while len(said) < 3001:
+            assert journal.is_healthy, "other files have room"
+            await asyncio.sleep(0.001)
+        assert len(list(Path(path).iterdir())) > 3
+        n, said = 3000, said[:1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         while journal.is_healthy:
             journal.step(encode_step([row_at(1, n)], []), lambda: None)
             n += 1
@@ -236,7 +245,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path) -> None:
+async def test_files_that_may_not_be_larger_and_a_disk_that_is_really_full_for_a_while(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _TINY_DISK, str(tmp_path / "journal")]
     run = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[4], check=False
