@@ -38,7 +38,11 @@ class HostRegion(Region):
     def make(self) -> int:
         """See Region."""
         descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, self.n_bytes)
+        try:
+            os.ftruncate(descriptor, self.n_bytes)
+        except OSError:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def use_large_pages(self) -> None:

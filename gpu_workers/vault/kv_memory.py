@@ -8,6 +8,7 @@ only if every rank has the memory of the gang before.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -56,7 +57,8 @@ class KvMemory:
                 self._make_new(region)
             else:
                 self._replace(kept.descriptor, _read_meta(kept.meta).number, region.n_bytes)
-            assert self._descriptor is not None
+            if self._descriptor is None:
+                return
             region.share(self._descriptor)
             self._log.info("KV memory mapped", reused=kept is not None, bytes=region.n_bytes)
 
@@ -104,7 +106,16 @@ class KvMemory:
                 self._log.warning("the vault was not told of damaged memory", reason=str(error))
 
     def _make_new(self, region: Region) -> None:
-        self._replace(region.make(), secrets.randbits(63) | 1, region.n_bytes)
+        """New memory for a region, which stays private if a file may not be as large."""
+        number = secrets.randbits(63) | 1
+        try:
+            self._replace(region.make(), number, region.n_bytes)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            why = "KV memory does not outlive this process: shared memory is limited like a file (ulimit -f)"
+            self._log.error(why, bytes=region.n_bytes)
+            self._replace(None, number, 0)
         self._give()
 
     def _replace(self, descriptor: int | None, number: int, n_bytes: int) -> None:

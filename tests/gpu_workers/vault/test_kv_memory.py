@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,24 @@ def test_memory_of_a_device_that_has_failed_is_found_by_nobody_and_given_to_no_o
     assert last.number == after.number
     vault.kill()
     last.distrust()  # the fault is reported all the same
+
+
+def test_memory_stays_private_where_no_file_may_be_as_large(vault: StoreProcess) -> None:
+    first, second = HashChainEngine(SETTINGS), HashChainEngine(SETTINGS)
+    mine, after = memory_at(vault), memory_at(vault)
+    write(first, 77)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (first._region.n_bytes - 1, usual[1]))
+    try:
+        mine.map_region(first._region, is_suspect=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert content(first) == {77}
+    assert mine.number != 0
+    mine.give_again()
+    after.map_region(second._region, is_suspect=False)
+    assert content(second) == {0}
+    assert after.number != mine.number
 
 
 def test_memory_of_another_layout_is_given_up(vault: StoreProcess) -> None:

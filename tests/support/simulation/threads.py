@@ -67,9 +67,9 @@ class SimulatedWriter(JournalWriter):
             self._is_due = True
             self._loop.call_later(self._retry_wait_s, self._work)
 
-    def _commit(self, batch: list[PendingFrame]) -> str:
+    def _commit(self, batch: list[PendingFrame]) -> tuple[int, str]:
         if SimulatedWriter.refuses:
-            return "database or disk is full"
+            return 0, "database or disk is full"
         with self.edges.around("commits") as fault:
             if fault is Fault.DIES_DURING:
                 self._files._write = self._tear  # type: ignore[method-assign]
