@@ -2,7 +2,7 @@
 
 Gateways, schedulers and the directory compute the same hash, in every process and after every restart: BLAKE2b (RFC 7693) of
 the parent's hash and the page's tokens as little-endian int32. A scheduler compares the tokens too before it reuses a
-page, so a collision costs a cache miss and never a wrong token.
+page, so a collision costs a cache miss and never a wrong token. All hashes are odd (`chain_root.py` says why).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ HASH_BYTES = 8
 
 def page_hash(parent: int, tokens: bytes) -> int:
     """Hash of one full page: `tokens` are its PAGE_TOKENS ids as little-endian int32 bytes."""
-    return int.from_bytes(blake2b(parent.to_bytes(HASH_BYTES, "little") + tokens, digest_size=HASH_BYTES).digest(), "little")
+    digest = blake2b(parent.to_bytes(HASH_BYTES, "little") + tokens, digest_size=HASH_BYTES).digest()
+    return int.from_bytes(digest, "little") | 1
 
 
 def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
@@ -34,7 +35,7 @@ def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
     found[asked] = order[np.minimum(np.searchsorted(hashes[order], parents[asked]), n - 1)] if n else order
     # entries n and n + 1 stand for what is above a first page, and for what is not there
     above = np.append(np.where(hashes[found] == parents, found, n + 1), [n, n + 1])
-    above[:n][parents == ROOT] = n
+    above[:n][parents % 2 == 0] = n  # the parents of first pages are roots
     depth = np.append(np.ones(n, np.int64), [0, 0])
     for _ in range(n.bit_length()):
         if (above[:n] >= n).all():
@@ -58,15 +59,15 @@ def whole_chains(pages: np.ndarray, hashes: np.ndarray, parents: np.ndarray) -> 
     return pages[order], hashes[order], parents[order]
 
 
-def page_hashes(tokens: np.ndarray) -> np.ndarray:
+def page_hashes(tokens: np.ndarray, root: int = ROOT) -> np.ndarray:
     """Hashes of every full page of a sequence.
 
-    Args: tokens: [n] integers.
+    Args: tokens: [n] integers. root: of the sequence.
     Returns: [n // PAGE_TOKENS] uint64.
     """
     data = np.ascontiguousarray(tokens, dtype="<i4").tobytes()
     size_bytes = PAGE_TOKENS * 4
-    hashes, parent = [], ROOT
+    hashes, parent = [], root
     for offset in range(0, len(data) - size_bytes + 1, size_bytes):
         parent = page_hash(parent, data[offset : offset + size_bytes])
         hashes.append(parent)

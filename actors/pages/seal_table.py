@@ -23,7 +23,7 @@ import numpy as np
 
 from messages.steps import PAGE_TOKENS
 
-_MAGIC = 0x5EA1_7AB1_E001
+_MAGIC = 0x5EA1_7AB1_E002
 _HEADER = struct.Struct("<3Q")
 _HEADER_BYTES = 64
 _RECORD = struct.Struct(f"<QQ{PAGE_TOKENS * 4}s")

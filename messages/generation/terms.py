@@ -72,7 +72,10 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     bad_tokens: Annotated[list[list[TokenId]], msgspec.Meta(max_length=MAX_BAD_SEQUENCES)] = []
     prompt_logprobs: TopWanted = -1  # -1: none; n: of the prompt's tokens, and of the top n at each place
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
+    # Cached prefixes and kept answers are shared only with requests of the same salt; "": with all that have none.
+    cache_salt: ShortText = ""
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
+    cache_scope: CallerId = b""  # the caller that they are shared with, where callers are told apart; b"": with all of them
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)] = 1
 
@@ -81,7 +84,7 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
         return RankTerms(**{name: getattr(self, name) for name in RankTerms.__struct_fields__})
 
 
-SERVER_TERMS = frozenset(("group_tokens", "caller", "bad_tokens"))  # set by the gateway; clients cannot set them
+SERVER_TERMS = frozenset(("group_tokens", "caller", "cache_scope", "bad_tokens"))  # set by the gateway; clients cannot set them
 
 
 class TermsOptions(TypedDict, total=False):
@@ -103,4 +106,5 @@ class TermsOptions(TypedDict, total=False):
     allowed_token_ids: list[int] | None
     bad_words: list[str]
     prompt_logprobs: int
+    cache_salt: str
     trace_id: bytes

@@ -182,7 +182,8 @@ class SpecBuilder:
     def _terms(
         self, new: NewRequest, prompts: Sequence[np.ndarray], grammar: Grammar | None, bad_tokens: list[list[int]]
     ) -> Terms:
-        """The client's terms, completed by the server: the token limit, the end tokens, bad words as tokens, the group size."""
+        """The client's terms, completed by the server: the token limit, the end tokens, bad words as tokens, the group size,
+        and with whom its caches are shared."""
         terms = new.terms
         max_tokens = self._max_tokens(new, prompts)
         eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
@@ -199,6 +200,7 @@ class SpecBuilder:
             bad_tokens=bad_tokens,
             stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
+            cache_scope=terms.caller if self._settings.caller_header else b"",
         )
 
     async def _grammar(self, new: NewRequest, reasoning: ReasoningMarks | None) -> Grammar | None:

@@ -25,13 +25,11 @@ NO_ACCESS = CacheAccess()
 def access_of(settings: GatewaySettings, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
     """What a request may do. `has_seed`: it is sampled with its client's own seed.
 
-    Answers with log probabilities are not kept: they are asked for to be measured, and are large. Where a header names the
-    callers, they are told apart for certain, and no answer crosses from one to another.
+    Answers with log probabilities are not kept: they are asked for to be measured, and are large.
     """
     if use is CacheUse.NONE or not is_repeatable(spec, has_seed=has_seed):
         return NO_ACCESS
     may_keep = settings.answer_cache != "off" and not wants_logprobs(spec)
     if not (may_keep or settings.answer_coalescing):
         return NO_ACCESS
-    caller = spec.terms.caller if settings.caller_header else b""
-    return CacheAccess(fingerprint_of(spec, caller), use is CacheUse.FULL, may_keep)
+    return CacheAccess(fingerprint_of(spec), use is CacheUse.FULL, may_keep)

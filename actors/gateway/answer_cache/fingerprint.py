@@ -10,7 +10,7 @@ from actors.gateway.requests.request_spec import TERMS_WITHOUT_EFFECT, RequestSp
 from messages.generation.terms import Terms
 
 _KEY_BYTES = 16
-# Admission has applied the last two to the tokens. The caller is a part of the key where callers are told apart.
+# Admission has applied the last two to the tokens. Where callers are told apart, `cache_scope` has the caller.
 _OTHER_TERMS = (*TERMS_WITHOUT_EFFECT, "caller", "bad_words", "truncate_prompt_tokens")
 _TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
 _encoder = msgspec.msgpack.Encoder()
@@ -26,13 +26,13 @@ def wants_logprobs(spec: RequestSpec) -> bool:
     return spec.sampling.logprobs >= 0 or spec.terms.prompt_logprobs >= 0
 
 
-def fingerprint_of(spec: RequestSpec, caller: bytes) -> bytes:
-    """16 bytes that are equal for requests with the same tokens: model and numerics, prompts, sampling, and the terms that
-    change an answer. `caller`: answers are kept for this caller alone; b"": for all.
+def fingerprint_of(spec: RequestSpec) -> bytes:
+    """16 bytes that are equal for requests with the same tokens whose answers may be shared: model and numerics, prompts,
+    sampling, the terms that change an answer, and those that say with whom it is shared (`cache_scope`, `cache_salt`).
     """
     sampling = spec.sampling
     if sampling.temperature == 0.0:
         sampling = msgspec.structs.replace(sampling, seed=0)
     terms = [getattr(spec.terms, name) for name in _TERMS_OF_THE_ANSWER]
-    whole = _encoder.encode((spec.fingerprint, caller, spec.prompts, spec.n, sampling, terms))
+    whole = _encoder.encode((spec.fingerprint, spec.prompts, spec.n, sampling, terms))
     return blake2b(whole, digest_size=_KEY_BYTES).digest()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from actors.gateway.dispatch.post import Post, Timer, send_now
 from actors.gateway.requests.request import GrowingSequence
+from actors.pages.chain_root import root_of
 from actors.pages.page_hash import page_hashes
 from messages import cache
 
@@ -31,12 +32,12 @@ class PrefixQueries:
         """Ask about the sequences of one prompt. False if there is nothing to ask, or nobody to ask."""
         if not (directories := self._post.living("cache_directory")):
             return False
-        hashes = page_hashes(sequences[0].all_tokens())
+        terms = sequences[0].request.spec.terms
+        hashes = page_hashes(sequences[0].all_tokens(), root_of(terms.cache_scope, terms.cache_salt))
         if not len(hashes):
             return False
         query, self._next_query = self._next_query, self._next_query + 1
-        trace = sequences[0].request.spec.terms.trace_id
-        if not send_now(self._post, directories[0], cache.FindPrefix(query=query, hashes=hashes), trace):
+        if not send_now(self._post, directories[0], cache.FindPrefix(query=query, hashes=hashes), terms.trace_id):
             return False
         timer = self._post.later(self._wait_s, lambda: self._close(query, {}))
         self._asked[query] = (list(sequences), timer)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.pages.chain_root import ROOT
 from actors.pages.seal_table import SealTable
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
@@ -30,6 +29,6 @@ def record_open_pages(table: SealTable, advances: list[Advance]) -> None:
 
 def _record(table: SealTable, sequence: Sequence, page: int, n_computed: int) -> None:
     n_full, n_tokens = divmod(n_computed, PAGE_TOKENS)
-    parent = sequence.page_content(n_full - 1)[0] if n_full else ROOT
+    parent = sequence.page_content(n_full - 1)[0] if n_full else sequence.root
     tokens = sequence.tokens(n_full * PAGE_TOKENS, n_computed + 1)  # with the one that the next step computes
     table.record_open(page, n_tokens, parent, tokens.tobytes())

@@ -25,7 +25,7 @@ from enum import Enum
 
 import numpy as np
 
-from actors.pages.chain_root import ROOT
+from actors.pages.chain_root import root_of
 from actors.pages.page_hash import page_hash
 from actors.scheduler.sequences.grammar_state import GrammarState
 from actors.scheduler.sequences.timeline import Timeline
@@ -52,6 +52,7 @@ class Sequence:
         self.x_request_id = submit.x_request_id
         self.number = number
         self.sampling, self.terms = submit.sampling, submit.terms
+        self.root = root_of(submit.terms.cache_scope, submit.terms.cache_salt)
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
         self.n_prompt = int(submit.n_prompt)
         self.max_tokens = self._promised = submit.terms.max_tokens  # the gang's context and memory may lower them
@@ -194,13 +195,13 @@ class Sequence:
         """(hash, parent's hash, token bytes) of a full page of known tokens."""
         while len(self._hashes) <= index:
             tokens = self._page_tokens(len(self._hashes))
-            self._hashes.append(page_hash(self._hashes[-1] if self._hashes else ROOT, tokens))
-        parent = self._hashes[index - 1] if index else ROOT
+            self._hashes.append(page_hash(self._hashes[-1] if self._hashes else self.root, tokens))
+        parent = self._hashes[index - 1] if index else self.root
         return self._hashes[index], parent, self._page_tokens(index)
 
     def page_contents(self, n_pages: int) -> Iterator[tuple[int, int, bytes]]:
         """`page_content` of each of the first `n_pages` pages of known tokens, in less time."""
-        parent, data = ROOT, self._ids[: n_pages * PAGE_TOKENS].tobytes()
+        parent, data = self.root, self._ids[: n_pages * PAGE_TOKENS].tobytes()
         for index, start in enumerate(range(0, len(data), _PAGE_BYTES)):
             tokens = data[start : start + _PAGE_BYTES]
             if index == len(self._hashes):
@@ -216,7 +217,7 @@ class Sequence:
 
     def known_part(self, index: int) -> tuple[int, bytes]:
         """(hash of the page before, token bytes) of a page that known tokens fill, at least in part."""
-        return self.known_hash(index - 1) if index else ROOT, self._page_tokens(index)
+        return self.known_hash(index - 1) if index else self.root, self._page_tokens(index)
 
     def known_hash(self, index: int) -> int:
         """The hash of a page that known tokens fill, at least in part."""
@@ -237,7 +238,7 @@ class Sequence:
         stop = min(self.known - 1, self.n_reusable, start + PAGE_TOKENS - 1)
         if stop <= start:
             return None
-        return self.page_content(n_full - 1)[0] if n_full else ROOT, self.tokens(start, stop).tobytes()
+        return self.page_content(n_full - 1)[0] if n_full else self.root, self.tokens(start, stop).tobytes()
 
     def _page_tokens(self, index: int) -> bytes:
         return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()

@@ -212,7 +212,7 @@ def test_page_hashes_are_chained_and_pinned() -> None:
     hashes = page_hashes(tokens)
     assert len(hashes) == 2
     first = page_hash(ROOT, np.arange(16, dtype="<i4").tobytes())
-    assert hashes[0] == first == 10251598853290956434  # a change is a change of protocol
+    assert hashes[0] == first == 10251598853290956435  # a change is a change of protocol
     assert hashes[1] == page_hash(int(first), np.arange(16, 32, dtype="<i4").tobytes())
     tokens[0] = 99
     assert page_hashes(tokens)[1] != hashes[1]

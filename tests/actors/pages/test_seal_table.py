@@ -210,16 +210,16 @@ def test_the_depth_of_a_page_is_the_length_of_its_chain() -> None:
     for seed in range(30):
         rng = random.Random(seed)
         parents: dict[int, int] = {}
-        for one in [rng.getrandbits(64) for _ in range(40)]:
-            parents[one] = rng.choice([ROOT, 5, *parents, *parents, *parents])  # 5 is not there
+        for one in [rng.getrandbits(64) | 1 for _ in range(40)]:
+            parents[one] = rng.choice([ROOT, 8, 5, *parents, *parents, *parents])  # 8 is a root too, and 5 is not there
         if seed % 2:
             parents[rng.choice(list(parents))] = rng.choice(list(parents))  # perhaps a circle
 
         def length(one: int, parents: dict[int, int] = parents) -> int:
             for n in range(1, 42):
                 one = parents.get(one, -1)
-                if one in (ROOT, -1):
-                    return n if one == ROOT else 0
+                if one in (ROOT, 8, -1):
+                    return n if one != -1 else 0
             return 0
 
         found = depths(np.array(list(parents), np.uint64), np.array(list(parents.values()), np.uint64))

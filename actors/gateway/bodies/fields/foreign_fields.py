@@ -85,7 +85,7 @@ NAMES_HERE: dict[str, tuple[str, ...]] = {
 LOGGED_NAMES = frozenset(
     name
     for names in (
-        ("request_id", "session_id", "cache_salt", "echo", "tools", "context_management"),
+        ("request_id", "session_id", "echo", "tools", "context_management"),
         ("return_tokens_as_token_ids", "stream_interval", "repetition_detection", "extra_body"),
         ("kv_transfer_params", "vllm_xargs", "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern"),
         ("rid", "lora_path", "stream_reasoning"),

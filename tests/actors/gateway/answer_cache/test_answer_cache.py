@@ -56,6 +56,8 @@ WITH_EFFECT = {
     "allowed_token_ids": [3],
     "bad_tokens": [[3]],
     "prompt_logprobs": 1,
+    "cache_salt": "mine",
+    "cache_scope": b"me",
 }
 DONE_BY_ADMISSION = {"bad_words", "truncate_prompt_tokens"}  # the first is in `bad_tokens`, the second in the prompt
 
@@ -66,15 +68,15 @@ def test_every_term_is_judged() -> None:
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_term_without_effect_on_the_answer_changes_no_key(name: str) -> None:
-    assert fingerprint_of(spec_of(**{name: WITHOUT_EFFECT[name]}), b"") == fingerprint_of(spec_of(), b"")
+    assert fingerprint_of(spec_of(**{name: WITHOUT_EFFECT[name]})) == fingerprint_of(spec_of())
 
 
 @pytest.mark.parametrize("name", WITH_EFFECT)
 def test_a_term_of_the_answer_changes_the_key(name: str) -> None:
-    assert fingerprint_of(spec_of(**{name: WITH_EFFECT[name]}), b"") != fingerprint_of(spec_of(), b"")
+    assert fingerprint_of(spec_of(**{name: WITH_EFFECT[name]})) != fingerprint_of(spec_of())
 
 
-def test_prompt_sampling_number_model_and_caller_are_in_the_key() -> None:
+def test_prompt_sampling_number_and_model_are_in_the_key() -> None:
     others = [
         spec_of((1, 3)),
         spec_of(n=2),
@@ -83,9 +85,9 @@ def test_prompt_sampling_number_model_and_caller_are_in_the_key() -> None:
         spec_of(sampling=Sampling(temperature=0.5, seed=1)),
         spec_of(sampling=Sampling(temperature=0.5, seed=2)),
     ]
-    keys = {fingerprint_of(spec, b"") for spec in others} | {fingerprint_of(spec_of(), caller) for caller in (b"", b"me")}
-    assert len(keys) == len(others) + 2
-    assert fingerprint_of(spec_of(sampling=Sampling(temperature=0.0, seed=5)), b"") == fingerprint_of(spec_of(), b"")
+    keys = {fingerprint_of(spec) for spec in [*others, spec_of()]}
+    assert len(keys) == len(others) + 1
+    assert fingerprint_of(spec_of(sampling=Sampling(temperature=0.0, seed=5))) == fingerprint_of(spec_of())
 
 
 def test_only_an_answer_that_would_be_the_same_again_is_kept() -> None:
@@ -155,14 +157,6 @@ def test_an_answer_that_is_too_large_is_not_kept() -> None:
     small.keep(b"k", answered(spec_of(), 100), 0.0)
     large.keep(b"k", answered(spec_of(max_tokens=5000), 5000), 0.0)
     assert (len(small), len(large)) == (0, 0)
-
-
-def test_callers_share_answers_unless_a_header_names_them() -> None:
-    keys = []
-    for settings in (KEEPING, GatewaySettings(answer_cache="exact", caller_header="x-key")):
-        found = [access_of(settings, spec_of(caller=who), CacheUse.FULL, has_seed=False) for who in (b"me", b"you")]
-        keys.append({access.key for access in found})
-    assert [len(found) for found in keys] == [1, 2]
 
 
 def test_nothing_is_looked_for_unless_it_is_asked_for() -> None:

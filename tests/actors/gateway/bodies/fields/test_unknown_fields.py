@@ -32,9 +32,9 @@ async def test_the_official_client_is_told_what_was_ignored() -> None:
                 create = client.chat.completions.with_raw_response.create
                 usual: Any = {"model": "hash-chain", "messages": HELLO, "max_tokens": 4, "temperature": 0}
                 plain = create(**usual)
-                more = create(**usual, extra_body={"session_id": "s", "cache_salt": 5, "user": "u"})
+                more = create(**usual, extra_body={"session_id": "s", "stream_interval": 5, "user": "u"})
                 assert HEADER not in plain.headers
-                assert more.headers[HEADER] == "session_id, cache_salt"
+                assert more.headers[HEADER] == "session_id, stream_interval"
                 assert more.parse().choices == plain.parse().choices
 
         await asyncio.to_thread(talk)
@@ -45,12 +45,12 @@ async def test_each_name_is_logged_once_for_each_endpoint() -> None:
         with capture_logs() as lines:
             for path in (PLAIN, PLAIN, BATCH):
                 key = "prompts" if path == BATCH else "prompt"
-                answer = await http.post(path, json={key: ["a"], "max_tokens": 2, "cache_salt": 1})
-                assert answer.headers[HEADER] == "cache_salt", answer.text
+                answer = await http.post(path, json={key: ["a"], "max_tokens": 2, "stream_interval": 1})
+                assert answer.headers[HEADER] == "stream_interval", answer.text
             tokens = await http.post("/tokenize", json={"prompt": "a", "colour": 1})
             assert tokens.headers[HEADER] == "colour"
         told = [(line["field"], line["endpoint"]) for line in lines if line["event"] == "unknown field is ignored"]
-        assert told == [("cache_salt", PLAIN), ("cache_salt", BATCH), ("one that no known API has", "/tokenize")]
+        assert told == [("stream_interval", PLAIN), ("stream_interval", BATCH), ("one that no known API has", "/tokenize")]
 
 
 async def test_a_stream_says_it_too_also_when_it_is_asked_for_again(tmp_path: Path) -> None:
