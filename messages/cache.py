@@ -3,12 +3,18 @@
 The directory gives hints. A lost update costs a cache hit and never a wrong token, because only the scheduler's ledger decides
 what is reused. Each scheduler numbers its updates. After a gap in the numbers, or when the directory itself is new, it asks
 for a snapshot.
+
+A reset goes from a gateway to every scheduler. The directory learns of it as of any other pages that a scheduler drops.
 """
 
 from __future__ import annotations
 
-from messages.wire.arrays import EMPTY_U64, UInt64s
-from messages.wire.message import Count, Message
+from typing import Annotated
+
+import msgspec
+
+from messages.wire.arrays import EMPTY_I32, EMPTY_U64, Int32s, UInt64s
+from messages.wire.message import CallerId, Count, Message
 
 
 class PagesSealed(Message, frozen=True):
@@ -43,3 +49,23 @@ class PrefixFound(Message, frozen=True):
     query: Count
     replicas: list[int]
     pages: list[int]
+
+
+class ForgetPages(Message, frozen=True):
+    """An operator wants cached pages forgotten: those that meet all conditions. It is sent again until it is answered.
+
+    `scope`: `Terms.cache_scope` of the requests that cached them; None: any. `tokens`: with which their prompts begin.
+    `older_than_s`: they were computed longer ago.
+    """
+
+    call: Count
+    scope: CallerId | None = None
+    tokens: Int32s = EMPTY_I32
+    older_than_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+
+
+class PagesForgotten(Message, frozen=True):
+    """The answer to `ForgetPages`: so many pages were forgotten. Those that sequences hold stay until these end."""
+
+    call: Count
+    pages: Count

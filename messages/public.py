@@ -198,6 +198,25 @@ class Stats(Message, frozen=True):
     summary: Text
 
 
+class CacheResetWanted(StrictMessage, frozen=True):
+    """Asks that caches forget what the JSON object `body` says, as POST /v1/cache/reset does. Answered by CachesReset.
+
+    `operator_key`: `gateway.operator_key`; a client at the server's Unix socket needs none.
+    """
+
+    call: ShortText
+    body: Annotated[bytes, msgspec.Meta(max_length=16 << 20)]
+    operator_key: ShortText = ""
+
+
+class CachesReset(Message, frozen=True):
+    """So many cached pages and kept answers are forgotten."""
+
+    call: ShortText
+    pages: Count
+    answers: Count
+
+
 class EmbeddingsWanted(StrictMessage, frozen=True):
     """Asks for vectors of texts, or of token ids: text i is then the next `counts[i]` of `ids`. Answered by TextVectors."""
 
@@ -228,5 +247,7 @@ class Alive(Message, frozen=True):
     incarnation: Count
 
 
-ClientMessage = AnswersWanted | Generate | Received | CancelRequest | ModelsWanted | StatsWanted | EmbeddingsWanted
-GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | TextVectors | Alive
+ClientMessage = (
+    AnswersWanted | Generate | Received | CancelRequest | ModelsWanted | StatsWanted | CacheResetWanted | EmbeddingsWanted
+)
+GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | CachesReset | TextVectors | Alive

@@ -75,6 +75,8 @@ ROUTES: tuple[Route, ...] = (
     Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
+    Route(cache.ForgetPages, ("gateway",), ("scheduler",), "PagesForgotten"),
+    Route(cache.PagesForgotten, ("scheduler",), ("gateway",)),
     Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts, or nothing"),
     Route(drafts.Drafts, ("speculation",), ("scheduler",)),
     Route(embedding.Embed, ("gateway",), ("embedder",), "Embedded"),

@@ -1,4 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | restart | drill | check-config`.
+"""The command line: `supervisor start | status | drain | stop | restart | cache | drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -16,6 +16,7 @@ import click
 from actors.pages.eviction.choice import EvictionName
 from messages.outcomes import ExitCode
 from supervisor.drill.command import drill
+from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
     SECONDS,
     fail,
@@ -278,6 +279,7 @@ def _stop(where: Path, deadline_s: float, ask: Any) -> None:
     click.echo("stopped")
 
 
+main.add_command(cache)
 main.add_command(drill)
 main.add_command(restart)
 

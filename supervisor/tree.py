@@ -176,6 +176,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,
+        schedulers=facts.placement.replicas,
         **_embedding_of(facts),
         have_gateways_changed=facts.have_gateways_changed,
         custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",

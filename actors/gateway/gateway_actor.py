@@ -21,6 +21,8 @@ from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
 from actors.gateway.bodies.large_bodies import BodyReader
+from actors.gateway.cache_reset.cache_reset import CacheReset
+from actors.gateway.cache_reset.page_resets import PageResets
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
@@ -69,6 +71,7 @@ class GatewayActor(Actor, Post, Status):
         self._manager: RequestManager | None = None
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)
+        self.page_resets = PageResets(self, self.settings.schedulers)
 
     @property
     def manager(self) -> RequestManager:
@@ -112,7 +115,8 @@ class GatewayActor(Actor, Post, Status):
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
-        services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, embeddings)
+        caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.now_s)
+        services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings)
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
@@ -172,6 +176,7 @@ class GatewayActor(Actor, Post, Status):
             Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
             cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
+            cache.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             StatusReport: lambda delivery, message: self.tree.on_report(message),
         }

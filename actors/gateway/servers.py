@@ -65,7 +65,7 @@ class GatewayServers:
         if self._settings.zeromq_endpoint:
             admission, manager, summary = services.admission, services.manager, services.status.summary
             self.zeromq = ZmqServer(
-                self._settings, incarnation, admission, manager, services.owners, summary, services.embeddings
+                self._settings, incarnation, admission, manager, services.owners, summary, services.caches, services.embeddings
             )
             self.zeromq.open()
         self.app = build_app(services)

@@ -60,6 +60,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
+    operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
+    schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica
     caller_header: str = ""  # names the caller, e.g. "authorization" behind a proxy that checks it; "": the client's address
     max_n: _Positive = 128  # sequences of one request
     max_batch: _Positive = 4096  # prompts of one request

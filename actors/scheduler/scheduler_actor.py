@@ -16,6 +16,7 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.scheduler.admission import judge
+from actors.scheduler.cache_resets import CacheResets
 from actors.scheduler.condition_reports import ConditionReports
 from actors.scheduler.endings import Endings
 from actors.scheduler.gang.gang_seats import GangSeats
@@ -61,7 +62,7 @@ class SchedulerActor(Actor):
         self._gang = GangView(self._queues, self.settings, self._seals)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
-        self._reports = ConditionReports(self, self._gang)
+        self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
         self.metrics = SchedulerMetrics(self.registry)
         trace = f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl"
         self._recorder = TraceRecorder(self, self.settings.trace_dir, trace)
@@ -80,6 +81,7 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
+            cache.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
             RankEnding: self.on_rank_ending,
         }
@@ -146,6 +148,7 @@ class SchedulerActor(Actor):
             return
         n_kept_before = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)
+        self._resets.carry_out()
         self._hints.publish_inventory()
         self._grammars.begin(capacity.epoch, self._seats.ranks if usable.prepares_grammars else ())
         for sequence in [*self._queues.running, *self._queues.waiting]:
@@ -228,12 +231,11 @@ class SchedulerActor(Actor):
             self.log.warning("suspects are computed alone", requests=requests, waiting=waiting)
 
     def tick(self) -> None:
-        n_steps = self._gang.tracker.n_done
         if self._gang.is_alive and (overdue := self._grammars.take_overdue()):
             self._endings.end_overdue([*self._queues.running, *self._queues.waiting], overdue)
         self._ask_grammars()
         for gateway in self.child.names_of("gateway"):
-            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), n_steps))
+            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), self._gang.tracker.n_done))
 
     # -- after each batch of mail --------------------------------------------------------------------------------
 

@@ -131,6 +131,16 @@ class AsyncClient:
         assert isinstance(answer, public.Stats)
         return msgspec.json.decode(answer.summary)
 
+    async def reset_cache(self, *, operator_key: str = "", deadline_s: float = 30.0, **conditions: Any) -> public.CachesReset:
+        """Let the server forget cached prefixes and kept answers that meet all `conditions`: `model`, `caller`, `older_than_s`,
+        and one of `prompt`, `tokens` and `messages`, with which prompts begin. Returns how many `pages` and `answers` are
+        forgotten. `operator_key`: needed over TCP. Raises: ClientError."""
+        call = mint_request_id()
+        body = msgspec.json.encode({name: value for name, value in conditions.items() if value is not None})
+        answer = await self._ask(call, public.CacheResetWanted(call=call, body=body, operator_key=operator_key), deadline_s)
+        assert isinstance(answer, public.CachesReset)
+        return answer
+
     async def close(self) -> None:
         """Close the connection. Calls that are open end with Unavailable."""
         for _ in range(_CLOSING_TURNS):  # streams that were abandoned just now send their cancellation first

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from messages import public
 from messages.client.answer import Answer, Piece
 from messages.client.async_client import AsyncClient
 from messages.client.options import documents_options
@@ -85,6 +86,10 @@ class Client:
     def stats(self, deadline_s: float = 10.0) -> dict[str, Any]:
         """The summary of the gateway that answers, the same as /v1/metrics; `gateway` names it. Raises: ClientError."""
         return self._run(self._client.stats(deadline_s))
+
+    def reset_cache(self, **conditions: Any) -> public.CachesReset:
+        """Let the server forget cached prefixes and kept answers: see `AsyncClient.reset_cache`. Raises: ClientError."""
+        return self._run(self._client.reset_cache(**conditions))
 
     def close(self) -> None:
         """Close the connection and end the thread. Calls of other threads end with Unavailable."""

@@ -64,6 +64,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
     ("gateway", "gateways"): "gateways",
+    ("gateway", "schedulers"): "replicas",
     ("gateway", "custodian_socket"): "run_dir",
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",

@@ -18,6 +18,7 @@ SAID = [
     "hash-chain",
     "length 16",
     "0 [",
+    "pages are forgotten",
     "more pieces had come before the cancellation",
     "True",
     "temprature temprature: expected an option of this call, got temprature",
@@ -26,7 +27,7 @@ SAID = [
 
 def test_what_the_page_shows_works(hash_chain_server: OwnServer) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(examples) == 7
+    assert len(examples) == 8
     here = f"Client(port={hash_chain_server.port})"
     source = "\n".join(examples).replace("AsyncClient()", f"Async{here}").replace("Client()", here)
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=False)

@@ -88,6 +88,8 @@ ELSEWHERE = {
     "Fault": "the last words of a process: its death says the same",
     "PrepareGrammar": "tests/actors/scheduler/test_slow_grammars.py: a question without an answer is asked again",
     "GrammarPrepared": "as PrepareGrammar",
+    "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",
+    "PagesForgotten": "as ForgetPages",
     "StepFailed": "tests/actors/scheduler/gang/test_idleness.py",
     "Cancel": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is closed is cancelled again",
     "Refused": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is lost is submitted again",

@@ -213,6 +213,8 @@ INTERNAL: tuple[Message, ...] = (
     steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),
     cache.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
     cache.PagesDropped(number=2, hashes=uint64s([5])),
+    cache.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    cache.PagesForgotten(call=3, pages=40),
     cache.InventoryWanted(),
     drafts.Tails(
         sequences=int64s([3, 4]),
@@ -253,6 +255,8 @@ PUBLIC: tuple[Message, ...] = (
     public.Received(request="req-1", up_to=4),
     public.CancelRequest(request="req-1"),
     public.ModelsWanted(call="c1"),
+    public.CacheResetWanted(call="c4", body=b'{"older_than_s": 60}', operator_key="key"),
+    public.CachesReset(call="c4", pages=12, answers=3),
     public.Models(call="c1", names=["smollm2"], max_length=8192),
     public.EmbeddingsWanted(call="c3", counts=int32s([2, 1]), ids=int32s([101, 102, 7]), dimensions=2, prompt_name=""),
     public.TextVectors(call="c3", model="minilm", n_texts=1, vectors=float32s([0.5, 0.25]), n_tokens=3),

@@ -25,9 +25,14 @@ def caller_of_call(scope: Scope, headers: Mapping[bytes, bytes], header: str) ->
     if _FORWARDED in scope.get("extensions", ()):
         return bytes.fromhex(headers.get(CALLER_HEADER, b"").decode("ascii"))
     if header and (given := headers.get(header.lower().encode())):
-        return _digest("header " + given.decode("latin-1"))
+        return caller_of_name(given.decode("latin-1"))
     client = scope.get("client")
     return caller_of_address(client[0] if client else "")
+
+
+def caller_of_name(value: str) -> bytes:
+    """The caller that a trusted proxy names with this value of its header."""
+    return _digest("header " + value)
 
 
 @lru_cache(maxsize=4096)

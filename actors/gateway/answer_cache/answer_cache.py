@@ -6,17 +6,20 @@ bytes of any other one in every API. The loss of the cache costs computing, and 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
 
 from actors.gateway.requests.request import Request
+from actors.pages.forgetting import Forgetting
 from messages.outcomes import EndReason
 
 _OWN_BYTES = 400  # of an entry: its key, its tuples, its place in the dictionary
 _LARGEST_SHARE = 8  # an answer that takes more than this part of the cache is not kept
 _MOST_TOKENS = 4096  # of one answer: its text is made in one turn of the event loop, 5 us a token
+_START_BYTES = 1024  # of a prompt, 256 tokens: so many are kept, to forget the answers to prompts that begin alike
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -34,11 +37,19 @@ class KeptSequence(NamedTuple):
 
 
 class KeptAnswer(NamedTuple):
-    """The sequences of one answer, in order. It counts until `until_s` on the monotonic clock."""
+    """The sequences of one answer, in order. It was computed at `since_s` on the monotonic clock, for a request of this scope
+    (`Terms.cache_scope`), whose prompts begin with `starts`."""
 
     sequences: tuple[KeptSequence, ...]
-    until_s: float
+    since_s: float
     n_bytes: int
+    scope: bytes
+    starts: tuple[bytes, ...]
+
+    def is_wanted(self, wanted: Forgetting, now_s: float) -> bool:
+        """True if it is to be forgotten."""
+        is_old = self.since_s <= now_s - wanted.older_than_s
+        return is_old and wanted.scope in (None, self.scope) and any(_begins(start, wanted.tokens) for start in self.starts)
 
 
 class AnswerCache:
@@ -47,6 +58,7 @@ class AnswerCache:
     def __init__(self, max_bytes: int, ttl_s: float) -> None:
         self._max_bytes, self._ttl_s = max_bytes, ttl_s
         self._answers: OrderedDict[bytes, KeptAnswer] = OrderedDict()
+        self._reset_s = -math.inf
         self.n_bytes = self.n_hits = self.n_misses = self.n_evicted = self.n_tokens_saved = 0
 
     def __len__(self) -> int:
@@ -55,7 +67,7 @@ class AnswerCache:
     def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
         """The answer to the requests of this key; None if there is none that still counts."""
         answer = self._answers.get(key)
-        if answer is None or answer.until_s <= now_s:
+        if answer is None or answer.since_s + self._ttl_s <= now_s:
             if answer is not None:
                 self._drop(key)
             self.n_misses += 1
@@ -66,23 +78,36 @@ class AnswerCache:
         return answer
 
     def keep(self, key: bytes, request: Request, now_s: float) -> None:
-        """Keep the answer of a request that is over, unless a part of it failed or was cancelled."""
+        """Keep the answer of a request that is over, unless a part of it failed or was cancelled, or it was accepted before the
+        last `forget`."""
+        if request.began_s <= self._reset_s:
+            return
         sequences = []
         for sequence in request.sequences:
             if sequence.ended is None or sequence.ended.reason not in _COMPLETE:
                 return
             ids = np.array(sequence.ids, "<i4").tobytes()
             sequences.append(KeptSequence(ids, sequence.ended.reason, sequence.ended.n_cached))
-        n_bytes = _OWN_BYTES + sum(_OWN_BYTES + len(sequence.ids) for sequence in sequences)
+        starts = tuple(prompt[:_START_BYTES] for prompt in request.spec.prompts)
+        n_bytes = _OWN_BYTES + sum(_OWN_BYTES + len(sequence.ids) for sequence in sequences) + sum(map(len, starts))
         if n_bytes * _LARGEST_SHARE > self._max_bytes or request.n_generated > _MOST_TOKENS:
             return
         if key in self._answers:
             self._drop(key)
-        self._answers[key] = KeptAnswer(tuple(sequences), now_s + self._ttl_s, n_bytes)
+        self._answers[key] = KeptAnswer(tuple(sequences), now_s, n_bytes, request.spec.terms.cache_scope, starts)
         self.n_bytes += n_bytes
         while self.n_bytes > self._max_bytes:
             self._drop(next(iter(self._answers)))
             self.n_evicted += 1
+
+    def forget(self, wanted: Forgetting, now_s: float) -> int:
+        """Drop the answers that are wanted; returns how many. Of requests that run now, none is kept. Of a prefix, the first
+        256 tokens count."""
+        self._reset_s = now_s
+        keys = [key for key, answer in self._answers.items() if answer.is_wanted(wanted, now_s)]
+        for key in keys:
+            self._drop(key)
+        return len(keys)
 
     def statistics(self) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
@@ -96,3 +121,8 @@ class AnswerCache:
 
     def _drop(self, key: bytes) -> None:
         self.n_bytes -= self._answers.pop(key).n_bytes
+
+
+def _begins(start: bytes, tokens: bytes) -> bool:
+    """True if a prompt, of which this is the beginning, may begin with these tokens."""
+    return start.startswith(tokens) or (len(start) == _START_BYTES and tokens.startswith(start))

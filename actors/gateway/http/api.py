@@ -27,6 +27,7 @@ from actors.gateway.bodies.request_name import Origin
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
     anthropic,
+    cache,
     documentation,
     embeddings,
     generate,
@@ -58,6 +59,7 @@ _DESCRIBED = (
     *ollama.ENDPOINTS,
     *ollama_models.ENDPOINTS,
     *embeddings.ENDPOINTS,
+    *cache.ENDPOINTS,
 )
 ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
 

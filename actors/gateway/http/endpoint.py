@@ -16,6 +16,7 @@ from actors.gateway.admission.admission import Admission
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.bodies.request_name import Origin
+from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded
@@ -62,6 +63,7 @@ class Services:
     body_reader: BodyReader
     owners: Owners
     started_s: int
+    caches: CacheReset
     embeddings: Embeddings | None = None  # None: the server has no embedding model
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
 

@@ -26,7 +26,7 @@ async def who_knows(sockets: Sequence[str], request: str) -> str:
 
 
 async def fetched(socket_path: str, call: bytes) -> Response:
-    """The whole answer to a GET of the gateway that listens at `socket_path`. Waits for one that starts.
+    """The whole answer of the gateway that listens at `socket_path`. Waits for one that starts.
 
     Raises: Refusal if it does not answer.
     """
@@ -38,7 +38,7 @@ async def fetched(socket_path: str, call: bytes) -> Response:
                 except LOST:
                     await asyncio.sleep(RETRY_S)
     except TimeoutError:
-        raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
+        raise Refusal("unavailable", "another gateway of this server does not answer", retry_after_s=1.0) from None
 
 
 async def _fetch(socket_path: str, call: bytes) -> Response:

@@ -25,6 +25,11 @@ def get(target: str) -> bytes:
     return f"GET {target} HTTP/1.1\r\nhost: gateway\r\n\r\n".encode()
 
 
+def post(target: str, body: bytes) -> bytes:
+    """A POST of a JSON body."""
+    return f"POST {target} HTTP/1.1\r\nhost: gateway\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
 def listen_for_gateways(path: Path) -> int:
     """The descriptor of a new unix socket at `path`, where the other gateways of this server forward calls."""
     path.unlink(missing_ok=True)  # left by an earlier incarnation, which has ended

@@ -28,6 +28,7 @@ STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "deadline": 504,
     "origin_not_allowed": 403,
     "host_not_allowed": 403,
+    "operator_only": 403,
     "method_not_allowed": 405,
     "request_timeout": 408,
     "gone": 410,

@@ -17,6 +17,7 @@ from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.bodies.large_bodies import BodyReader
+from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
@@ -24,6 +25,7 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.zeromq.cache_resets import carry_out
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
@@ -52,9 +54,10 @@ class ZmqServer:
         manager: RequestManager,
         owners: Owners,
         summary: Callable[[], Awaitable[dict[str, Any]]],
+        caches: CacheReset,
         embeddings: Embeddings | None = None,
     ) -> None:
-        self._settings, self._others = settings, OtherGateways(owners)
+        self._settings, self._others, self._caches = settings, OtherGateways(owners), caches
         self._admission, self._manager, self._summary, self._embeddings = admission, manager, summary, embeddings
         self._codec: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
         self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
@@ -105,6 +108,12 @@ class ZmqServer:
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
+            case public.CacheResetWanted():
+                encoder, address = self._admission.builder.encoder, self._socket.reader.sender_address
+                work = partial(
+                    carry_out, self._caches, self._settings, encoder, message, address, partial(self._send, identity)
+                )
+                self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
                 work = partial(send_vectors, self._embeddings, bodies, message, sum(map(len, frames[1:])), send)

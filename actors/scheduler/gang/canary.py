@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.pages.page_ledger import PageLedger
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -32,7 +32,9 @@ _MAX_TOKENS = 2  # one step of prefill, one of decode
 class Canary:
     """One run of the built-in sequence, in slot 0 and a page of its own. No other sequence may run before `end`."""
 
-    def __init__(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
+    def __init__(
+        self, ledger: ForgettingLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes
+    ) -> None:
         self._ledger = ledger
         self._queues = SequenceQueues(PriorityOrder(), n_slots=1)
         submit = Submit(
@@ -86,7 +88,7 @@ class DeviceTrial:
         """The pages that the canary holds; none while it does not run."""
         return self._canary.pages if self._canary is not None else []
 
-    def begin(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
+    def begin(self, ledger: ForgettingLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
         """A gang is ready: begin a canary if one is needed."""
         if self.is_needed:
             self._canary = Canary(ledger, capacity, settings, times)

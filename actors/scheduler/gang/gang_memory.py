@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from actors.pages.eviction.choice import EvictionName, make_eviction
-from actors.pages.page_ledger import PageLedger
+from actors.pages.forgetting import Forgetting, RootScopes
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.step_tracker import Advance
@@ -37,11 +38,13 @@ class GangMemory:
 
     def __init__(self, eviction: EvictionName, seals: Seals) -> None:
         self._eviction, self._seals = eviction, seals
-        self.ledger: PageLedger | None = None  # of the last memory generation
+        self.ledger: ForgettingLedger | None = None  # of the last memory generation
         self._generation = 0  # the one that the ledger describes
         self._table: SealTable | None = None  # the ledger's content for the next scheduler
-        self._left: tuple[SealTable, PageLedger] | None = None  # of the last scheduler, adopted in advance
+        self._left: tuple[SealTable, ForgettingLedger] | None = None  # of the last scheduler, adopted in advance
         self.is_suspect = False  # the next gang must take new memory
+        self._has_left = True  # an earlier scheduler may have left pages that no ledger here knows yet
+        self.roots = RootScopes()
 
     @property
     def known_generation(self) -> int:
@@ -57,7 +60,7 @@ class GangMemory:
         """True if the ledger describes this memory."""
         return self.ledger is not None and (self._generation, self.ledger.n_pages) == (generation, n_pages)
 
-    def begin(self, generation: int, n_pages: int) -> PageLedger:
+    def begin(self, generation: int, n_pages: int) -> ForgettingLedger:
         """The ledger of the memory of a gang that begins: the present one, one that has adopted pages, or an empty one."""
         if self.ledger is None or not self.keeps(generation, n_pages):
             left, self._left = self._left, None
@@ -67,8 +70,14 @@ class GangMemory:
                 self._table = self._seals.open(generation, n_pages)
                 self.ledger = self._ledger_of(n_pages, self._table)
             self._generation = generation
-        self.is_suspect = False
+        self.is_suspect = self._has_left = False
         return self.ledger
+
+    def forget(self, wanted: Forgetting) -> int | None:
+        """Forget the pages that are wanted; returns how many. None while pages of an earlier scheduler may still be adopted."""
+        if self.ledger is not None:
+            return self.ledger.forget(wanted, self.roots)
+        return None if self._has_left else 0
 
     def note_open(self, advances: list[Advance]) -> None:
         """Record how far the last pages of these sequences are filled."""
@@ -82,14 +91,14 @@ class GangMemory:
 
     def drop(self) -> None:
         """The memory has lost its content."""
-        self.ledger = None
+        self.ledger, self._has_left = None, False
         tables = [self._table, self._left[0] if self._left is not None else None]
         self._left = None
         for table in tables:
             if table is not None:
                 table.clear()
 
-    def _ledger_of(self, n_pages: int, table: SealTable | None) -> PageLedger:
-        ledger = PageLedger(n_pages, make_eviction(self._eviction, n_pages), table)
+    def _ledger_of(self, n_pages: int, table: SealTable | None) -> ForgettingLedger:
+        ledger = ForgettingLedger(n_pages, make_eviction(self._eviction, n_pages), table)
         ledger.adopt()
         return ledger

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.pages.page_ledger import PageLedger
+from actors.pages.forgetting import Forgetting
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import DeviceTrial
 from actors.scheduler.gang.gang_memory import GangMemory, NoSeals, Seals
@@ -65,7 +66,7 @@ class GangView:
         self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
 
     @property
-    def ledger(self) -> PageLedger | None:
+    def ledger(self) -> ForgettingLedger | None:
         """The pages of the last memory generation; None if their contents are lost."""
         return self._memory.ledger
 
@@ -267,6 +268,8 @@ class GangView:
     def arrived(self, sequence: Sequence, suspicion: Suspicion | None) -> None:
         """A sequence has come, which may have been suspect elsewhere. While plans must wait there is time to hash its pages."""
         self._queues.add(sequence)
+        if sequence.root:
+            self._memory.roots.note(sequence.root, sequence.terms.cache_scope)
         if suspicion is not None:
             self.probation.arrived(sequence, suspicion)
         if not self.is_alive and self._settings.prefix_reuse:
@@ -278,6 +281,11 @@ class GangView:
             self._planner.seal_known(sequence, is_planned=False)
         self._memory.release(self._queues.finish(sequence))
         self.probation.clear(sequence)
+
+    def forget(self, wanted: Forgetting) -> int | None:
+        """As `GangMemory.forget`; nothing is left without a vault when a gang or its scheduler begins."""
+        n_pages = self._memory.forget(wanted)
+        return n_pages if self._settings.vault else n_pages or 0
 
     def audit(self) -> None:
         """Compare the ledger with all holders of pages, once after each period of work, when no plan is in flight.

@@ -14,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from actors.pages.page_ledger import PageLedger
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
@@ -38,7 +38,7 @@ class BatchPlanner:
     def __init__(
         self,
         queues: SequenceQueues,
-        ledger: PageLedger,
+        ledger: ForgettingLedger,
         capacity: EngineCapacity,
         victims: VictimChoice,
         pace: PromptPace,
@@ -101,7 +101,8 @@ class BatchPlanner:
             return
         complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
         for index in range(sequence.n_sealed, complete):
-            self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_planned=is_planned)
+            before = sequence.pages[index - 1] if index else None
+            self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_planned=is_planned, before=before)
         sequence.n_sealed = max(sequence.n_sealed, complete)
 
     def _awaits_forced(self) -> bool:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Protocol
 
 from actors.pages.eviction.policy import EvictionPolicy
-from actors.pages.page_ledger import PageLedger
+from actors.pages.forgetting_ledger import ForgettingLedger
 from ops.bench.cache.trace_file import HashedRequest
 
 
@@ -29,7 +29,7 @@ class LedgerCache(PageCache):
     """The scheduler's page ledger with a policy. Each request is a plan of its own, applied at once."""
 
     def __init__(self, n_pages: int, policy: EvictionPolicy) -> None:
-        self.ledger = PageLedger(n_pages, policy)
+        self.ledger = ForgettingLedger(n_pages, policy)
 
     def enter(self, request: HashedRequest) -> tuple[list[int], int] | None:
         ledger, held = self.ledger, list[int]()

@@ -14,7 +14,7 @@ from tests.support.waiting import DEADLINE_S
 
 PROMPT = [(i * 7) % 900 for i in range(100)]
 ME, YOU = {"x-key": "me"}, {"x-key": "you"}
-NAMED = {"caller_header": "X-Key"}
+NAMED: dict[str, Any] = {"caller_header": "X-Key"}
 
 
 async def reused(http: httpx.AsyncClient, headers: dict[str, str], prompt: list[int] = PROMPT, **fields: Any) -> int:
@@ -39,7 +39,7 @@ async def test_callers_that_a_header_names_share_no_pages() -> None:
 @pytest.mark.parametrize("settings", [{}, NAMED])
 async def test_a_salt_makes_the_circle_smaller_and_never_larger(settings: dict[str, Any]) -> None:
     async with whole_server(**settings) as (r, _), r.http() as http:
-        mine = {"cache_salt": "of us two"}
+        mine: dict[str, Any] = {"cache_salt": "of us two"}
         assert [await reused(http, ME), await reused(http, ME, **mine), await reused(http, ME, **mine)] == [0, 0, 96]
         assert await reused(http, ME, cache_salt="another") == 0
         assert await reused(http, YOU, **mine) == (0 if settings else 96)

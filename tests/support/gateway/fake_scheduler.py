@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
+from messages.cache import ForgetPages, PagesForgotten
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Ack, Cancel, Ending, Refused, Submit, Taken, Tokens, Work
 from messages.outcomes import EndReason
@@ -54,6 +55,7 @@ class FakeScheduler(ScriptedActor):
         self.running: dict[int, Running] = {}
         self.submits: list[Submit] = []
         self.cancels: list[Cancel] = []
+        self.forgotten: list[ForgetPages] = []
         self.acked = 0
         self.sent = 0
         self.is_automatic, self._is_stepping = is_automatic, False
@@ -79,6 +81,9 @@ class FakeScheduler(ScriptedActor):
                 run = self.running.pop(message.attempt, None)
                 if run is not None:
                     self._send(run.sender, [], [Ending(attempt=message.attempt, reason="cancelled", n_cached=self.n_cached)])
+            case ForgetPages():
+                self.forgotten.append(message)
+                self.mailbox.send(sender, PagesForgotten(call=message.call, pages=7))
             case Ack():
                 assert self.acked <= message.up_to <= self.sent, "an ack for what was never sent"
                 self.acked = message.up_to

@@ -139,7 +139,7 @@ class SimulatedProcess(ChildProcess):
         self._machine = machine
         self._supervisor = PROCESS.get()
         self._supervisor_context = copy_context()
-        self.context = _context_of(self.life)
+        self.context = context_of(self.life)
         self._returncode: int | None = None
         self.reaper = 0  # the number of the parent whose child it has become; 0: it is a supervisor's
 
@@ -190,7 +190,7 @@ class SimulatedProcess(ChildProcess):
         if self._supervisor is not None and self.spawn_spec is not None:
             ending_s = min(delay_s / 2, _ENDING_S)
             self._machine.loop.call_later(ending_s, self._notice_ending, context=self._supervisor_context)
-        self._machine.loop.call_later(delay_s, self._prove, context=_context_of(None))
+        self._machine.loop.call_later(delay_s, self._prove, context=context_of(None))
 
     def supervisor_died(self) -> None:
         """It becomes a child of the supervisor's parent, who reaps it."""
@@ -285,7 +285,8 @@ def make_processes_findable(patch: Callable[[Any, str, Any], None], machine: Mac
     patch(adopted_process.os, "getppid", lambda: machine.parent)
 
 
-def _context_of(life: SimulatedLife | None) -> Context:
+def context_of(life: SimulatedLife | None) -> Context:
+    """A context whose callbacks belong to a process; None: to none."""
     context = copy_context()
     context.run(PROCESS.set, life)
     return context

@@ -56,6 +56,7 @@ class Scenario:
     outages: tuple[Outage, ...] = ()  # the whole server ends, and is started again
     n_embedding_clients: int = 0  # 0: the server has no embedder
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
+    n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning

@@ -12,7 +12,7 @@ from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services
-from actors.gateway.http.endpoints import responses
+from actors.gateway.http.endpoints import cache, responses
 from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
@@ -95,4 +95,5 @@ ENDPOINTS = (
     Endpoint("GET", AGAIN_PATH + "{id:path}", again, query=None),
     Endpoint("GET", KNOWN_PATH + "{id:path}", known, query=None),
     *responses.FOR_GATEWAYS,
+    *cache.FOR_GATEWAYS,
 )

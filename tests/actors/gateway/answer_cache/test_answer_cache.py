@@ -16,6 +16,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.models.ids_only import IdsOnly
+from actors.pages.forgetting import Forgetting
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
@@ -161,3 +162,37 @@ def test_an_answer_that_is_too_large_is_not_kept() -> None:
 
 def test_nothing_is_looked_for_unless_it_is_asked_for() -> None:
     assert access_of(GatewaySettings(), spec_of(), CacheUse.FULL, has_seed=False) == NO_ACCESS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left"),
+    [
+        (Forgetting(), 0),
+        (Forgetting(scope=b"me"), 3),
+        (Forgetting(scope=b""), 1),
+        (Forgetting(tokens=np.array([1], "<i4").tobytes()), 1),
+        (Forgetting(tokens=np.array([1, 3], "<i4").tobytes()), 3),
+        (Forgetting(tokens=np.array([1, 3, 9], "<i4").tobytes()), 4),
+        (Forgetting(older_than_s=5.0), 2),
+        (Forgetting(older_than_s=50.0), 4),
+    ],
+)
+def test_answers_are_forgotten_by_caller_prefix_and_age(wanted: Forgetting, left: int) -> None:
+    cache = AnswerCache(1 << 20, 100.0)
+    for key, spec in enumerate((spec_of(), spec_of((1, 3)), spec_of((2,)), spec_of(cache_scope=b"me"))):
+        cache.keep(b"%d" % key, answered(spec), 1.0 if key % 2 else 9.0)
+    assert cache.forget(wanted, 10.0) == 4 - left
+    assert (len(cache), cache.n_bytes > 0) == (left, left > 0)
+
+
+def test_the_answer_to_a_request_that_ran_when_caches_were_reset_is_not_kept() -> None:
+    cache, running = AnswerCache(1 << 20, 10.0), answered(spec_of())
+    cache.forget(Forgetting(), running.began_s)
+    cache.keep(b"k", running, 1.0)
+    assert len(cache) == 0
+
+
+def test_of_a_prefix_that_is_longer_than_what_is_kept_of_a_prompt_the_beginning_counts() -> None:
+    cache, prompt = AnswerCache(1 << 20, 10.0), tuple(range(300))
+    cache.keep(b"k", answered(spec_of(prompt)), 0.0)
+    assert cache.forget(Forgetting(tokens=np.array([*range(299), 5], "<i4").tobytes()), 1.0) == 1

@@ -11,6 +11,7 @@ from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
+from tests.support.simulation.faults.resets import Resets
 from tests.support.simulation.processes import Machine, SimulatedProcess
 from tests.support.simulation.scenario import FAULTS_S, Outage, Scenario
 from tests.support.simulation.supervisors import SimulatedParent
@@ -35,7 +36,7 @@ class Harm:
         """`harmed`: the roles to which something was done are added to it."""
         self._seed, self._harmed, self._scenario, self._machine, self._parent = seed, harmed, scenario, machine, parent
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
-        self._outages = Outages(machine, parent)
+        self._outages, self._resets = Outages(machine, parent), Resets(machine)
         self.n_deaths = self.n_flips = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
         self.cut_client: Callable[[], None] = lambda: None
@@ -59,6 +60,7 @@ class Harm:
             + [self._parent.die] * s.n_parent_deaths
             + [self._flip] * s.n_flips
             + [self._pause_all] * s.n_common_pauses
+            + [self._resets.begin] * s.n_resets
             + [partial(self._outages.begin, outage) for outage in s.outages]
         )
         self._chance.shuffle(kinds)

@@ -1,0 +1,1 @@
+"""What an operator asks of the caches of the whole server: which content they forget."""

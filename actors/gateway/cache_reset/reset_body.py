@@ -1,0 +1,57 @@
+"""What a body of POST /v1/cache/reset asks for, as what is to be forgotten."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from actors.gateway.admission.caller import caller_of_name
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.bodies.fields.ranges import Turns
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.template_options import TemplateOptions
+from actors.pages.forgetting import Forgetting
+from messages.generation.terms import TokenId
+
+_PREFIXES = ("prompt", "tokens", "messages")
+
+
+class CacheResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/cache/reset. What meets all conditions is forgotten; without one, everything."""
+
+    model: str | None = None
+    caller: str | None = None  # the value of the header that names it
+    prompt: str | None = None  # the prompts begin with this text
+    tokens: list[TokenId] | None = None  # or with these tokens
+    messages: Turns | None = None  # or with this conversation
+    older_than_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None  # it was computed longer ago
+
+
+async def wanted_of(body: CacheResetBody, settings: GatewaySettings, encoder: PromptEncoder) -> Forgetting:
+    """What is to be forgotten. Raises: Refusal naming the field."""
+    check_model(body.model or "", settings.model_name)
+    if body.caller is not None and not settings.caller_header:
+        raise Refusal("invalid", "caller: expected none while gateway.caller_header names no header", field="caller")
+    scope = None if body.caller is None else caller_of_name(body.caller)
+    return Forgetting(scope, await _tokens(body, encoder), body.older_than_s or 0.0)
+
+
+async def _tokens(body: CacheResetBody, encoder: PromptEncoder) -> bytes:
+    given = [name for name in _PREFIXES if getattr(body, name) is not None]
+    if len(given) > 1:
+        raise invalid(given[1], f"none beside {given[0]}", getattr(body, given[1]))
+    if body.tokens is not None:
+        ids = encoder.check_ids(body.tokens, "tokens") if len(body.tokens) else []
+    elif body.messages is not None:
+        ids = await encoder.encode_chat(turns_of(body.messages), "messages", options=TemplateOptions(has_answer_head=False))
+    elif body.prompt is not None:
+        ids = (await encoder.encode([body.prompt], "prompt"))[0]
+    else:
+        return b""
+    if not len(ids):
+        raise invalid(given[0], "at least one token", getattr(body, given[0]))
+    return np.asarray(ids, "<i4").tobytes()

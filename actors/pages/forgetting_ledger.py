@@ -1,0 +1,79 @@
+"""A page ledger that forgets contents on request, while sequences go on with the pages that they hold.
+
+A held page whose content was forgotten stays until its last holder ends, and nobody else finds it. So do the pages after it in
+the sequences that hold it: they continue what was forgotten, and must not become known behind the back of whoever asked.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Callable
+
+from actors.pages.eviction.policy import EvictionPolicy
+from actors.pages.forgetting import Forgetting, KnownPage, RootScopes, pages_to_forget
+from actors.pages.page_ledger import PageLedger
+from actors.pages.seal_table import SealTable
+
+
+class ForgettingLedger(PageLedger):
+    """`now_s`: the monotonic clock, for the age of contents. Pages that were adopted are older than any age."""
+
+    def __init__(
+        self,
+        n_pages: int,
+        eviction: EvictionPolicy,
+        seals: SealTable | None = None,
+        now_s: Callable[[], float] = lambda: time.monotonic(),
+    ) -> None:
+        super().__init__(n_pages, eviction, seals)
+        self._now_s, self._since_s = now_s, array("d", [-math.inf]) * n_pages  # when the content was told
+        self._forgotten: dict[int, int] = {}  # held page -> the plan that completes its content; -1: an applied one
+
+    def forget(self, wanted: Forgetting, roots: RootScopes) -> int:
+        """Forget the contents that are wanted, and all partly filled pages that others could copy. Returns the number of pages.
+        Must not be called while a plan is being made. Takes 1 to 4 µs for each known page."""
+        self.tails.clear()
+        while self._open:
+            self._free.append(self._open.pop())
+        pages = list(self._hash_of)
+        if not wanted.is_everything:
+            known = (KnownPage(page, *self._content_of(page), self._since_s[page]) for page in pages)
+            pages = pages_to_forget(known, wanted, roots, self._now_s())
+        for page in pages:
+            self._forget(page)
+        return len(pages)
+
+    def seal(
+        self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool, before: int | None = None
+    ) -> None:
+        """As `PageLedger.seal`. before: the page before it in its sequence; None: it is the first one."""
+        if self._forgotten and (page in self._forgotten or before in self._forgotten):
+            self._forgotten[page] = self._plan if is_planned else self._plan - 1
+            return
+        super().seal(page, content_hash, parent, tokens, is_planned)
+        self._since_s[page] = self._now_s()
+
+    def release(self, pages: list[int]) -> None:
+        super().release(pages)
+        if self._forgotten:
+            for page in pages:
+                if not self._holders[page]:
+                    self._forgotten.pop(page, None)
+
+    def drop_unapplied(self) -> set[int]:
+        first = self._plan - len(self._unapplied)
+        return super().drop_unapplied() | {page for page, plan in self._forgotten.items() if plan >= first}
+
+    def _forget(self, page: int) -> None:
+        content_hash, first = self._hash_of[page], self._plan - len(self._unapplied)
+        if self._holders[page]:
+            plans = (first + at for at, hashes in enumerate(self._unapplied) if content_hash in hashes)
+            self._forgotten[page] = next(plans, -1)
+        while (duplicate := self._duplicates.pop(content_hash)) is not None:
+            self._forgotten[duplicate.page] = duplicate.plan
+        self._drop_content(page)
+        self._cached.drop(page)
+        if not self._holders[page]:
+            self._free.append(page)

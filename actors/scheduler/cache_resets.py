@@ -1,0 +1,58 @@
+"""Requests of gateways to forget cached pages: carried out at once, or as soon as the scheduler knows its pages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from actors.actor import Actor
+from actors.pages.forgetting import Forgetting
+from actors.scheduler.gang.gang_view import GangView
+from messages.cache import ForgetPages, PagesForgotten
+from messages.transport.mailbox import Delivery
+
+_MOST_WAITING = 64
+
+
+class _Asker(NamedTuple):
+    gateway: str
+    incarnation: int
+    call: int
+
+
+class CacheResets:
+    """A call that is sent again is carried out once. What waits is bounded: the oldest call is dropped, and its gateway repeats
+    it."""
+
+    def __init__(self, actor: Actor, gang: GangView) -> None:
+        self._actor, self._gang = actor, gang
+        self._waiting: dict[_Asker, Forgetting] = {}
+        self._done: dict[str, tuple[_Asker, int]] = {}  # the newest call of each gateway, and the number of its pages
+
+    def on_forget(self, delivery: Delivery, message: ForgetPages) -> None:
+        """A gateway asks, perhaps for the second time."""
+        asker = _Asker(delivery.sender, delivery.sender_incarnation, int(message.call))
+        done = self._done.get(asker.gateway)
+        if done is not None and done[0] == asker:
+            self._answer(asker, done[1])
+            return
+        self._waiting.pop(asker, None)
+        while len(self._waiting) >= _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[asker] = Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s)
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        """Carry out what waits, if the pages are known now. Must not be called while a plan is being made."""
+        for asker, wanted in list(self._waiting.items()):
+            n_pages = self._gang.forget(wanted)
+            if n_pages is None:
+                return
+            del self._waiting[asker]
+            self._done[asker.gateway] = asker, n_pages
+            self._actor.log.info("cached pages are forgotten", pages=n_pages, gateway=asker.gateway)
+            self._answer(asker, n_pages)
+
+    def _answer(self, asker: _Asker, n_pages: int) -> None:
+        peer = self._actor.child.peers.get(asker.gateway)
+        if peer is not None and peer.incarnation == asker.incarnation:
+            self._actor.send(asker.gateway, PagesForgotten(call=asker.call, pages=n_pages))
