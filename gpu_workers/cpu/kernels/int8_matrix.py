@@ -15,6 +15,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.int8_weights import BLOCK, GREATEST, GROUP, GROUP_BYTES, LEAST_SCALE, SCALES_BYTES, TOGETHER, ZERO
+from gpu_workers.cpu.kernels.passes import Division, write_passes
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
 
 N_UNITS = N_COUNTERS  # of both kernels
@@ -77,23 +78,12 @@ def write_product(code: VectorCode, is_bf16: bool) -> None:
     """Write the code of the product. Its argument words, in the order of the names above: number of units; addresses of rows
     [N_ROWS, row_bytes], of the blocks of the weight and of out [N_ROWS, N_OUT]; N_ROWS, N_GROUPS, N_OUT; PASS_ROWS: rows of one
     pass, at most MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes one block of SHARE rows."""
-    b = code.b
-    n_rows, share, n_in_pass = code.argument(N_ROWS), code.argument(SHARE), code.argument(PASS_ROWS)
-    n_shares = b.sdiv(b.sub(code.add(n_rows, share), I64(1)), share)
-    with code.each_unit(code.argument(N_UNITS)) as unit:
-        block, first = b.sdiv(unit, n_shares), code.mul(b.srem(unit, n_shares), share)
-        end = code.least(code.add(first, share), n_rows)
-        with code.loop(first, end, n_in_pass) as row:
-            size = code.least(n_in_pass, b.sub(end, row))
-            done = b.append_basic_block()
-            sizes = b.switch(size, done)
-            for n in range(1, MOST_ROWS + 1):
-                case = b.append_basic_block()
-                sizes.add_case(I64(n), case)
-                b.position_at_end(case)
-                _RowsTimesBlock(code, is_bf16, block, row).write(n)
-                b.branch(done)
-            b.position_at_end(done)
+    arguments = (code.argument(word) for word in (N_UNITS, N_ROWS, PASS_ROWS, SHARE))
+
+    def write(block: Value, row: Value, n: int) -> None:
+        _RowsTimesBlock(code, is_bf16, block, row).write(n)
+
+    write_passes(code, Division(*arguments), MOST_ROWS, write)
 
 
 class _RowsTimesBlock:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from llvmlite import ir
 
+from gpu_workers.cpu.kernels.passes import Division, write_passes
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
 
 N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
@@ -37,36 +38,19 @@ def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
     [N_ROWS, N_IN], of the packed weight and of out [N_ROWS, N_OUT]; these three sizes; GROUP: rows of one pass, at most
     MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes 64 outputs of SHARE rows, so there are
     N_OUT / 64 * ceil(N_ROWS / SHARE) units."""
-    b = code.b
-    n_rows = code.argument(N_ROWS)
-    share = code.argument(SHARE)
-    n_shares = b.sdiv(b.sub(code.add(n_rows, share), I64(1)), share)
-    with code.each_unit(code.argument(N_UNITS)) as unit:
-        block, first = b.sdiv(unit, n_shares), code.mul(b.srem(unit, n_shares), share)
-        _rows(code, is_bf16, block, first, code.least(code.add(first, share), n_rows))
+    arguments = (code.argument(word) for word in (N_UNITS, N_ROWS, GROUP, SHARE))
 
+    def write(block: Value, row: Value, n: int) -> None:
+        _Pass(code, is_bf16, block, row).write(n)
 
-def _rows(code: VectorCode, is_bf16: bool, block: Value, first: Value, end: Value) -> None:
-    """Rows `first` up to `end` times one block."""
-    b = code.b
-    n_in, n_out, group = code.argument(N_IN), code.argument(N_OUT), code.argument(GROUP)
-    with code.loop(first, end, group) as row:
-        size = code.least(group, b.sub(end, row))
-        done = b.append_basic_block()
-        sizes = b.switch(size, done)
-        for n in range(1, MOST_ROWS + 1):
-            case = b.append_basic_block()
-            sizes.add_case(I64(n), case)
-            b.position_at_end(case)
-            _Pass(code, is_bf16, block, row, n_in, n_out).write(n)
-            b.branch(done)
-        b.position_at_end(done)
+    write_passes(code, Division(*arguments), MOST_ROWS, write)
 
 
 class _Pass:
     """The code for some rows of x and one block of outputs."""
 
-    def __init__(self, code: VectorCode, is_bf16: bool, block: Value, row: Value, n_in: Value, n_out: Value) -> None:
+    def __init__(self, code: VectorCode, is_bf16: bool, block: Value, row: Value) -> None:
+        n_in, n_out = code.argument(N_IN), code.argument(N_OUT)
         self.code, self.is_bf16, self.n_in = code, is_bf16, n_in
         self.x = code.at(code.pointer(X), code.mul(row, n_in), I16 if is_bf16 else F32)
         self.weight = code.at(code.pointer(WEIGHT), code.mul(block, code.mul(n_in, BLOCK)), I16 if is_bf16 else F32)
