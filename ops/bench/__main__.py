@@ -10,6 +10,7 @@ import click
 
 _COMMANDS = {
     "serve-load": "measure any running server that speaks the OpenAI API",
+    "side-by-side": "this server and others on one machine, with the same client and prompts, by turns",
     "cpu-compare": "this server and plain transformers on CPU cores, side by side in one run",
     "overhead": "what the actors cost over calling the worker's engine directly",
     "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",

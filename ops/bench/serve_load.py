@@ -57,6 +57,7 @@ class LoadPlan:
     seed: int = 0
     timeout_s: float = 600.0
     api_key: str = ""
+    keeps_connections: bool = True  # False: each request has a connection of its own
     processes: int = 1  # load processes that share the work
 
 
@@ -121,7 +122,9 @@ def take_samples(plan: LoadPlan, console: Console) -> Samples:
 
 
 async def _run(plan: LoadPlan, console: Console) -> Run:
-    load = Load(Target(plan.url, plan.api_key, plan.timeout_s), _jobs(plan), lambda job: _body(plan, job))
+    load = Load(
+        Target(plan.url, plan.api_key, plan.timeout_s, plan.keeps_connections), _jobs(plan), lambda job: _body(plan, job)
+    )
     try:
         if plan.warmup:
             await load.closed_loop(min(plan.concurrency, plan.warmup), LoadLimit(requests=plan.warmup))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -71,6 +73,17 @@ def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[s
     assert row["direct_tokens_per_s"] > 0
     assert row["server_tokens_per_s"] > 0
     assert (len(row["direct_s"]), len(row["server_s"])) == (1, 1)
+
+
+def test_a_server_is_measured_beside_another_one(tmp_path: Path) -> None:
+    start = f"{sys.executable} -m supervisor start --model hash-chain --gpus 0 --state-dir {tmp_path} --port {{port}}"
+    servers = ("--own", "ours=--model hash-chain", "--peer", f"other={start}")
+    sizes = ("--streams", "2", "--chat-streams", "1", "--prompt-tokens", "20", "--new-tokens", "4", "--turns", "1")
+    result = run_load_tool("side-by-side", *servers, *sizes)
+    found = [(row["work"], row["server"]) for row in result["rows"]]
+    assert found == [("2 streams", "ours"), ("2 streams", "other"), ("1 chat", "ours"), ("1 chat", "other")]
+    assert min(row["memory_mib"] for row in result["rows"]) > 10
+    assert min(result["start_s"].values()) > 0
 
 
 def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:

@@ -24,6 +24,7 @@ class Target:
     url: str  # http://host:port, perhaps with a path in front of /v1
     api_key: str = ""
     timeout_s: float = 600.0  # of one request
+    keeps_connections: bool = True  # False: each request has a connection of its own
 
     @property
     def host(self) -> str:
@@ -50,6 +51,7 @@ class Target:
             "Content-Type: application/json",
             "Accept: text/event-stream",
             f"Content-Length: {len(content)}",
+            *([] if self.keeps_connections else ["Connection: close"]),
             *([f"Authorization: Bearer {self.api_key}"] if self.api_key else []),
         ]
         return ("\r\n".join(head) + "\r\n\r\n").encode() + content
@@ -160,7 +162,9 @@ class ConnectionPool:
             answer.ended_s = time.perf_counter()
             return
         await connection.ask(request, answer, self._target.timeout_s)
-        if connection.is_usable:
+        if not self._target.keeps_connections:
+            connection.close()
+        elif connection.is_usable:
             self._idle.append(connection)
 
     def close(self) -> None:
