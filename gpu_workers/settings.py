@@ -14,7 +14,7 @@ DeviceKind = Literal["cpu", "cuda"]
 DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionChoice = Literal["auto", "torch", "triton"]
 FP8_CAPABILITY = (9, 0)  # compute capability of GPUs that multiply 8-bit floats by our kernels
-Quantization = Literal["none", "int8", "fp8"]
+Quantization = Literal["none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
@@ -37,7 +37,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     dtype: DtypeChoice = "auto"
     # of keys and values in their pages; auto: as dtype; int8: integers with a scale for each token and head, on CPU cores only
     kv_dtype: Literal["auto", "int8"] = "auto"
-    # of the weights of linear layers; int8: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
+    # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
     # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype
     quantization: Quantization = "none"
     device: DeviceKind = "cpu"

@@ -69,7 +69,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
         click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
-        click.option("--quantization", "worker__quantization", help="Weights: none, int8 (CPU cores) or fp8 (GPUs)."),
+        click.option("--quantization", "worker__quantization", help="Weights: none, int8, int4 (CPU cores) or fp8 (GPUs)."),
         click.option("--kv-dtype", "worker__kv_dtype", help="Of keys and values in memory: auto or int8. Default: auto."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),

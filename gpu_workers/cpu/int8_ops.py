@@ -49,6 +49,10 @@ class Int8CpuOps(CpuOps):
             return packed
         return Int8Weight(packed, packed.data_ptr() + int8_weights.HEADER_BYTES, *int8_weights.read_shape(packed))
 
+    def product_of(self, weight: Int8Weight) -> Kernel:
+        """The kernel that multiplies with this weight."""
+        return self._product
+
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in] -> [T, out]: x @ weight.T + bias, the product with x rounded to integers. weight: an Int8Weight."""
         n_rows = x.shape[0]
@@ -66,9 +70,8 @@ class Int8CpuOps(CpuOps):
         n_units = blocks * -(-n_rows // share)
         n_groups = int8_weights.count_groups(weight.n_in)
         addresses = (rows.data_ptr(), weight.address, out.data_ptr())
-        self._calls.run(
-            self._product, (n_units, *addresses, n_rows, n_groups, weight.n_out, in_pass, share), is_spread=n_units > 1
-        )
+        words = (n_units, *addresses, n_rows, n_groups, weight.n_out, in_pass, share)
+        self._calls.run(self.product_of(weight), words, is_spread=n_units > 1)
         if bias is not None and weight.n_out % self._lanes:
             self._calls.leave_to_torch("a bias whose width is no multiple of the vector")
             return out.add_(bias)

@@ -35,6 +35,8 @@ from gpu_workers.settings import FP8_CAPABILITY, AttentionChoice, Quantization
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gpu_workers.cpu.deterministic import DeterministicCpuOps
+    from gpu_workers.cpu.ops import CpuOps
     from gpu_workers.graphs.cpu_programs import CpuPrograms
     from gpu_workers.graphs.cuda_graphs import StepGraphs
 
@@ -129,18 +131,36 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
     if machine is None or dtype not in (torch.float32, torch.bfloat16):
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
         return TorchOps()
-    if quantization == "int8":  # a spare process has not imported it
-        from gpu_workers.cpu.int8_ops import Int8CpuOps as CpuOps
-    else:
-        from gpu_workers.cpu.ops import CpuOps
-
     try:
-        return CpuOps(dtype, machine, page_dtype)
+        return _kind_of_cpu_ops(quantization)(dtype, machine, page_dtype)
     except RuntimeError as error:
         if quantization != "none":
             raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
         _log_torch("layers", str(error))
         return TorchOps()
+
+
+def _kind_of_cpu_ops(quantization: Quantization) -> type[CpuOps]:
+    """The operations for such weights. A spare process has imported those of plain weights alone."""
+    match quantization:
+        case "int8":
+            from gpu_workers.cpu.int8_ops import Int8CpuOps as Kind
+        case "int4":
+            from gpu_workers.cpu.int4_ops import Int4CpuOps as Kind
+        case "none" | "fp8":  # fp8 has been refused
+            from gpu_workers.cpu.ops import CpuOps as Kind
+    return Kind
+
+
+def _kind_of_deterministic_ops(quantization: Quantization) -> type[DeterministicCpuOps]:
+    match quantization:
+        case "int8":
+            from gpu_workers.cpu.int8_ops import DeterministicInt8CpuOps as Kind
+        case "int4":
+            from gpu_workers.cpu.int4_ops import DeterministicInt4CpuOps as Kind
+        case "none" | "fp8":
+            from gpu_workers.cpu.deterministic import DeterministicCpuOps as Kind
+    return Kind
 
 
 def _check_quantization(placement: WeightPlacement, deterministic: bool) -> None:
@@ -157,7 +177,7 @@ def _check_quantization(placement: WeightPlacement, deterministic: bool) -> None
             )
         return
     if quantization == "fp8":
-        raise ConfigError("worker.quantization: expected none or int8 on CPU cores, got fp8, which GPUs have")
+        raise ConfigError("worker.quantization: expected none, int8 or int4 on CPU cores, got fp8, which GPUs have")
     machine = this_machine()
     if machine is None or placement.dtype not in (torch.float32, torch.bfloat16):
         raise ConfigError(
@@ -182,12 +202,11 @@ def _deterministic_backend(
             "worker.deterministic: expected float32 or bfloat16, heads of whole vectors and a processor that kernels can be"
             f" compiled for; got {dtype}, heads of {config.head_dim} numbers and {machine or 'none'}"
         )
-    from gpu_workers.cpu.deterministic import DeterministicCpuAttention, DeterministicCpuOps
-    from gpu_workers.cpu.int8_ops import DeterministicInt8CpuOps
+    from gpu_workers.cpu.deterministic import DeterministicCpuAttention
 
     attention = DeterministicCpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim, page_dtype)
-    ops = DeterministicInt8CpuOps if placement.quantization == "int8" else DeterministicCpuOps
-    return Backend(ops(dtype, machine, page_dtype), attention)
+    ops = _kind_of_deterministic_ops(placement.quantization)(dtype, machine, page_dtype)
+    return Backend(ops, attention)
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:

@@ -23,6 +23,7 @@ _MOST_CPU_KV_BYTES = 2 * GIB
 _CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
 FP8_WEIGHT_BYTES = 1.01  # of a number, with its part of a scale; see `cuda.fp8_weights`
 INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
+INT4_WEIGHT_BYTES = (4 + 16) / 32  # with its part of a step and a least number; see `cpu.kernels.int4_weights`
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -67,17 +68,19 @@ def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Qua
 
 
 def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantization: Quantization) -> int:
-    """With int8 the table of embeddings keeps its dtype, also where it is the head: that is packed from it. With fp8 table and
-    head keep it."""
+    """With integers the table of embeddings keeps its dtype, also where it is the head: that is packed from it, in 8 bits. With
+    fp8 table and head keep it."""
     n_parameters, itemsize = rank_parameters(config, shard), _BYTES_BY_DTYPE[dtype]
     if quantization == "none":
         return n_parameters * itemsize
     n_linear = linear_parameters(config, shard)
+    n_head = table_parameters(config, shard)
+    n_layers = n_linear - n_head
     if quantization == "fp8":
-        n_layers = n_linear - table_parameters(config, shard)
         return (n_parameters - n_layers) * itemsize + math.ceil(n_layers * FP8_WEIGHT_BYTES)
-    n_plain = n_parameters - n_linear + (table_parameters(config, shard) if config.tied_embeddings else 0)
-    return n_plain * itemsize + math.ceil(n_linear * INT8_WEIGHT_BYTES)
+    n_plain = n_parameters - n_linear + (n_head if config.tied_embeddings else 0)
+    layer_bytes = INT4_WEIGHT_BYTES if quantization == "int4" else INT8_WEIGHT_BYTES
+    return n_plain * itemsize + math.ceil(n_layers * layer_bytes + n_head * INT8_WEIGHT_BYTES)
 
 
 def default_cpu_kv_bytes(host_bytes: int) -> int:

@@ -123,7 +123,7 @@ def check_quantization(placement: Placement) -> None:
     if placement.gpus:
         _check_gpu_quantization(placement)
     elif placement.quantization == "fp8":
-        raise ConfigError('worker.quantization: expected "none" or "int8" on CPU cores, got "fp8"; it works on GPUs')
+        raise ConfigError('worker.quantization: expected "none", "int8" or "int4" on CPU cores, got "fp8"; it works on GPUs')
     elif placement.dtype == "float16":
         got = f"with worker.quantization {placement.quantization}, got float16"
         raise ConfigError(f"worker.dtype: expected float32 or bfloat16 {got}")

@@ -74,20 +74,23 @@ def _quantise_group(
     b.store(correction, code.at(corrections, group, I32), align=4)
 
 
-def write_product(code: VectorCode, is_bf16: bool) -> None:
+def write_product(code: VectorCode, is_bf16: bool, kind: type[RowsTimesBlock] | None = None) -> None:
     """Write the code of the product. Its argument words, in the order of the names above: number of units; addresses of rows
     [N_ROWS, row_bytes], of the blocks of the weight and of out [N_ROWS, N_OUT]; N_ROWS, N_GROUPS, N_OUT; PASS_ROWS: rows of one
-    pass, at most MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes one block of SHARE rows."""
+    pass, at most MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes one block of SHARE rows. kind: the layout
+    of the weight; None: that of `int8_weights`."""
     arguments = (code.argument(word) for word in (N_UNITS, N_ROWS, PASS_ROWS, SHARE))
 
     def write(block: Value, row: Value, n: int) -> None:
-        _RowsTimesBlock(code, is_bf16, block, row).write(n)
+        (kind or RowsTimesBlock)(code, is_bf16, block, row).write(n)
 
     write_passes(code, Division(*arguments), MOST_ROWS, write)
 
 
-class _RowsTimesBlock:
+class RowsTimesBlock:
     """The code for some rows and one block of outputs."""
+
+    group_bytes = GROUP_BYTES  # of a block of the weight
 
     def __init__(self, code: VectorCode, is_bf16: bool, block: Value, row: Value) -> None:
         self.code, self.is_bf16, self.block, self.row = code, is_bf16, block, row
@@ -96,7 +99,7 @@ class _RowsTimesBlock:
         self.parts = range(0, BLOCK, code.lanes)
         self.row_bytes = code.mul(self.n_groups, row_bytes(1))
         self.rows = code.at(code.pointer(ROWS), code.mul(row, self.row_bytes), I8)
-        self.weight = code.at(code.pointer(WEIGHT), code.mul(code.mul(block, self.n_groups), GROUP_BYTES), I8)
+        self.weight = code.at(code.pointer(WEIGHT), code.mul(code.mul(block, self.n_groups), self.group_bytes), I8)
 
     def write(self, n_rows: int) -> None:
         """Write the code that computes `out` for `n_rows` rows."""
@@ -104,14 +107,7 @@ class _RowsTimesBlock:
         sums = [[code.variable(code.constant(0.0)) for _ in self.parts] for _ in range(n_rows)]
         rows = [code.at(self.rows, code.mul(self.row_bytes, row), I8) for row in range(n_rows)]
         with code.loop(0, self.n_groups) as group:
-            weights = code.at(self.weight, code.mul(group, GROUP_BYTES), I8)
-            totals = self._totals(rows, group, code.at(weights, SCALES_BYTES, I8))
-            scales = [code.load(weights, part, is_bf16=True) for part in self.parts]
-            for row, own_sums, own_totals in zip(rows, sums, totals, strict=True):
-                of_row = code.load_scalar(code.at(row, code.mul(self.n_groups, GROUP), I8), group)
-                for place, total, scale in zip(own_sums, own_totals, scales, strict=True):
-                    exact = b.sitofp(b.load(total, typ=self.words), code.vector)
-                    code.put(place, code.fma(exact, b.fmul(scale, of_row), code.get(place)))
+            self.add_group(rows, group, code.at(self.weight, code.mul(group, self.group_bytes), I8), sums)
         for row, own_sums in enumerate(sums):
             start = code.mul(code.add(self.row, row), self.n_out)
             for part, place in zip(self.parts, own_sums, strict=True):
@@ -119,26 +115,51 @@ class _RowsTimesBlock:
                 n_left = b.sub(self.n_out, column)
                 _store_part(code, code.get(place), code.pointer(OUT), code.add(start, column), n_left, self.is_bf16)
 
+    def add_group(self, rows: list[Value], group: Value, weights: Value, sums: list[list[Value]]) -> None:
+        """Add the products of one group to the sums of each row and vector of outputs. rows: where they begin; weights: where
+        those of the group begin."""
+        code, b = self.code, self.code.b
+        totals = self._totals(rows, group, code.at(weights, SCALES_BYTES, I8))
+        scales = [code.load(weights, part, is_bf16=True) for part in self.parts]
+        for row, own_sums, own_totals in zip(rows, sums, totals, strict=True):
+            of_row = self.scale(row, group)
+            for place, total, scale in zip(own_sums, own_totals, scales, strict=True):
+                exact = b.sitofp(b.load(total, typ=self.words), code.vector)
+                code.put(place, code.fma(exact, b.fmul(scale, of_row), code.get(place)))
+
+    def scale(self, row: Value, group: Value) -> Value:
+        """A row's scale of a group, in all lanes."""
+        return self.code.load_scalar(self.code.at(row, self.code.mul(self.n_groups, GROUP), I8), group)
+
+    def correction(self, row: Value, group: Value) -> Value:
+        """A row's correction for a group, int32 in all lanes."""
+        code = self.code
+        corrections = code.at(row, code.mul(self.n_groups, GROUP + _EXTRA_BYTES // 2), I8)
+        return code.spread(code.b.load(code.at(corrections, group, I32), typ=I32, align=4))
+
+    def inputs(self, row: Value, index: Value) -> Value:
+        """The four integers of a row from `index` on, as one word in all lanes."""
+        return self.code.spread(self.code.b.load(self.code.at(row, index, I8), typ=I32, align=4))
+
     def _totals(self, rows: list[Value], group: Value, weights: Value) -> list[list[Value]]:
         """For each row and vector of outputs a variable with the sum of products of one group."""
         code, b = self.code, self.code.b
         totals = []
         for row in rows:
-            corrections = code.at(row, code.mul(self.n_groups, GROUP + _EXTRA_BYTES // 2), I8)
-            correction = code.spread(b.load(code.at(corrections, group, I32), typ=I32, align=4))
+            correction = self.correction(row, group)
             totals.append([code.variable(correction) for _ in self.parts])
         with code.loop(0, GROUP // TOGETHER) as step:
             line = code.at(weights, code.mul(step, BLOCK * TOGETHER), I8)
             vectors = [b.load(code.at(line, part, I32), typ=self.words, align=4) for part in self.parts]
             place = code.add(code.mul(group, GROUP), code.mul(step, TOGETHER))
             for row, own in zip(rows, totals, strict=True):
-                x = code.spread(b.load(code.at(row, place, I8), typ=I32, align=4))
+                x = self.inputs(row, place)
                 for total, vector in zip(own, vectors, strict=True):
-                    b.store(_dot_bytes(code, vector, x, b.load(total, typ=self.words)), total)
+                    b.store(dot_bytes(code, vector, x, b.load(total, typ=self.words)), total)
         return totals
 
 
-def _dot_bytes(code: VectorCode, a: Value, x: Value, total: Value) -> Value:
+def dot_bytes(code: VectorCode, a: Value, x: Value, total: Value) -> Value:
     """total + the products of the four bytes in each 32-bit lane of a, unsigned, and of x, signed. All are exact."""
     b, words = code.b, ir.VectorType(I32, code.lanes)
     if code.machine.has_int8_dot:

@@ -4,7 +4,7 @@ Inputs are cut into groups. The numbers of one output and one group have one sca
 weight is an integer of -127 to 127 times its scale; it is stored plus 128, because the instruction that multiplies takes one
 operand without a sign. Outputs are cut into blocks of 64, and a block lies in memory as it is read:
 
-    header     n_out and n_in as int64, filled up to 64 bytes
+    header     n_out, n_in and BITS as int64, filled up to 64 bytes
     blocks     [n_out / 64, n_in / GROUP]: 64 scales, then [GROUP / 4, 64, 4] integers: four inputs of an output together
 
 Missing outputs and inputs are zeros.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
+BITS = 8
 GROUP = 32  # inputs
 BLOCK = 64  # outputs
 TOGETHER = 4  # inputs whose products one instruction adds up
@@ -44,7 +45,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     packed = torch.zeros(packed_size(n_out, n_in), dtype=torch.uint8, device=weight.device)
     if weight.is_meta:
         return packed
-    packed[:16].view(torch.int64).copy_(torch.tensor((n_out, n_in)))
+    write_header(packed, n_out, n_in, BITS)
     blocks = packed[HEADER_BYTES:].view(-1, count_groups(n_in), GROUP_BYTES)
     for first in range(0, len(blocks), _SLAB_BLOCKS):
         slab = blocks[first : first + _SLAB_BLOCKS]
@@ -52,6 +53,16 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         whole = pad(rows, (0, slab.shape[1] * GROUP - n_in, 0, len(slab) * BLOCK - len(rows)))
         _pack_blocks(whole.view(len(slab), BLOCK, -1, GROUP), slab)
     return packed
+
+
+def write_header(packed: torch.Tensor, n_out: int, n_in: int, bits: int) -> None:
+    """The header of a packed weight [n_out, n_in] of integers with so many bits."""
+    packed[:24].view(torch.int64).copy_(torch.tensor((n_out, n_in, bits)))
+
+
+def read_bits(packed: torch.Tensor) -> int:
+    """Bits of the integers of a packed weight."""
+    return int(packed[16:24].view(torch.int64).item())
 
 
 def read_shape(packed: torch.Tensor) -> tuple[int, int]:

@@ -66,7 +66,7 @@ def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None, quantizatio
     st.data(),
     st.sampled_from([torch.float32, torch.bfloat16]),
     st.sampled_from([None, torch.int8]),
-    st.sampled_from(["none", "int8"]),
+    st.sampled_from(["none", "int8", "int4"]),
 )
 def test_logits_have_the_same_bits_in_any_batch_and_any_cut(
     data: st.DataObject, dtype: torch.dtype, page_dtype: torch.dtype | None, quantization: Quantization

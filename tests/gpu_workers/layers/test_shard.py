@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.cpu.kernels import int8_weights
+from gpu_workers.cpu.kernels import int4_weights, int8_weights
 from gpu_workers.cuda import fp8_weights
 from gpu_workers.layers.shard import can_split, is_even_split, rank_parameters, shard_model, split_sizes
 from gpu_workers.layers.torch_ops import TorchOps
@@ -16,6 +16,7 @@ from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.weights import RandomSource, WeightPlacement, WeightReader
 from gpu_workers.runner.memory_estimate import cpu_weight_bytes, estimate_cuda_rank
+from gpu_workers.settings import Quantization
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -78,18 +79,34 @@ class Fp8Packing(TorchOps):
         return weight
 
 
+class Int4Packing(Int8Packing):
+    """Packs weights as integers of 4 bits, but for the head."""
+
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        return int4_weights.pack(weight)
+
+    def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        return int8_weights.pack(weight)
+
+
+PACKINGS: dict[Quantization, TorchOps] = {"int8": Int8Packing(), "int4": Int4Packing()}
+
+
+@pytest.mark.parametrize("quantization", PACKINGS)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_the_bytes_of_quantised_weights_are_those_that_ranks_hold(size: int, is_tied: bool) -> None:
+def test_the_bytes_of_quantised_weights_are_those_that_ranks_hold(size: int, is_tied: bool, quantization: Quantization) -> None:
     """With tied embeddings the table stays beside the head that is packed from it. Sizes are multiples of the blocks."""
     config = LlamaConfig("qwen2", 2, 192, 6, 3, 32, 192, 192, 64, tied_embeddings=is_tied, qkv_bias=True)
     n_bytes, placement = 0, WeightPlacement(torch.device("cpu"), torch.bfloat16)
     for rank in range(size):
         shard = shard_model(config, rank, size)
-        reader = WeightReader(tensor_shapes(config), RandomSource(), placement, Int8Packing())
+        reader = WeightReader(tensor_shapes(config), RandomSource(), placement, PACKINGS[quantization])
         for tensor in _tensors(load_weights(config, shard, reader)):
             n_bytes += tensor.nbytes - (int8_weights.HEADER_BYTES if tensor.dtype == torch.uint8 else 0)
-    assert cpu_weight_bytes(config, size, "bfloat16", "int8") == n_bytes
+    assert cpu_weight_bytes(config, size, "bfloat16", quantization) == n_bytes
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

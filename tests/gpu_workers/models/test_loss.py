@@ -34,10 +34,12 @@ def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
         assert agreement >= 0.96
 
 
-def test_the_loss_of_quantised_weights(smollm2_folder: Path) -> None:
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_the_loss_of_quantised_weights(smollm2_folder: Path, quantization: Quantization) -> None:
+    """The file has 4-bit weights in its layers, which int4 keeps as they are."""
     if this_machine() is None:
         pytest.skip("needs llvmlite and a processor that kernels are written for")
-    model = model_of(smollm2_folder, quantization="int8")
+    model = model_of(smollm2_folder, quantization=quantization)
     ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
     assert ratio <= 1.01
     assert agreement >= 0.94

@@ -1,4 +1,4 @@
-"""Weights of 8-bit integers in the vault: loaded once, mapped by later processes, whatever their shape."""
+"""Weights of integers in the vault: loaded once, mapped by later processes, whatever their shape."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ def logits(folder: Path, vault: WeightVault | None, dtype: torch.dtype, quantiza
     return run_empty_step(model, KvPages.allocate(model.kv_shape, 8, "cpu"), [1, 1, 20])
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_later_process_computes_the_same_without_the_checkpoint(
-    store: StoreProcess, tmp_path: Path, dtype: torch.dtype
+    store: StoreProcess, tmp_path: Path, dtype: torch.dtype, quantization: Quantization
 ) -> None:
     """The sizes of this model are multiples of no block."""
     folder = tmp_path / "model"
     folder.mkdir()
     write_model(folder)
-    right = logits(folder, None, dtype)
+    right = logits(folder, None, dtype, quantization)
     assert not right.equal(logits(folder, None, dtype, "none"))
     first, second = (WeightVault(store.path, "worker/0.0 weights", b"tiny") for _ in range(2))
-    assert logits(folder, first, dtype).equal(right)
+    assert logits(folder, first, dtype, quantization).equal(right)
     (folder / "model.safetensors").unlink()
     first.close()  # the first process has gone; its memory stays
-    assert logits(folder, second, dtype).equal(right)
+    assert logits(folder, second, dtype, quantization).equal(right)
