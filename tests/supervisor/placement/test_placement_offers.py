@@ -57,7 +57,7 @@ def test_pages_are_compressed_on_cores_alone() -> None:
         (on_gpus("fp8", T4), r'gpus: expected compute capability 9\.0 or more with "fp8" weights, got Tesla T4 with 7\.5'),
         (on_gpus("fp8", dtype="float16"), r'worker\.dtype: expected bfloat16 with worker\.quantization "fp8", got float16'),
         (on_gpus("fp8", deterministic=True), r'worker\.quantization: expected "none" with worker\.deterministic .* got "fp8"'),
-        (on_cores("fp8", "bfloat16"), r'worker\.quantization: expected "none" or "int8" on CPU cores, got "fp8"'),
+        (on_cores("fp8", "bfloat16"), r'worker\.quantization: expected "none", "int8" or "int4" on CPU cores, got "fp8"'),
         (on_cores("int8", "float16"), r"worker\.dtype: expected float32 or bfloat16 with .* int8, got float16"),
     ],
 )

@@ -19,7 +19,7 @@ if this_machine() is None:
 
 from gpu_workers.cpu.int4_ops import Int4CpuOps
 from gpu_workers.cpu.kernels import int4_weights, int8_weights
-from tests.gpu_workers.cpu.kernels.test_int8_matrix import DTYPES, INPUTS, OUTPUTS, ROWS, numbers, rounded
+from tests.support.kernels.integer_products import DTYPES, INPUTS, OUTPUTS, ROWS, numbers, rounded
 
 pytestmark = pytest.mark.slow
 

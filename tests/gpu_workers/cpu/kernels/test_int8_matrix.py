@@ -18,11 +18,9 @@ if this_machine() is None:
 
 from gpu_workers.cpu.int8_ops import Int8CpuOps
 from gpu_workers.cpu.kernels import int8_weights
+from tests.support.kernels.integer_products import DTYPES, INPUTS, OUTPUTS, ROWS, numbers, rounded
 
 pytestmark = pytest.mark.slow
-
-DTYPES = [torch.float32, torch.bfloat16]
-ROWS, INPUTS, OUTPUTS = st.integers(1, 20), st.integers(1, 150), st.integers(1, 140)
 
 
 @cache
@@ -34,21 +32,6 @@ def all_ops(dtype: torch.dtype) -> list[Int8CpuOps]:
     machines = [machine, dataclasses.replace(machine, has_int8_dot=False), short]
     machines += [dataclasses.replace(short, has_int8_dot=True)] if machine.has_int8_dot and machine.lanes == 16 else []
     return [Int8CpuOps(dtype, one) for one in machines]
-
-
-def numbers(*shape: int, seed: int) -> torch.Tensor:
-    """Random ones of very different magnitudes."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator) * torch.randn(shape, generator=generator).exp()
-
-
-def rounded(x: torch.Tensor) -> torch.Tensor:
-    """The rows x [T, in] after each group of them has become integers, float64."""
-    padded = torch.nn.functional.pad(x.float(), (0, -x.shape[1] % int8_weights.GROUP)).view(len(x), -1, int8_weights.GROUP)
-    scales = padded.abs().amax(-1, keepdim=True) * torch.tensor(1 / int8_weights.GREATEST)
-    inverse = torch.where(scales > int8_weights.LEAST_SCALE, 1 / scales, 0.0)
-    whole = (padded * inverse).round().clamp(-int8_weights.GREATEST, int8_weights.GREATEST)
-    return (whole.double() * scales.double()).flatten(1)[:, : x.shape[1]]
 
 
 @examples(60)

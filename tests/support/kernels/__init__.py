@@ -1,0 +1,1 @@
+"""Inputs and expected results for tests of kernels."""
