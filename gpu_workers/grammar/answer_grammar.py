@@ -44,8 +44,10 @@ class AnswerGrammar:
         self.end_tokens = end_tokens
         self.n_consumed = n_prompt + len(generated)  # tokens of the sequence that the matcher knows, its prompt included
         self._has_ended = False
+        self._has_strayed = False  # a forced token was not sampled: the model's logits are not numbers
         self._awaited: list[Future[LLMatcher]] = beginning.compilations
         self._ahead: Future[MasksAhead] | None = None
+        self._forced: tuple[int, list[int]] = (-1, [])  # (`n_consumed` then, tokens): what `forced` has found last
         self.times = MaskTimes()
 
     @property
@@ -58,6 +60,11 @@ class AnswerGrammar:
         """What is not done yet, of what its next masks wait for."""
         awaited = [*self._awaited, self._ahead] if self._ahead is not None else self._awaited
         return [each for each in awaited if not each.done()]
+
+    @property
+    def is_resting(self) -> bool:
+        """True if its next masks are computed ahead."""
+        return self._ahead is not None
 
     @property
     def matcher(self) -> LLMatcher:
@@ -94,10 +101,19 @@ class AnswerGrammar:
         rank that follows the answer finds that at the same token."""
         if self.times.total_s > _MOST_MASKS_S:
             return f"its masks have taken more than {_MOST_MASKS_S:.0f} s of a processor"
+        if self._has_strayed:
+            return "a token was sampled that the grammar does not allow"
         if self.is_free or not self.matcher.is_error():
             return ""
         reason, _, _ = self.matcher.get_error().partition("\n")  # lines about the parser's state follow
         return reason[:_REASON_CHARACTERS]
+
+    def sampled(self, position: int, tokens: Sequence[int]) -> None:
+        """A step has given these tokens, the first of them for `position`. Some may be known already: the masks of this step
+        have taken forced ones for certain, and on a GPU the next step may have read more."""
+        n_known = self.n_consumed - position
+        self._has_strayed |= n_known > len(tokens)
+        self.consume(tokens[max(n_known, 0) :])
 
     def consume(self, tokens: Sequence[int]) -> None:
         """Go on by sampled tokens. An end token, or one that the grammar does not allow, ends the answer."""
@@ -122,7 +138,20 @@ class AnswerGrammar:
         """The next tokens, as far as the grammar allows only one at each place; the first ones, if there are many."""
         if thought := self._thought and self._thought.forced():
             return thought
-        return [] if self.is_free or self.is_over else self.matcher.compute_ff_tokens()[:_MOST_FORCED]
+        if self._forced[0] != self.n_consumed:
+            found = [] if self.is_free or self.is_over else self.matcher.compute_ff_tokens()[:_MOST_FORCED]
+            self._forced = self.n_consumed, found
+        return self._forced[1]
+
+    def consume_forced(self, drafts: list[int]) -> bool:
+        """Go on by drafts that the grammar allows alone: the step that has them accepts them all. False, with nothing done, if
+        other tokens may follow too, if one of them ends the answer, or if the reasoning before the answer is bounded."""
+        if not drafts or self._thought is not None or self.forced()[: len(drafts)] != drafts:
+            return False
+        if not set(drafts).isdisjoint(self.end_tokens):
+            return False
+        self.consume(drafts)
+        return True
 
     def forced_after(self, drafts: Sequence[int]) -> dict[int, int]:
         """The only tokens that may stand at samples beside the grammar's masks, see `Thought.forced_after`."""

@@ -48,8 +48,7 @@ class GrammarRows:
                 answer, first = row.answer, int(starts[row.index])
                 emitted = ids[first : first + int(counts[row.index])].tolist()
                 if not answer.failure:
-                    # on a GPU the next step may have read some of them already
-                    answer.consume(emitted[max(answer.n_consumed - row.position, 0) :])
+                    answer.sampled(row.position, emitted)
                 if reason := answer.failure:
                     failures.append(GrammarFailure(slot=row.slot, reason=reason))
                     continue

@@ -140,13 +140,9 @@ class GrammarTable:
             answer, n_sampled = self._slots[span.slot], span.middle - span.first
             answer.consume(tokens[answer.n_consumed - span.first : n_sampled])  # the step before has told it the others
             if not answer.is_free and not answer.is_over:  # new masks allow all tokens
-                drafts = answer.possible(tokens[n_sampled:])
-                if (ahead := answer.take_ahead(drafts)) is not None:
-                    masks[first : first + len(ahead)] = ahead
-                elif not answer.times.total_s:  # its first mask says whether its grammar is slow
-                    answer.times.add(fill_alone(answer.matcher, first, drafts, masks), 1 + len(drafts))
-                else:
-                    matchers.append((answer.matcher, first, drafts))
+                left = self._take_known(answer, tokens[n_sampled:], first, masks)
+                if left is not None:
+                    matchers.append((answer.matcher, *left))
                     answers.append(answer)
             first += span.n_samples
         if matchers:
@@ -157,15 +153,32 @@ class GrammarTable:
         self._force(masks, question, known)
         return masks
 
+    def _take_known(
+        self, answer: AnswerGrammar, drafts: list[int], first: int, masks: np.ndarray
+    ) -> tuple[int, list[int]] | None:
+        """Write what need not be computed together with the masks of other answers, to masks [M, words] int32 from `first` on.
+        Returns what is left: the place of its first mask, and the drafts from there on that the grammar allows."""
+        if not answer.is_resting and answer.consume_forced(drafts):
+            for place, token in enumerate(drafts, first):
+                _allow_alone(masks[place].view(np.uint32), token)
+            first, drafts = first + len(drafts), []
+        else:
+            drafts = answer.possible(drafts)
+        if (ahead := answer.take_ahead(drafts)) is not None:
+            masks[first : first + len(ahead)] = ahead
+        elif answer.times.total_s:
+            return first, drafts
+        else:  # its first mask says whether its grammar is slow
+            answer.times.add(fill_alone(answer.matcher, first, drafts, masks), 1 + len(drafts))
+        return None
+
     def _force(self, masks: np.ndarray, question: MaskQuestion, known: list[list[int]]) -> None:
         """Where reasoning must end, allow the tokens of its end mark alone. masks: [M, words] int32."""
         first, words = 0, masks.view(np.uint32)
         for span, tokens in zip(question.spans, known, strict=True):
             answer = self._slots[span.slot]
             for index, token in answer.forced_after(tokens[span.middle - span.first :]).items():
-                word, bit = _place(token)
-                words[first + index] = 0
-                words[first + index, word] = bit
+                _allow_alone(words[first + index], token)
             first += span.n_samples
 
     def _allow_ends(self, masks: np.ndarray, question: MaskQuestion) -> None:
@@ -199,6 +212,13 @@ def _begin(compiled: CompiledGrammars, text: str) -> AnswerBeginning:
         return AnswerBeginning(compiled.get(text))
     matcher = compiled.get(thinking.grammar) if thinking.grammar else None
     return AnswerBeginning(matcher, thinking, compiled.get(end_finder(thinking)))
+
+
+def _allow_alone(words: np.ndarray, token: int) -> None:
+    """Let a mask [words] uint32 allow one token."""
+    word, bit = _place(token)
+    words[:] = 0
+    words[word] = bit
 
 
 def _place(token: int) -> tuple[int, np.uint32]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
+from llguidance import LLMatcher
 
+from gpu_workers.grammar import mask_filler
+from gpu_workers.grammar.answer_grammar import AnswerBeginning, AnswerGrammar
+from gpu_workers.grammar.compiled_grammars import CompiledGrammars
+from gpu_workers.grammar.masks_ahead import fill_alone
+from gpu_workers.grammar.vocabulary import GrammarVocabulary
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import GrammarReport
 from tests.support.workers.grammar.grammar_runs import OBJECT, TOO_COMPLEX, WORDS, answer, constrained, grammar_runner
-from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
 
@@ -107,3 +116,38 @@ def test_a_step_does_not_wait_for_a_grammar_that_it_does_not_need(runner: ModelR
     step.join()
     assert not runner.is_compiling
     assert s.output == answer(runner, WORDS, KINDS["greedy"])[:1]
+
+
+def test_the_masks_of_forced_tokens_are_not_computed(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the mask after the last of them is: nothing but these tokens may follow before it."""
+    n_masks: list[int] = []
+
+    def fill(matcher: LLMatcher, row: int, drafts: list[int], masks: np.ndarray) -> float:
+        n_masks.append(1 + len(drafts))
+        return fill_alone(matcher, row, drafts, masks)
+
+    monkeypatch.setattr(mask_filler, "fill_alone", fill)
+    scheduler = SmallScheduler(runner)
+    s = constrained(scheduler, OBJECT, KINDS["random"])
+    (result,) = scheduler.run([Row(s, 45)])
+    n_forced = 0
+    while s.output[-1] != END:
+        forced = forced_of(result.grammars, s)
+        (result,) = scheduler.run([Row(s, drafts=forced)])
+        n_forced += len(forced)
+    assert n_forced > 10
+    assert set(n_masks) == {1}
+
+
+def test_an_answer_whose_forced_token_was_not_sampled_fails(tmp_path: Path) -> None:
+    """Logits that are no numbers may give any token."""
+    write_tokenizer(tmp_path)
+    vocabulary = GrammarVocabulary(tmp_path / "tokenizer.json", END + 1)
+    grammar = json.dumps({"grammars": [{"lark_grammar": 'start: "false"'}]})
+    answer = AnswerGrammar(AnswerBeginning(CompiledGrammars(vocabulary).get(grammar)), [END], 10, [])
+    forced = answer.forced()
+    assert len(forced) > 1
+    assert answer.consume_forced(forced)
+    assert not answer.failure
+    answer.sampled(10, forced[:-1])
+    assert answer.failure == "a token was sampled that the grammar does not allow"
