@@ -9,6 +9,17 @@ from llguidance import LLTokenizer
 from tokenizers import Tokenizer
 
 _END = "<|end of a grammar|>"
+_CHARACTER = r'[^"\\\x00-\x1F\x7F]'  # of a JSON string, without escapes
+_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)
+# Sets of tokens that a mask allows at once where the grammar allows all their texts; only others are looked at one by one. The
+# library's own sets know three lengths, so the masks of a bounded text would be slow towards its end.
+_SLICES = (
+    r"[\x20\x0A\x0D\x09]+",
+    *(f"{_CHARACTER}{{1,{length}}}" for length in _LENGTHS),
+    f"{_CHARACTER}+",
+    "[a-z]+",
+    " [a-z]+",
+)
 
 
 class GrammarVocabulary:
@@ -50,7 +61,8 @@ class GrammarVocabulary:
             tokenizer.add_special_tokens([_END])
             end = tokenizer.token_to_id(_END)
             assert end is not None, "it was added"
-            self._tokenizer = LLTokenizer(tokenizer.to_str(), n_vocab=max(self.size, end + 1), eos_token=end)
+            n_vocab = max(self.size, end + 1)
+            self._tokenizer = LLTokenizer(tokenizer.to_str(), n_vocab=n_vocab, eos_token=end, slices=list(_SLICES))
         except Exception as error:  # the library raises plain Exception
             self._error = error
         finally:
