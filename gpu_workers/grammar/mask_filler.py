@@ -7,7 +7,6 @@ to come back. So both ways are measured; a few quick masks are made in the calli
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -20,12 +19,11 @@ from llguidance.numpy import (
     fill_next_token_bitmask_par_with_draft_tokens,
 )
 
-from gpu_workers.grammar.masks_ahead import fill_alone
+from gpu_workers.grammar.masks_ahead import fill_alone, n_mask_threads
 
 _ALONE_S = 0.001  # that the masks of a step may take in the calling thread without a comparison
 _COMPARES = 50  # every so many steps the slower way is tried again
 _NEWEST = 0.2  # share of the newest measurement in what is known
-_MOST_THREADS = 4
 
 
 class MaskFiller:
@@ -83,7 +81,7 @@ class MaskFiller:
 
     @cached_property
     def _executor(self) -> LLExecutor:
-        return LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
+        return LLExecutor(n_mask_threads())
 
 
 def _mean(known_s: float, newest_s: float) -> float:

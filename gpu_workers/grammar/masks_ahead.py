@@ -17,10 +17,17 @@ from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from gpu_workers.grammar.compiled_grammars import give_way
 
-SLOW_S = 0.001  # of a processor for one mask; ordinary ones take less than a tenth of it
+SLOW_S = 0.003  # of a processor for one mask; those of JSON take up to half of it with 128,000 tokens
 _DECAY = 0.8  # of what is known of slow masks, with each quicker one
 _SPARE = 1.5  # the threads give way to others
-_MOST_THREADS = 4
+_MOST_THREADS = 12
+
+
+def n_mask_threads() -> int:
+    """Threads that compute masks: most of the processors that this process may use, so that some are left for its other
+    threads; two of two."""
+    n_processors = len(os.sched_getaffinity(0))
+    return min(_MOST_THREADS, max(n_processors * 3 // 4, min(n_processors, 2)))
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class MaskThreads:
     """Threads that compute masks ahead. Used by any thread."""
 
     def __init__(self) -> None:
-        self._n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        self._n_threads = n_mask_threads()
         self._executor = ThreadPoolExecutor(self._n_threads, "masks", initializer=give_way)
         self._lock, self._due_s = threading.Lock(), 0.0  # expected for all masks that are not done
 
