@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from messages.errors import WireError
 from messages.ids import role_of
 from messages.routes import INTERNAL_KINDS, is_allowed
@@ -20,8 +22,7 @@ from messages.wire.message import NO_TRACE, Message
 Codec[Message](INTERNAL_KINDS)
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """One message as it came: its sender, which incarnation of it, and the trace that it belongs to, if any."""
 
     sender: str

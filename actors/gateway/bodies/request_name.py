@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.answer_cache.cache_use import CacheUse
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
     without a usable one. `cache_use`: what its Cache-Control says.
@@ -21,8 +20,7 @@ class Origin:
     cache_use: CacheUse = CacheUse.FULL
 
 
-@dataclass(frozen=True, slots=True)
-class RequestName:
+class RequestName(msgspec.Struct, frozen=True):
     """The id of a new request, and what follows from who chose it. The fields are those of `NewRequest`."""
 
     request: str

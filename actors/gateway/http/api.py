@@ -61,6 +61,7 @@ _DESCRIBED = (
     *embeddings.ENDPOINTS,
     *cache.ENDPOINTS,
 )
+_NOBODY = Identity()
 ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
 
 
@@ -83,7 +84,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         caller = caller_of_call(http.scope, headers, services.settings.caller_header)
         cache_use = cache_use_of(_text(headers, b"cache-control"))
         origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers), cache_use)
-        identity = Identity()
+        identity = _NOBODY
         try:
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])

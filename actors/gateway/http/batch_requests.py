@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ def batch_requests(body: BatchBody, name: RequestName, call: Call, is_strict: bo
     shared = {field: value for field in _SHARED if (value := getattr(body, field)) is not None}
     wanted, news = body.requests or [], list[NewRequest]()
     for index, fields in enumerate(wanted):
-        own = replace(name, request=member_id(name.request, index))
+        own = msgspec.structs.replace(name, request=member_id(name.request, index))
         try:
             news.append(_new_request({**shared, **fields}, own, call, is_strict))
         except Refusal as refusal:

@@ -68,8 +68,7 @@ class Services:
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One HTTP request.
 
     `identity`: what the headers say about which request this is. `origin`: where it comes from. `body`: empty unless it is a
@@ -82,7 +81,7 @@ class Call:
     body: bytearray
     parameters: Mapping[str, str]
     scope: Scope
-    ignored: list[str] = field(default_factory=list)
+    ignored: list[str] = msgspec.field(default_factory=list)
 
 
 B = TypeVar("B", bound=msgspec.Struct)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.bodies.request_name import RequestName
@@ -25,8 +26,7 @@ _ID_RULE = f"1 to {MAX_SHORT_CHARACTERS} printable ASCII characters"
 _EVENT_ID = re.compile(EVENT_ID_PATTERN)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """The ids in the headers of one call; "" and 0 for those that were not sent."""
 
     key: str = ""  # Idempotency-Key

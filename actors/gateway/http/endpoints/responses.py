@@ -8,7 +8,6 @@ belongs to the gateway that made it; other gateways forward their calls to that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -72,7 +71,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
     is_kept = body.is_stored or is_streamed
     name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("resp_"), is_streamed=is_kept)
     if body.background:
-        name = replace(name, ends_with_client=False)
+        name = msgspec.structs.replace(name, ends_with_client=False)
     items, tools = [*before, *items_of(body.input)], body.offered_tools
     kept = ResponseTerms(
         shown=_encode(body.shown()), items=_encode(items), is_stored=body.is_stored, is_background=bool(body.background)
