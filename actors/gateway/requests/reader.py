@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from actors.gateway.requests.best_of import n_shown, shown_answers
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -20,8 +21,7 @@ class _Awaits(Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True):
     """What is new of one answer: tokens `first` .. `stop` - 1, their text, and the ending if it is visible.
 
     `tail`: text that became visible with the ending and belongs to no token.
@@ -93,17 +93,18 @@ class Reader:
 
     async def wait_settled(self, longest_s: float) -> None:
         """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""
-        self._awaits = _Awaits.SETTLED
-        self._limit(longest_s)
+        self._awaits, loop = _Awaits.SETTLED, asyncio.get_running_loop()
+        self._limit(loop, longest_s)
         while not self._has_come():
-            await self._wakes()
+            await self._wakes(loop)
         self._awaits = _Awaits.UPDATE
 
     async def wait_update(self, longest_s: float) -> bool:
         """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left."""
         if not (self._has_update or self.has_left):
-            self._limit(longest_s)
-            await self._wakes()
+            loop = asyncio.get_running_loop()
+            self._limit(loop, longest_s)
+            await self._wakes(loop)
         has_update, self._has_update = self._has_update, False
         return has_update and not self.has_left
 
@@ -111,7 +112,7 @@ class Reader:
         """Wait until every sequence has ended or the client has left. The request's own deadline bounds the wait."""
         self._awaits = _Awaits.END
         while not self._has_come():
-            await self._wakes()
+            await self._wakes(asyncio.get_running_loop())
 
     def leave(self) -> None:
         """The client has left: every wait returns."""
@@ -126,14 +127,13 @@ class Reader:
             self._timer.cancel()
         self._on_update, self._timer = _nothing, None  # both refer to this reader: without them it is freed at once
 
-    def _wakes(self) -> asyncio.Future[None]:
+    def _wakes(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """A future that is done when the present wait may be over."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = loop.create_future()
         return self._waiter
 
-    def _limit(self, longest_s: float) -> None:
+    def _limit(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
         """The present wait lasts at most `longest_s`. One timer serves many waits, because timers cost time."""
-        loop = asyncio.get_running_loop()
         self._limit_s, self._is_late = loop.time() + longest_s, False
         if self._timer is not None and self._timer.when() > self._limit_s:
             self._timer.cancel()
