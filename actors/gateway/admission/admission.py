@@ -137,7 +137,7 @@ class Admission:
 
     async def finish(self, arrival: Arrival) -> Request:
         """Tokenise a request and accept it. Raises: Refusal."""
-        outcome: Request | Refusal = Refusal("internal", "the request could not be read")
+        outcome: Request | Refusal | None = None
         try:
             spec = await self._checked(arrival.new)
             self._manager.gate.check_state()  # a drain may have begun since `begin`
@@ -146,7 +146,7 @@ class Admission:
             outcome = refusal
             raise
         finally:
-            self._close(arrival, outcome)
+            self._close(arrival, outcome or Refusal("internal", "the request could not be read"))
         return request
 
     async def admit_all(self, news: Sequence[NewRequest], at_place: Callable[[int, Refusal], Refusal]) -> list[Request]:

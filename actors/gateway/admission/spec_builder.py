@@ -188,8 +188,9 @@ class SpecBuilder:
         max_tokens = self._max_tokens(new, prompts)
         eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
-        for prompt in prompts:
-            _check_prompt_logprobs(len(prompt), terms.prompt_logprobs)
+        if terms.prompt_logprobs >= 0:
+            for prompt in prompts:
+                _check_prompt_logprobs(len(prompt), terms.prompt_logprobs)
         # some dialects begin a call with a special token
         hides_special = terms.skip_special_tokens and (new.tools is None or not self.encoder.model.dialect.has_special_marks)
         return msgspec.structs.replace(
