@@ -110,6 +110,7 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (plain(prompt=[-1]), 400, "prompt", ["-1", "32767"]),
     (plain(prompt=[32768]), 400, "prompt", ["32768"]),
     (plain(prompt=[2**70]), 400, "prompt", []),
+    (plain(prompt=[2**62]), 400, "prompt", ["0 to 32767", str(2**62)]),
     (plain(prompt=[True]), 400, "prompt", ["true"]),
     (plain(prompt="x" * 64), 400, "prompt", ["64"]),
     (plain(prompt=[1] * 60, max_tokens=5), 400, "max_tokens", ["60", "5", "64"]),
