@@ -21,7 +21,7 @@ from tests.support.real_server import RealServer, real_server
 
 _N_CLIENTS = 4
 _ERROR = re.compile("never retrieved|[Ee]xception|Traceback|ASGI|Error")  # lines that nothing from outside may cause
-_CONTEXT = "256"  # tokens
+_CONTEXT = "512"  # tokens; the longest ordinary request of a fuzz has 300
 _ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "zeromq"}
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
