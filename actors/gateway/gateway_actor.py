@@ -46,6 +46,7 @@ from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
 from messages.lifecycle import lifecycle
+from messages.lifecycle.cache_figures import cache_figures
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.lifecycle.tree import StatusReport
 from messages.transport.mailbox import Delivery, MailboxFactory
@@ -247,13 +248,15 @@ class GatewayActor(Actor, Post, Status):
     async def summary(self) -> dict[str, Any]:
         """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""
         report = await self.tree.wait_report()
+        actors = {} if report is None else {child.name: child.statistics for child in report.children}
         return {
             "gateway": self.spawn_spec.name,
             "model": self.settings.model_name,
             **self.statistics(),
             **self.metrics.totals(),
             **self.metrics.latencies(),
-            "actors": {} if report is None else {c.name: c.statistics for c in report.children},
+            "caches": cache_figures(actors.items()),
+            "actors": actors,
         }
 
     async def exposition(self) -> bytes:

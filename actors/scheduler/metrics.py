@@ -24,21 +24,20 @@ class SchedulerMetrics:
         def counter(name: str, what: str) -> Counter:
             return Counter(f"tardigrade_scheduler_{name}", what, registry=registry)
 
-        def gauge(name: str, what: str) -> Gauge:
-            return Gauge(f"tardigrade_scheduler_{name}", what, registry=registry)
-
         self.steps = counter("steps", "Steps whose result has been applied")
         self.plans = counter("plans", "Plans sent")
         self.generated_tokens = counter("generated_tokens", "Tokens sampled and kept")
         self.computed_tokens = counter("computed_tokens", "Token positions planned (prefill and decode)")
         self.cached_tokens = counter("cached_tokens", "Prompt tokens whose prefill was skipped by prefix reuse")
+        self.prefill_saved_s = counter(
+            "prefill_saved_seconds", "Time that prefill of the cached tokens would have taken, by the steps that were measured"
+        )
         self.copied_pages = counter(
             "copied_pages", "Partly filled pages that plans copied, so that prompts which end alike share them"
         )
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
-        self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
         self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
@@ -48,6 +47,15 @@ class SchedulerMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
             registry=registry,
         )
+        self._make_gauges(registry)
+        self._n_prompt = self._n_cached = 0  # tokens of admitted sequences
+        self._saved_s = 0.0
+
+    def _make_gauges(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, what: str) -> Gauge:
+            return Gauge(f"tardigrade_scheduler_{name}", what, registry=registry)
+
+        self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
@@ -67,12 +75,20 @@ class SchedulerMetrics:
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
         if planned.plan.new:
-            self.cached_tokens.inc(planned.n_cached)
-            self.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
+            self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
         if planned.plan.copies is not None:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
+
+    def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
+        """Count the prompts of sequences that enter."""
+        self.prompt_tokens.inc(n_tokens)
+        self.cached_tokens.inc(n_cached)
+        self.prefill_saved_s.inc(saved_s)
+        self._n_prompt += n_tokens
+        self._n_cached += n_cached
+        self._saved_s += saved_s
 
     def count_drafts(self, n_drafts: int, n_accepted: int) -> None:
         """Count the drafts of a row that has been verified."""
@@ -94,7 +110,10 @@ class SchedulerMetrics:
             pages = gang.ledger.statistics()
             self._show_pages(pages)
             numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
+            numbers |= {"pages_reused": float(pages.hits), "pages_evicted": float(pages.evictions)}
             numbers |= self._show_policies(pages)
+        numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
+        numbers |= {"prefill_saved_s": round(self._saved_s, 3)}
         return numbers
 
     def _show_pages(self, pages: LedgerStatistics) -> None:

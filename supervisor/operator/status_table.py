@@ -16,6 +16,7 @@ import msgspec
 
 from messages.ids import role_of
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
+from supervisor.operator.cache_lines import cache_lines
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _WIDE = 160  # from here on all columns are shown
@@ -67,6 +68,7 @@ def status_text(report: StatusReport, width: int, zeromq: str = "") -> str:
         report.layout,
         _supervisor_text(report),
         f"ZeroMQ: {zeromq}" if zeromq else "",
+        *cache_lines(report),
     ]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
     is_wide = width >= _WIDE

@@ -220,6 +220,7 @@ class BatchPlanner:
         tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
         sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
         builder.n_cached += sequence.planned
+        builder.saved_s += self._pace.prompt_s(sequence.planned)
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
         sequence.n_sealed = sequence.n_shared = len(shared)

@@ -56,6 +56,7 @@ class PlannedStep:
     shape: Shape  # of each of its steps
     n_tokens: int  # of all its steps
     n_cached: int  # tokens of entering sequences that need no prefill
+    saved_s: float  # that their prefill would have taken, as far as the gang's steps have been measured
     n_preempted: int
     n_prompts: int  # rows that compute prompts
     prompt_tokens: int  # tokens of these rows
@@ -76,6 +77,7 @@ class PlanBuilder:
     page_ids: list[int] = field(default_factory=list)
     n_tokens: int = 0  # of one step
     n_cached: int = 0
+    saved_s: float = 0.0
     n_preempted: int = 0
     n_prompts: int = 0
     prompt_tokens: int = 0
@@ -126,6 +128,7 @@ class PlanBuilder:
             sampling=[row for row in self.rows if row.samples],
             n_tokens=self.n_tokens * n_steps,
             n_cached=self.n_cached,
+            saved_s=self.saved_s,
             n_preempted=self.n_preempted,
             n_prompts=self.n_prompts,
             prompt_tokens=self.prompt_tokens,

@@ -38,6 +38,10 @@ class PromptPace:
         self._part_s = self._left_s = 0.0  # of this plan: what the first prompt may take, what all may still take
         self._part_tokens = self._left_tokens = 0
 
+    def prompt_s(self, n_tokens: int) -> float:
+        """What the first `n_tokens` of a prompt take, as the gang's steps have been measured; 0 before that."""
+        return self._cost.prompt_s(0, n_tokens)
+
     def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int) -> None:
         """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part."""
         parts = 2 if n_prompts > 1 else 1

@@ -73,6 +73,9 @@ async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluste
     for i in range(2, 6):
         assert bench.gateway.tokens[i] == expected([*prefix, i], 4)
         assert bench.gateway.endings[i].n_cached == 160
+    numbers = bench.scheduler.statistics()
+    assert (numbers["prompt_tokens"], numbers["cached_tokens"], numbers["pages_reused"]) == (5 * 161, 4 * 160, 4 * 10)
+    assert numbers["prefill_saved_s"] >= 0.0
 
 
 @pytest.mark.parametrize("is_same_memory", [True, False])

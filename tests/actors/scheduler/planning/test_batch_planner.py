@@ -97,6 +97,19 @@ def test_admission_leaves_a_page_for_each_running_sequence() -> None:
     assert bench.rows(bench.plan())[-1] == (3, 0, 1, True)
 
 
+def test_a_plan_says_what_prefill_reused_tokens_would_have_taken() -> None:
+    bench = PlannerBench({"plans_in_flight": 1}, n_pages=64)
+    prefix = prompt_of(1, 160)
+    bench.add([*prefix, 91], max_tokens=1)
+    bench.run()
+    bench.add([*prefix, 92], max_tokens=1)
+    planned = bench.plan()
+    assert planned is not None
+    assert planned.n_cached == 160
+    assert planned.saved_s > 0.0
+    assert planned.saved_s == pytest.approx(bench.gang._cost.prompt_s(0, 160))
+
+
 def test_a_prefix_hit_is_counted_once_however_often_admission_fails() -> None:
     bench = PlannerBench({"plans_in_flight": 1}, n_pages=6)
     prefix = prompt_of(1, 32)

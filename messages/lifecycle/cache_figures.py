@@ -1,0 +1,93 @@
+"""The caches of a whole server in figures, summed up from what each actor says of itself in its heartbeats. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from messages.ids import role_of
+
+
+class PrefixFigures(msgspec.Struct, frozen=True):
+    """Pages of keys and values at all schedulers. The counts of pages begin anew with a page ledger, the others with an
+    incarnation of a scheduler."""
+
+    pages: int
+    held: int  # by running sequences
+    cached: int  # without a holder, reusable by content
+    reused: int  # pages that entered a slot without being computed
+    evicted: int
+    prompt_tokens: int
+    cached_tokens: int  # of them were not computed
+    prefill_saved_s: float  # that computing them would have taken, by measured steps
+
+
+class AnswerFigures(msgspec.Struct, frozen=True):
+    """Kept answers at all gateways; since an incarnation of each."""
+
+    answers: int
+    bytes: int
+    hits: int
+    misses: int
+    tokens: int  # that came from there
+
+
+class DirectoryFigures(msgspec.Struct, frozen=True):
+    """Which scheduler has which page, at the cache directory."""
+
+    pages: int
+    queries: int
+
+
+class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Each cache that the server has; None for one that is off or has not reported yet."""
+
+    prefix: PrefixFigures | None = None
+    answers: AnswerFigures | None = None
+    directory: DirectoryFigures | None = None
+
+
+def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFigures:
+    """actors: the name and the statistics of each actor -> the sums over those of one role."""
+    sums: dict[str, dict[str, float]] = {}
+    for name, statistics in actors:
+        total = sums.setdefault(role_of(name), {})
+        for key, number in statistics.items():
+            total[key] = total.get(key, 0.0) + number
+    schedulers, gateways = sums.get("scheduler", {}), sums.get("gateway", {})
+    directory = sums.get("cache_directory", {})
+    return CacheFigures(
+        prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
+        answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
+        directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
+    )
+
+
+def _prefix_cache(sums: Mapping[str, float]) -> PrefixFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return PrefixFigures(
+        pages=count("pages"),
+        held=count("pages_held"),
+        cached=count("pages_cached"),
+        reused=count("pages_reused"),
+        evicted=count("pages_evicted"),
+        prompt_tokens=count("prompt_tokens"),
+        cached_tokens=count("cached_tokens"),
+        prefill_saved_s=round(sums.get("prefill_saved_s", 0.0), 3),
+    )
+
+
+def _answer_cache(sums: Mapping[str, float]) -> AnswerFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return AnswerFigures(
+        answers=count("answers_kept"),
+        bytes=count("answer_bytes"),
+        hits=count("answer_hits"),
+        misses=count("answer_misses"),
+        tokens=count("answer_tokens"),
+    )

@@ -1,0 +1,24 @@
+"""The caches of a server in lines for the status table."""
+
+from __future__ import annotations
+
+from messages.lifecycle.cache_figures import AnswerFigures, PrefixFigures, cache_figures
+from messages.lifecycle.tree import StatusReport
+
+
+def cache_lines(report: StatusReport) -> list[str]:
+    """One line for each cache that the actors of this report have."""
+    found = cache_figures((child.name, child.statistics) for child in report.children)
+    lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
+    return lines + ([_answers_text(found.answers)] if found.answers is not None else [])
+
+
+def _prefix_text(cache: PrefixFigures) -> str:
+    share = f"{cache.cached_tokens / cache.prompt_tokens:.0%}" if cache.prompt_tokens else "none"
+    pages = f"{cache.held:,} of {cache.pages:,} pages held, {cache.cached:,} cached, {cache.evicted:,} evicted"
+    return f"prefix cache: {pages}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
+
+
+def _answers_text(cache: AnswerFigures) -> str:
+    found = f"{cache.hits:,} of {cache.hits + cache.misses:,} requests"
+    return f"kept answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"

@@ -1,0 +1,27 @@
+"""The caches of a server, as the statistics of its actors tell them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from messages.lifecycle.cache_figures import AnswerFigures, CacheFigures, DirectoryFigures, PrefixFigures, cache_figures
+
+SCHEDULER = {
+    "pages": 100.0, "pages_held": 7.0, "pages_cached": 50.0, "pages_reused": 20.0, "pages_evicted": 3.0,
+    "prompt_tokens": 800.0, "cached_tokens": 320.0, "prefill_saved_s": 1.25, "lru_hits": 20.0,
+}  # fmt: skip
+GATEWAY = {"answers_kept": 2.0, "answer_bytes": 2048.0, "answer_hits": 5.0, "answer_misses": 9.0, "answer_tokens": 640.0}
+
+
+def test_figures_are_summed_up_over_actors_of_one_role() -> None:
+    actors = [("scheduler/0", SCHEDULER), ("scheduler/1", SCHEDULER), ("gateway/0", GATEWAY), ("gateway/1", GATEWAY)]
+    found = cache_figures([*actors, ("cache_directory/0", {"hashes": 57.0, "queries": 12.0}), ("worker/0.0", {"steps": 3.0})])
+    assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5)
+    assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280)
+    assert found.directory == DirectoryFigures(57, 12)
+
+
+def test_a_cache_that_nobody_has_is_not_shown() -> None:
+    found = cache_figures([("scheduler/0", {"waiting": 0.0}), ("gateway/0", {"active": 1.0})])
+    assert found == CacheFigures()
+    assert msgspec.json.encode(found) == b"{}"
