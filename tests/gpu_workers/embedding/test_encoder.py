@@ -14,6 +14,8 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.model_store.weight_files import WeightsError
 from tests.support.embedding.embedders import packaged_folder, write_bert_files
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (9, 3, 64, 3, 256, 1, 9)
 
 

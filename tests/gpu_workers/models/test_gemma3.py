@@ -19,6 +19,8 @@ from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers")
 
 WINDOW, VOCABULARY = 24, 101

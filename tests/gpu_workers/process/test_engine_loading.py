@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.fresh_interpreter import run_script
+
+pytestmark = pytest.mark.slow
 
 
 def test_nothing_of_the_engine_is_left_to_import() -> None:

@@ -22,6 +22,8 @@ from messages.descriptors.table import DescriptorTable
 from messages.errors import DescriptorError
 from tests.support.descriptor_store import DEADLINE_S, StoreProcess
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StoreProcess]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from messages.outcomes import ExitCode
 from tests.support.supervisor.command_line import RunningServer, call, serving
+
+pytestmark = pytest.mark.slow
 
 PROMPT = "a prompt of more than six pages of sixteen characters each, so that something is there to be forgotten"
 N_PAGES = (len(PROMPT) + 8 - 1) // 16

@@ -20,6 +20,8 @@ from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
 from tests.support.embedding.embedders import answer_to, formula
 
+pytestmark = pytest.mark.slow
+
 
 class FakePost(Post):
     """Records what is sent to the embedder. `later` keeps its callback."""

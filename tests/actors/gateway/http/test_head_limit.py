@@ -12,6 +12,8 @@ from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected
 from tests.support.waiting import DEADLINE_S
 
+pytestmark = pytest.mark.slow
+
 _START = HEAD[: -len(b"\r\n")]
 _CHUNKED = b"POST /v1/generate HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 _FILLER = b"a" * (MAX_HEAD_BYTES + 1)

@@ -21,6 +21,8 @@ from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
 from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S, until
 
+pytestmark = pytest.mark.slow
+
 
 def refused(answer: httpx.Response) -> bool:
     error = answer.json()["error"]

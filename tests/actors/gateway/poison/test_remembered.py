@@ -23,6 +23,8 @@ from tests.support.gateway.journal_writer import spec_of as numbered_order
 from tests.support.gateway.request_examples import spec_of
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 POISON = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
 PROMPT = RememberedPrompt(b"key", 100.0, 3, ("scheduler/0",))
 CALLER = RememberedCaller(b"caller", 5.0, (("scheduler/0",),) * 4)

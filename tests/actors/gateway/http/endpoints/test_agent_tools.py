@@ -14,6 +14,8 @@ from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.thinking.thinking_server import answer_after_a_kill, thinking_server
 from tests.support.waiting import DEADLINE_S
 
+pytestmark = pytest.mark.slow
+
 PATCH = '*** Begin "Patch"\n+ é'
 READ: Any = {
     "type": "function",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from messages.generation.sequences import Work
 from tests.support.gateway.gateway_rig import rig
+
+pytestmark = pytest.mark.slow
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "temperature": 0}
 N_PROMPT = len("user: hi\nassistant: ")

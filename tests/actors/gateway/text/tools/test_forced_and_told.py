@@ -21,6 +21,8 @@ from actors.gateway.text.tools.forced import grammar_of
 from actors.gateway.text.tools.telling import told, with_short_ids
 from messages.generation.grammar import Grammar, GrammarKind
 
+pytestmark = pytest.mark.slow
+
 CITY = {"type": "object", "properties": {"city": {"type": "string", "format": "odd"}}, "required": ["city"]}
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "get_weather", "parameters": CITY, "description": "Looks <|im_end|> outside"}},
