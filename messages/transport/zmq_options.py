@@ -8,18 +8,18 @@ INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 i
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is accepted
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
 _PUBLIC_SENDS_MESSAGES = 512  # per client: any process can connect here, and frames may be large
-# No limit, as for inboxes, or libzmq 4.3.5 would stop reading from a client that is ahead of us; if that client then leaves
-# while one of its PINGs is unread, libzmq ends the process ("Assertion failed: !_io_error"). The server reads whatever has come
-# at every turn of its loop, and counts what it keeps (BodyBudget, RefusalQueue).
-_PUBLIC_TAKES_MESSAGES = 0
+# No receiving limit: libzmq 4.3.5 stops reading from a connection whose pipe is full, and may end the process when that
+# connection ends: "Assertion failed: !_io_error" if a PING was unread, "Assertion failed: _input_stopped" if the next
+# connection is made before the pipe is read (libzmq issue 3937). Credits bound what actors send each other; a gateway reads
+# whatever has come at every turn of its loop, and counts what it keeps (BodyBudget, RefusalQueue); a client gets what it has
+# asked for.
+_TAKES_MESSAGES = 0
 
 
-def _common(
-    socket: zmq.Socket, max_frame_bytes: int, takes_messages: int = _PIPE_MESSAGES, sends_messages: int = _PIPE_MESSAGES
-) -> zmq.Socket:
+def _common(socket: zmq.Socket, max_frame_bytes: int, sends_messages: int = _PIPE_MESSAGES) -> zmq.Socket:
     socket.setsockopt(zmq.LINGER, 0)  # close() never waits; requests that must survive are in the journal
     socket.setsockopt(zmq.SNDHWM, sends_messages)  # credits stop a sender long before this
-    socket.setsockopt(zmq.RCVHWM, takes_messages)  # per peer; beyond it the peer itself waits
+    socket.setsockopt(zmq.RCVHWM, _TAKES_MESSAGES)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)  # a larger frame ends the connection instead of the memory
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2_000)  # half-open handshakes release their descriptors
     socket.setsockopt(zmq.RECONNECT_IVL, 10)  # a restarted peer is back within milliseconds
@@ -30,14 +30,12 @@ def _common(
 
 def inbox(context: zmq.Context, endpoint: str) -> zmq.Socket:
     """A bound ROUTER: an actor's inbox."""
-    # No limit, see `_PUBLIC_TAKES_MESSAGES`; the senders' credit bounds what comes.
-    return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES, takes_messages=0), endpoint)
+    return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES), endpoint)
 
 
 def public_router(context: zmq.Context, endpoint: str) -> zmq.Socket:
     """A bound ROUTER: a gateway's public ZeroMQ socket."""
-    socket = context.socket(zmq.ROUTER)
-    return _bound(_common(socket, PUBLIC_FRAME_BYTES, _PUBLIC_TAKES_MESSAGES, _PUBLIC_SENDS_MESSAGES), endpoint)
+    return _bound(_common(context.socket(zmq.ROUTER), PUBLIC_FRAME_BYTES, _PUBLIC_SENDS_MESSAGES), endpoint)
 
 
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
