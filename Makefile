@@ -30,6 +30,8 @@ SBOM := dist/sbom.cdx.json
 CHECKED := messages actors gpu_workers supervisor ops tests
 
 # `make test` runs two files at a time. In test-long only what starts no server does: drills need the machine for themselves.
+# A test process that dies ends the run: xdist would start another, and may then wait for ever for its tests.
+PARALLEL := -n 2 --max-worker-restart=0
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
@@ -42,14 +44,14 @@ serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
 test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS)
+	@$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS)
 	@$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
 
 test-fast: $(TEST_STAMP)
-	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
+	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP) client-env
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest $(PARALLEL) --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
