@@ -222,7 +222,7 @@ async def test_what_may_be_lost_is_not_kept(link: ClientLink, open_gateway: Call
 async def test_calls_beyond_the_socket_wait_in_the_link_and_arrive_once(
     link: ClientLink, open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zmq_options, "_PUBLIC_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
+    monkeypatch.setattr(zmq_options, "_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
     gateway = open_gateway(is_reading=False)
     await until(lambda: link.is_connected)
     keys = [f"{number} {'x' * 240}" for number in range(10_000)]
