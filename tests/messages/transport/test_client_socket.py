@@ -31,7 +31,7 @@ import sys, zmq
 from zmq.utils.monitor import recv_monitor_message
 from messages.transport import zmq_options
 
-N_MESSAGES = 1_500  # more than libzmq keeps for a socket with the usual limit; the gateway's side and the kernel hold the rest
+N_MESSAGES = 2_500  # of these the gateway takes at most 1,000 with it: the limit of its pipe, and 8 KiB about to be sent
 endpoint, own = "ipc://" + sys.argv[1], zmq.Context()
 client = zmq_options.client(own)
 monitor = client.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
@@ -53,7 +53,7 @@ def gateway():
 context, router, identity = gateway()
 for i in range(N_MESSAGES):
     router.send_multipart([identity, b"of the first"])
-client.poll(20_000)
+assert client.poll(20_000)
 context.destroy(linger=0)
 wait_for(zmq.EVENT_DISCONNECTED)
 context, router, identity = gateway()
@@ -69,7 +69,7 @@ client.close(linger=0)
 
 
 def run(program: str, tmp_path: Path) -> None:
-    """In a process of its own, which libzmq may end otherwise."""
+    """Run a program in a process of its own, which libzmq may end."""
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "s")], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
 
