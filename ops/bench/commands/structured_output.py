@@ -30,7 +30,7 @@ from messages.wire.arrays import EMPTY_I32, int32s
 from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart, own_server
-from ops.bench.serve_load import write_json
+from ops.bench.serve_load import first_model, write_json
 from supervisor.config.server_config import load_config
 
 _PERSON: dict[str, Any] = {
@@ -43,32 +43,38 @@ _PERSON: dict[str, Any] = {
     "age_in_years": {"type": "integer", "minimum": 0, "maximum": 120},
 }
 SCHEMA = {"type": "object", "properties": _PERSON, "required": list(_PERSON), "additionalProperties": False}
-_ANY_TEXT = r"(.|\n){2000}"  # every token is allowed, and its mask is computed
+_GRAMMARS: dict[str, dict[str, Any]] = {  # of the wide comparison; answers are as long as without one
+    "unconstrained": {},
+    "any_text": {"guided_regex": r"(.|\n){2000}"},  # every token is allowed, and its mask is computed
+    "json_list": {"guided_json": {"type": "array", "items": SCHEMA, "minItems": 100}},
+}
 _ROWS, _STEPS, _STREAMS = 32, 20, (1, 8)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--answers", default=3, help="JSON answers of each stream, one after the other.")
-@click.option("--new-tokens", default=64, help="Tokens of each stream, with a grammar that allows any text and without.")
-@click.option("--repeats", default=1, help="Measurements of each server; the fastest counts.")
+@click.option("--answers", default=3, help="JSON answers of each stream, one after the other; 0: leaves them out.")
+@click.option("--streams", default=32, help="Streams side by side, without a grammar and with each of two.")
+@click.option("--new-tokens", default=64, help="Tokens of each of these streams.")
+@click.option("--repeats", default=1, help="Measurements of each kind; the fastest counts.")
+@click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
 @click.option("--out", help="Append the JSON here instead of printing it.")
-def command(answers: int, new_tokens: int, repeats: int, out: str | None) -> None:
-    """Structured output on the packaged model: masks, grammars, JSON with and without forced tokens, 32 constrained streams."""
+def command(answers: int, streams: int, new_tokens: int, repeats: int, server_args: tuple[str, ...], out: str | None) -> None:
+    """Structured output: masks, grammars, JSON with and without forced tokens, many streams without and with grammars.
+
+    Masks and grammars are those of the packaged model, and so is the server without `--server-arg=--model`.
+    """
     folder = Path(str(worker_child(load_config(None, [{"model": ""}])).model_folder))
     result: dict[str, Any] = {"bench": "structured-output", "machine": describe_machine(), **_in_process(folder)}
+    forms = {"with_forced_tokens": [], "without": ["--set", "scheduler.grammar_drafts=false"]}
     try:
-        for name, flags in (("with_forced_tokens", []), ("without", ["--set", "scheduler.grammar_drafts=false"])):
-            with own_server(["--log-level", "warning", *flags]) as server:
-                _json_tokens_s(server.url, 1, 1)  # compiles
-                result |= {
-                    f"json_tokens_s_{name}_{n}": max(_json_tokens_s(server.url, n, answers) for _ in range(repeats))
-                    for n in _STREAMS
-                }
+        for name, flags in forms.items() if answers else [("", [])]:
+            with own_server(["--log-level", "warning", *server_args, *flags]) as server:
+                for n in _STREAMS if answers else ():
+                    _json_tokens_s(server.url, n, 1)  # compiles
+                    speeds = [_json_tokens_s(server.url, n, answers) for _ in range(repeats)]
+                    result[f"json_tokens_s_{name}_{n}"] = max(speeds)
                 if not flags:
-                    for kind, grammar in (("unconstrained", {}), ("constrained", {"guided_regex": _ANY_TEXT})):
-                        _text_tokens_s(server.url, new_tokens, grammar)
-                        speeds = [_text_tokens_s(server.url, new_tokens, grammar) for _ in range(repeats)]
-                        result[f"text_tokens_s_{kind}_{_ROWS}"] = max(speeds)
+                    result |= _side_by_side(server.url, streams, new_tokens, repeats)
     except ServerDidNotStart as error:
         raise click.ClickException(str(error)) from None
     write_json(result, out)
@@ -121,6 +127,15 @@ def _mask_times(vocabulary: GrammarVocabulary, grammar: str) -> list[float]:
     return took_s
 
 
+def _side_by_side(url: str, n_streams: int, new_tokens: int, repeats: int) -> dict[str, float]:
+    """Tokens a second of so many streams without a grammar and with each, in turns."""
+    speeds: dict[str, list[float]] = {kind: [] for kind in _GRAMMARS}
+    for _ in range(repeats + 1):  # the first turn compiles, and does not count
+        for kind, grammar in _GRAMMARS.items():
+            speeds[kind].append(_text_tokens_s(url, n_streams, new_tokens, grammar))
+    return {f"text_tokens_s_{kind}_{n_streams}": max(each[1:]) for kind, each in speeds.items()}
+
+
 def _ask(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(f"{url}/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=600) as answer:
@@ -138,9 +153,10 @@ def _tokens_s(url: str, path: str, bodies: list[dict[str, Any]], n_streams: int)
 
 def _json_tokens_s(url: str, n_streams: int, n_each: int) -> float:
     wanted = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+    model = first_model(url)
     bodies = [
         {
-            "model": "smollm2", "messages": [{"role": "user", "content": f"Invent person {index} as JSON."}],
+            "model": model, "messages": [{"role": "user", "content": f"Invent person {index} as JSON."}],
             "temperature": 0, "max_tokens": 250, "response_format": wanted,
         }
         for index in range(n_streams * n_each)
@@ -148,12 +164,13 @@ def _json_tokens_s(url: str, n_streams: int, n_each: int) -> float:
     return _tokens_s(url, "chat/completions", bodies, n_streams)
 
 
-def _text_tokens_s(url: str, new_tokens: int, grammar: dict[str, str]) -> float:
+def _text_tokens_s(url: str, n_streams: int, new_tokens: int, grammar: dict[str, Any]) -> float:
+    model = first_model(url)
     bodies = [
         {
-            "model": "smollm2", "prompt": f"Story {index}: once upon a time", "temperature": 1, "seed": index,
+            "model": model, "prompt": f"Story {index}: once upon a time", "temperature": 1, "seed": index,
             "max_tokens": new_tokens, "ignore_eos": True, "speculation": False, **grammar,
         }
-        for index in range(_ROWS)
+        for index in range(n_streams)
     ]  # fmt: skip
-    return _tokens_s(url, "completions", bodies, _ROWS)
+    return _tokens_s(url, "completions", bodies, n_streams)
