@@ -15,8 +15,9 @@ import torch
 from gpu_workers.cuda import fp8_weights
 from gpu_workers.cuda.kernels.few_rows import ProductScales, few_rows_product, takes_few_rows
 from gpu_workers.cuda.kernels.few_rows_shapes import MOST_ROWS, FewRowsShape, fp8_rows_shape
-from gpu_workers.cuda.kernels.fp8_rows import add_norm_quantise, quantise
-from gpu_workers.cuda.kernels.gemv import GemvShape, fp8_gemv_shape, gemv
+from gpu_workers.cuda.kernels.fp8_gemv import fp8_gemv, fp8_gemv_shape
+from gpu_workers.cuda.kernels.fp8_rows import add_norm_quantise, quantise, silu_mul_quantise
+from gpu_workers.cuda.kernels.gemv import GemvShape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv, norm_gemv_shape
 from gpu_workers.cuda.ops import ONE_ROW, CudaOps
 
@@ -79,7 +80,7 @@ class Fp8CudaOps(CudaOps):
             return super().linear(x, weight, bias)
         x = x if x.stride(-1) == 1 else x.contiguous()
         if weight.one is not None and len(x) == ONE_ROW:
-            return gemv(x, weight.numbers, bias, weight.one, weight.scales)
+            return fp8_gemv(x, weight.numbers, weight.scales, bias, weight.one)
         return _product(quantise(x), weight, bias, x.dtype)
 
     def norm_linear(
@@ -115,6 +116,17 @@ class Fp8CudaOps(CudaOps):
             return self.silu_mul(_product(rows, gate_up, None, residual.dtype)), residual
         scales = ProductScales(rows[1], gate_up.scales, residual.dtype)
         return few_rows_product(rows[0], gate_up.numbers, None, shape, scales, is_gated=True), residual
+
+    def feed_forward(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any, down: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        is_fp8 = isinstance(gate_up, Fp8Linear) and isinstance(down, Fp8Linear)
+        if not is_fp8 or len(residual) <= MOST_ROWS:
+            return super().feed_forward(x, residual, norm_weight, eps, gate_up, down)
+        dtype = residual.dtype
+        gate_and_up = _product(add_norm_quantise(x, residual, norm_weight, eps), gate_up, None, dtype)
+        return _product(silu_mul_quantise(gate_and_up), down, None, dtype), residual
 
     def _norm_then_linear(
         self,

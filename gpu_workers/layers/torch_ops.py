@@ -116,6 +116,13 @@ class Ops(Protocol):
         projected, residual = self.norm_linear(x, residual, norm_weight, eps, gate_up, None)
         return self.silu_mul(projected), residual
 
+    def feed_forward(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any, down: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (linear(norm_gated, down) [T, n], x + residual). May overwrite both."""
+        gated, residual = self.norm_gated(x, residual, norm_weight, eps, gate_up)
+        return self.linear(gated, down, None), residual
+
 
 class TorchOps(Ops):
     """Plain torch: the reference of tests, and the back end where there are no kernels."""

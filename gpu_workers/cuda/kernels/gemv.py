@@ -29,9 +29,9 @@ class GemvShape:
 
 @triton.jit
 def _gemv_kernel(
-    W, X, BIAS, SCALES, Y, K, stride_w, stride_x, stride_y,
-    M: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, SCALED: tl.constexpr,
-    LATE: tl.constexpr, PDL: tl.constexpr,
+    W, X, BIAS, Y, K, stride_w, stride_x, stride_y,
+    M: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, LATE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, BK)
@@ -70,29 +70,19 @@ def _gemv_kernel(
     bias = tl.zeros([ROWS], tl.float32)
     if HAS_BIAS:
         bias += tl.load(BIAS + n).to(tl.float32)
-    scale = tl.full([ROWS], 1.0, tl.float32)
-    if SCALED:
-        scale = tl.load(SCALES + n)
-    tl.store(Y + n, (tl.sum(sum0, 1) * scale + bias).to(Y.dtype.element_ty))
+    tl.store(Y + n, (tl.sum(sum0, 1) + bias).to(Y.dtype.element_ty))
     if M > 1:
-        tl.store(Y + stride_y + n, (tl.sum(sum1, 1) * scale + bias).to(Y.dtype.element_ty))
+        tl.store(Y + stride_y + n, (tl.sum(sum1, 1) + bias).to(Y.dtype.element_ty))
     if M > 2:
-        tl.store(Y + 2 * stride_y + n, (tl.sum(sum2, 1) * scale + bias).to(Y.dtype.element_ty))
+        tl.store(Y + 2 * stride_y + n, (tl.sum(sum2, 1) + bias).to(Y.dtype.element_ty))
     if M > 3:
-        tl.store(Y + 3 * stride_y + n, (tl.sum(sum3, 1) * scale + bias).to(Y.dtype.element_ty))
+        tl.store(Y + 3 * stride_y + n, (tl.sum(sum3, 1) + bias).to(Y.dtype.element_ty))
 
 
-def gemv(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    shape: GemvShape,
-    scales: torch.Tensor | None = None,
-) -> torch.Tensor:
+def gemv(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, shape: GemvShape) -> torch.Tensor:
     """x [1..MAX_ROWS, K] @ weight [N, K].T + bias [N] -> a new [rows, N] of x's dtype; sums in float32.
 
-    scales [N] float32: of the rows of a weight of 8-bit numbers; None: 1. Last axes contiguous; N must be a multiple of
-    shape.rows. Raises ValueError otherwise."""
+    Last axes contiguous; N must be a multiple of shape.rows. Raises ValueError otherwise."""
     n_rows, width = x.shape
     n_out = weight.shape[0]
     if not 1 <= n_rows <= MAX_ROWS:
@@ -102,10 +92,9 @@ def gemv(
     out = torch.empty((n_rows, n_out), dtype=x.dtype, device=x.device)
     pdl = dependent_launch(x.device)
     _gemv_kernel[(n_out // shape.rows,)](
-        weight, x, weight if bias is None else bias, weight if scales is None else scales, out,
-        width, weight.stride(0), x.stride(0), n_out,
+        weight, x, weight if bias is None else bias, out, width, weight.stride(0), x.stride(0), n_out,
         M=n_rows, ROWS=shape.rows, BK=shape.k_block, EVEN=width % shape.k_block == 0, HAS_BIAS=bias is not None,
-        SCALED=scales is not None, LATE=width <= LATE_WIDTH, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
+        LATE=width <= LATE_WIDTH, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out
 
@@ -125,12 +114,6 @@ _MEASURED = {  # (out, in): the fastest cut of one row on an H200, `kernels_chec
     (1024, 3072): GemvShape(2, 2048, 8),
     (151_936, 1024): GemvShape(4, 512, 2),
 }
-
-
-def fp8_gemv_shape(n_out: int, width: int) -> GemvShape | None:
-    """The cut for a weight [n_out, width] of 8-bit numbers: that of a weight with as many bytes in a row."""
-    shape = gemv_shape(n_out, width // 2)
-    return shape and GemvShape(shape.rows, 2 * shape.k_block, shape.warps)
 
 
 def gemv_shape(n_out: int, width: int) -> GemvShape | None:

@@ -52,8 +52,8 @@ class LlamaModel(Decoder[LlamaConfig, LlamaLayerWeights], RecordableModel):
                 # the keys and values of all tokens are written; only the sampled tokens are needed from here on
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
             x = group.all_reduce(ops.linear(attended, layer.output, layer.output_bias))
-            gated, residual = ops.norm_gated(x, residual, layer.ffn_norm, eps, layer.gate_up)
-            x = group.all_reduce(ops.linear(gated, layer.down, None))
+            x, residual = ops.feed_forward(x, residual, layer.ffn_norm, eps, layer.gate_up, layer.down)
+            x = group.all_reduce(x)
         assert x is not None, "a model has layers"
         return ops.add_rms_norm(x, residual, self._weights.norm, eps)[0]
 

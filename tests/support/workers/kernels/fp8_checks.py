@@ -8,10 +8,11 @@ from collections.abc import Callable
 import torch
 
 from gpu_workers.cuda import fp8_weights
-from gpu_workers.cuda.fp8_ops import Fp8CudaOps
+from gpu_workers.cuda.fp8_ops import Fp8CudaOps, Fp8Linear
+from gpu_workers.cuda.kernels.activation import silu_mul
 from gpu_workers.cuda.kernels.few_rows import ProductScales, few_rows_product
 from gpu_workers.cuda.kernels.few_rows_shapes import FewRowsShape
-from gpu_workers.cuda.kernels.fp8_rows import add_norm_quantise, quantise
+from gpu_workers.cuda.kernels.fp8_rows import add_norm_quantise, quantise, silu_mul_quantise
 from gpu_workers.layers.torch_ops import TorchOps
 from tests.support.workers.kernels.kernel_checks import assert_near, poisoned_memory, random_tensor
 
@@ -34,6 +35,11 @@ def check_fp8_rows(device: torch.device) -> None:
         with poisoned_memory():
             rounded = add_norm_quantise(x, residual, weight, 1e-5)
         assert_near(residual, total, _BF16)
+        gate_up = torch.cat((x, weight * x), 1)
+        with poisoned_memory():
+            together, apart = silu_mul_quantise(gate_up), quantise(silu_mul(gate_up))
+        assert torch.equal(together[0].float(), apart[0].float())
+        assert torch.equal(together[1], apart[1])
         wide = residual.float()
         _assert_rounded(rounded, wide * torch.rsqrt(wide.square().mean(1, keepdim=True) + 1e-5) * weight.float())
 
@@ -90,6 +96,23 @@ def check_fp8_layers(device: torch.device) -> None:
             wanted = plain.norm_gated(x.float(), residual.float(), norm.float(), 1e-5, stored)
             with poisoned_memory():
                 _assert_both(ops.norm_gated(x.clone(), residual.clone(), norm, 1e-5, packed), wanted, n_rows)
+            down = random_tensor(device, _BF16, width, n_out // 2) / n_out**0.5
+            if fp8_weights.fits_fp8(*down.shape):
+                _check_feed_forward(ops, x, residual, norm, packed, down)
+
+
+def _check_feed_forward(
+    ops: Fp8CudaOps, x: torch.Tensor, residual: torch.Tensor, norm: torch.Tensor, gate_up: Fp8Linear, down: torch.Tensor
+) -> None:
+    """Both products and what lies between them, near the same by plain torch; its error is that of rounding inputs twice."""
+    packed, plain = ops.pack_linear(down), TorchOps()
+    stored = [value_of(weight.numbers, weight.scales[:, None]).float() for weight in (gate_up, packed)]
+    wanted, total = plain.feed_forward(x.float(), residual.float(), norm.float(), 1e-5, *stored)
+    with poisoned_memory():
+        got, kept = ops.feed_forward(x.clone(), residual.clone(), norm, 1e-5, gate_up, packed)
+    error = (got.float() - wanted).square().mean().sqrt() / wanted.square().mean().sqrt()
+    assert float(error) < (0.02 if len(x) == 1 else 0.1), float(error)
+    assert_near(kept, total, _BF16)
 
 
 def _assert_both(got: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...], n_rows: int) -> None:
