@@ -21,6 +21,7 @@ from supervisor.parent.lock_file import LockFile
 
 _GATEWAYS = "gateways.json"
 COPIED = (_GATEWAYS,)  # files with a copy in memory; see memory_copy.py
+_OLD_JOURNALS = "journal-*.sqlite"
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
 
 
@@ -63,6 +64,9 @@ class StateDir:
         make_private(path, "state_dir")
         self = cls(path.absolute(), _acquire(path), keep)
         self._note_lock()
+        if old := sorted(one.name for one in self.path.glob(_OLD_JOURNALS)):
+            what = "journals of release 0.1 cannot be read: their requests do not go on; remove them if nobody needs them"
+            structlog.get_logger().error(what, path=str(self.path), files=old)
         return self
 
     def make_again(self) -> None:

@@ -21,7 +21,7 @@ that a debugger holds, was stopped: then it is `suspended_s` and a little more w
 
 Time in which `overdue` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
 deadline begins anew: a child must not be killed because its supervisor did not run. A child that is suspended then, and sends
-no beat while all others send one, was stopped before the supervisor: it counts as frozen at once.
+no beat while all others send one, was stopped before the supervisor: it counts as frozen at once, or is continued first.
 """
 
 from __future__ import annotations
@@ -138,14 +138,17 @@ class Liveness:
         self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
         stopped = [name for name, vitals in self._vitals.items() if self._is_to_continue(name, vitals, watched_s)]
-        judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in self._vitals.items())
+        others = [(name, vitals) for name, vitals in self._vitals.items() if name not in stopped]
+        judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in others)
         killed = [OverdueChild(name, reason) for name, reason in judged if reason]
         return [OverdueChild(name, "suspended", is_to_continue=True) for name in stopped] + killed
 
     def _is_to_continue(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
         """True, once, for a suspended child that is told to continue before it is killed: nobody else has what it holds."""
         continue_s, is_ready = vitals.deadlines.continue_s, vitals.phase is _Phase.READY
-        if not continue_s or not is_ready or vitals.was_continued or watched_s - vitals.since_s <= continue_s:
+        if not continue_s or not is_ready or vitals.was_continued:
+            return False
+        if watched_s - vitals.since_s <= continue_s and not _is_frozen_if_suspended(vitals, watched_s):
             return False
         sample = self._look(name)
         vitals.was_continued = sample is not None and sample.is_suspended

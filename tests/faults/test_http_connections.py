@@ -119,6 +119,24 @@ async def test_answers_go_on_if_the_custodian_dies_while_the_gateway_is_frozen(
     assert await run_with(server, "both", faults) == undisturbed
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_answers_go_on_if_gateway_and_custodian_are_frozen_when_the_supervisor_ends(
+    server: RealServer, undisturbed: dict[str, bytes], how: signal.Signals
+) -> None:
+    """The next supervisor finds both stopped. It lets the custodian continue before it replaces the gateway."""
+
+    async def faults(running: list[HttpAnswer]) -> None:
+        await wait_events(running, 10)
+        frozen = await asyncio.to_thread(server.kill, "custodian/0", signal.SIGSTOP)
+        dead = await asyncio.to_thread(server.kill, "gateway/0", signal.SIGSTOP)
+        supervisor = await asyncio.to_thread(server.kill_supervisor, how)
+        await asyncio.to_thread(server.wait_supervisor, supervisor)
+        await asyncio.to_thread(server.wait_new_incarnation, "gateway/0", dead)
+        assert (await asyncio.to_thread(server.child, "custodian/0")).incarnation == frozen, server.log()
+
+    assert await run_with(server, f"su{how:02d}", faults) == undisturbed
+
+
 async def test_a_connection_that_had_another_answer_meanwhile_is_closed(server: RealServer) -> None:
     """The custodian knows the stream alone. Nobody can tell whether the refusal after it was sent to its end."""
     await asyncio.to_thread(server.wait_serving)

@@ -79,6 +79,24 @@ def read_frames(data: bytes, salt: bytes) -> Iterator[Frame | Damage]:
         yield Damage(damaged_from, len(data) - damaged_from, is_at_end=True)
 
 
+def foreign_version(data: bytes) -> str:
+    """The version of the format in which a file without a frame of this one is written; "" if it is not of another version.
+
+    Two frames must say it: one flipped byte is damage.
+    """
+    head = _MAGIC[:-1]
+    versions = [data[at + len(head) : at + len(_MAGIC)] for at in _places(data, head)]
+    foreign = max(set(versions), key=versions.count, default=b"")
+    return foreign.decode("latin-1") if foreign != _MAGIC[-1:] and versions.count(foreign) > 1 else ""
+
+
+def _places(data: bytes, what: bytes) -> Iterator[int]:
+    at = data.find(what)
+    while at >= 0:
+        yield at
+        at = data.find(what, at + 1)
+
+
 def _frame_at(data: bytes, at: int, salt: bytes) -> tuple[Frame, int] | None:
     """The frame that begins at `at` and the offset after it; None if there is no whole one."""
     start = at + _HEAD_BYTES
@@ -92,8 +110,8 @@ def _frame_at(data: bytes, at: int, salt: bytes) -> tuple[Frame, int] | None:
     payload = data[start:stop]
     if data[start - _CHECKSUM_BYTES : start] != _checksum(facts, payload, salt):
         return None
-    known = _KINDS.get(kind) or Kind(kind)  # which raises the error
-    return Frame(known, number, time_s, payload), stop
+    known = _KINDS.get(kind)
+    return None if known is None else (Frame(known, number, time_s, payload), stop)  # None: what a later release records
 
 
 def _checksum(facts: bytes, payload: bytes, salt: bytes) -> bytes:

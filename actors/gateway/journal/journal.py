@@ -18,7 +18,7 @@ import structlog
 
 from actors.gateway.journal.backlog import Callback, PendingFrame
 from actors.gateway.journal.clock import JournalClock
-from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
+from actors.gateway.journal.frames import Damage, Frame, Kind, foreign_version, read_frames
 from actors.gateway.journal.records import FinishedRecord, Recovered, encode_record
 from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
@@ -86,7 +86,8 @@ class Journal:
 
         With `gateways`, the journals of gateways that do not exist any more are read too (`unclaimed_folders`).
 
-        Raises: ConfigError when the path is not a folder; OSError when it cannot be used now (locked, no access).
+        Raises: ConfigError when the path is not a folder, or a file in it has another version of the format; OSError when it
+        cannot be used now (locked, no access).
         """
         if not self._path:
             return []
@@ -122,7 +123,7 @@ class Journal:
         try:
             files.lock = lock_folder(folder, 0.0)
             replay = _read(segments_in(folder), self._log.bind(adopted=folder.name), files.note)
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             files.close()
             self._log.error("journal not adopted, the next start will try again", folder=folder.name, error=str(error))
             return []
@@ -226,7 +227,7 @@ def _read(
     segments: Iterable[Segment], log: structlog.stdlib.BoundLogger, note: Callable[[Segment, Kind, int, int], None]
 ) -> Replay:
     """Read files and call `note` for each frame but those of steps, which it does not need. A file that cannot be opened, or
-    damage inside one, is logged."""
+    damage inside one, is logged. Raises: ConfigError for a file of another version of the format, which must not be deleted."""
     replay = Replay()
     for segment in segments:
         try:
@@ -241,6 +242,9 @@ def _read(
                 if frame.kind is not Kind.STEP:
                     note(segment, frame.kind, frame.number, len(frame.payload))
                 continue
+            if frame.n_bytes == len(data) and (version := foreign_version(data)):
+                expected = f"journal: expected files that this release can read, got version {version!r} of the format"
+                raise ConfigError(f"{expected} in {segment.path}; start the release that wrote it, or set another state_dir")
             segment.is_damaged = segment.is_damaged or not frame.is_at_end
             _say_damage(log, segment, frame)
     return replay

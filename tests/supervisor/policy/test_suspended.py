@@ -32,6 +32,19 @@ def test_a_suspended_child_that_may_continue_is_told_so_once_before_it_is_killed
     assert clock.n_continued == 1
 
 
+def test_a_suspended_child_that_may_continue_is_told_so_before_a_new_supervisor_kills_it() -> None:
+    """It holds what a stopped process of the same moment needs, so it must not die with that one."""
+    clock = ready_clock(replace(DEADLINES, continue_s=1.0))
+    clock.liveness.spawned(NAME, replace(DEADLINES, continue_s=1.0), clock.now_s, is_adopted=True)
+    clock.liveness.became_ready(NAME, clock.now_s)
+    clock.sample = SUSPENDED
+    assert clock.run(0.8) == []
+    assert clock.n_continued == 1
+    assert clock.run(0.2)[0] == "frozen: it does not run"  # a debugger holds it
+    clock.sample = AT_WORK
+    assert clock.run(1.0) == []
+
+
 def test_a_child_that_continued_may_do_so_again_after_a_beat() -> None:
     clock = ready_clock(replace(DEADLINES, continue_s=1.0))
     for n_continued in (1, 2):
