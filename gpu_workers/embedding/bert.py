@@ -82,7 +82,8 @@ class BertEncoder(HiddenStates):
 
     @torch.inference_mode()
     def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
-        """See HiddenStates."""
+        """The last hidden states of the texts; each token attends to all tokens of its text. Arguments as in
+        `HiddenStates.forward`."""
         runs, lengths = _runs(texts), [len(text) for text in texts]
         ids = torch.from_numpy(np.concatenate(texts).astype(np.int64)).to(self.device)
         positions = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(self.device)

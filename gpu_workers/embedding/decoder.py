@@ -36,7 +36,8 @@ class DecoderStates(HiddenStates):
         self._n_pages = 0
 
     def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
-        """See HiddenStates."""
+        """The hidden states before the head; each token attends to itself and those before it. Arguments as in
+        `HiddenStates.forward`."""
         step = step_of(texts, tokens, self._model.device)
         needed = sum(-(-len(text) // PAGE_TOKENS) for text in texts)
         if self._pages is None or self._n_pages < needed:

@@ -46,7 +46,7 @@ class PlainFormat(PageFormat):
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        """See PageFormat."""
+        """Copies each vector to its place. Arguments as in `PageFormat.store`."""
         width = k.shape[1] * k.shape[2]
         pages_before = slot_mapping.div(PAGE_TOKENS, rounding_mode="floor")
         places = torch.add(slot_mapping, pages_before, alpha=rows_between_pages(k_pages, width) - PAGE_TOKENS)
@@ -56,7 +56,7 @@ class PlainFormat(PageFormat):
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See PageFormat. dtype: that of the pages."""
+        """Copies the vectors out of their pages. Arguments as in `PageFormat.gather`; dtype: that of the pages."""
         width = k_pages.shape[3]
         vectors = torch.add(places, page_ids, alpha=rows_between_pages(k_pages, width))
         return page_rows(k_pages, width).index_select(0, vectors), page_rows(v_pages, width).index_select(0, vectors)
@@ -74,7 +74,7 @@ class Int8Format(PageFormat):
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        """See PageFormat."""
+        """Quantises each vector and writes its integers and its scale. Arguments as in `PageFormat.store`."""
         page_ids, tokens = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
         for pages, vectors in ((k_pages, k), (v_pages, v)):
             pages[page_ids, tokens], scales_of(pages)[page_ids, :, tokens] = quantise(vectors)
@@ -82,7 +82,7 @@ class Int8Format(PageFormat):
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See PageFormat."""
+        """Multiplies the integers of each vector by its scale, in `dtype`. Arguments as in `PageFormat.gather`."""
         tokens, heads = places // k_pages.shape[2], places % k_pages.shape[2]
         keys, values = (
             pages[page_ids, tokens, heads].to(dtype) * scales_of(pages)[page_ids, heads, tokens, None].to(dtype)
