@@ -72,14 +72,14 @@ class Health:
         """A scheduler tells how far it is."""
         self._standstill.heard(scheduler, int(message.steps), self._post.now_s())
 
-    def look(self) -> None:
-        """To be called about once a second."""
+    def update(self) -> None:
+        """Note which schedulers have work now. Call it about once a second."""
         loads = self._manager.dispatcher.book.loads(self._post.living("scheduler"))
-        self._standstill.look(loads, self._post.now_s())
+        self._standstill.update(loads, self._post.now_s())
 
     def report(self) -> tuple[bool, dict[str, Any]]:
         """Returns whether requests are served now, and the JSON of /v1/health."""
-        self.look()
+        self.update()
         facts = self._facts()
         parts = {
             "schedulers": list(facts.conditions),

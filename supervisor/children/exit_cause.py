@@ -37,8 +37,8 @@ class OutOfMemoryKills:
         self._seen = self._count(0)
         self._risen_s: float | None = None  # when the last rise was seen that explains no death yet
 
-    def look(self) -> None:
-        """Read the count. Called about twice a second, so that the time of a rise is known."""
+    def poll(self) -> None:
+        """Read the count. Call it about twice a second, so that the time of a rise is known."""
         before, self._seen = self._seen, self._count(self._seen)
         if self._seen > before:
             self._risen_s = self._clock()
@@ -46,7 +46,7 @@ class OutOfMemoryKills:
     def has_risen(self) -> bool:
         """True if the count has risen within the last seconds, and the rise has explained no other death. False where the
         kernel keeps no such count."""
-        self.look()
+        self.poll()
         risen_s, self._risen_s = self._risen_s, None
         return risen_s is not None and self._clock() - risen_s <= self._window_s
 

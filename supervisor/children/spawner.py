@@ -79,7 +79,7 @@ class LocalSpawner(Spawner):
 
     def retry_writes(self) -> None:
         self._register.file.retry()
-        self._memory_kills.look()
+        self._memory_kills.poll()
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         self._register.note(process.pid, facts)

@@ -37,7 +37,7 @@ Found = tuple[str, int] | Container  # (name, process id), or a container
 
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
-_LOOK_S, _FIND_S = 0.05, 30.0
+_POLL_S, _FIND_S = 0.05, 30.0
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
 _PATTERNS = ("match=", "container=")
 _PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
@@ -172,7 +172,7 @@ def _find(look: Callable[[], Found | None], target: str) -> Found:
     while time.monotonic() < end_s:
         if (found := look()) is not None:
             return found
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise ConfigError(f"fault: expected a running target for {target!r} within {_FIND_S:g} s, got none")
 
 

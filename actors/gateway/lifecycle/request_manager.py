@@ -21,7 +21,7 @@ from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.lifecycle.equal_requests import EqualRequests
 from actors.gateway.lifecycle.finished import FinishedRequests
-from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
+from actors.gateway.lifecycle.orphans import POLL_EVERY_S, Orphans
 from actors.gateway.lifecycle.step_publisher import Ack, StepPublisher
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.lifecycle.unfinished import UnfinishedRequests
@@ -77,7 +77,7 @@ class RequestManager:
 
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
-        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
+        self._sweep_timer = self._post.later(POLL_EVERY_S, self._sweep)
 
     def stop(self) -> None:
         """Cancel all timers, and write what is left to log."""
@@ -284,4 +284,4 @@ class RequestManager:
         for request in self._orphans.expired(self.unfinished.all, now_s):
             self.cancel(request)
         self.finished.expire(now_s, takes_writes=self._journal.is_healthy)
-        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
+        self._sweep_timer = self._post.later(POLL_EVERY_S, self._sweep)

@@ -262,5 +262,5 @@ class ZmqServer:
     def _beat(self) -> None:
         self._clients.beat()
         self._pump_all()
-        self._socket.look()
+        self._socket.poll()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)

@@ -164,11 +164,11 @@ def test_a_kill_of_long_ago_explains_no_death_of_today(tmp_path: Path) -> None:
     now_s = 100.0
     memory = OutOfMemoryKills(counters, lambda: now_s)
     counters.write_text("oom_kill 4\n")
-    memory.look()
+    memory.poll()
     now_s = 104.0
     assert not memory.has_risen()
     counters.write_text("oom_kill 5\n")
-    memory.look()
+    memory.poll()
     now_s = 106.0
     assert memory.has_risen()
 
