@@ -69,7 +69,7 @@ class Health:
         self._standstill = Standstill(stalled_s)
 
     def on_holding(self, scheduler: str, message: Holding) -> None:
-        """A scheduler tells how far it is."""
+        """A scheduler has reported how many steps are done."""
         self._standstill.heard(scheduler, int(message.steps), self._post.now_s())
 
     def update(self) -> None:

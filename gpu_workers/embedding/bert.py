@@ -124,7 +124,8 @@ class EncoderWeights:
         return self._tensors[name].to(self.device, torch.float32)
 
     def linear(self, *names: str) -> _Linear:
-        """Layers with the same input as one. Raises: WeightsError."""
+        """The linear layers of these names, which have one input, as one layer with their outputs side by side. Raises:
+        WeightsError."""
         return _Linear(
             torch.cat([self(f"{name}.weight") for name in names]).contiguous(),
             torch.cat([self(f"{name}.bias") for name in names]),

@@ -36,7 +36,7 @@ class Failover:
         self.n_moved = 0  # sequences
 
     def on_state(self, name: str, state: ReplicaState) -> None:
-        """A scheduler tells the condition of its replica, and who is suspect there."""
+        """A scheduler has reported the condition of its replica and the attempts that are suspect there."""
         suspicion_of = {suspect.attempt: suspect.suspicion for suspect in state.suspects}
         for sequence in self._book.at(name):
             if not sequence.is_taken:  # the scheduler did not know it yet when it said this

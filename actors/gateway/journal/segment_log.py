@@ -143,7 +143,7 @@ class SegmentLog:
         if self.segments[-1].is_damaged:
             self._close_file()
         names = [segment.path.name for segment in lost]
-        structlog.get_logger().error("journal: somebody has removed files; what lived in them is written again", files=names)
+        structlog.get_logger().error("journal: files were removed; their requests are written again", files=names)
 
     def close(self) -> None:
         """Close the file and release the folder."""

@@ -152,7 +152,12 @@ class RequestManager:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error("tokens are missing", sender=sender, gap=str(gap), **sequence.request.spec.log_fields)
+                self._log.error(
+                    "tokens are missing: sequence submitted again",
+                    sender=sender,
+                    gap=str(gap),
+                    **sequence.request.spec.log_fields,
+                )
                 self.dispatcher.submit_again(sequence)
                 continue
             if taken:
@@ -175,7 +180,7 @@ class RequestManager:
             self.equals.taken(sequence)
 
     def on_holding(self, sender: str, message: Holding) -> None:
-        """A scheduler tells what it holds: repair what was lost between it and this gateway."""
+        """A scheduler has listed the attempts that it has: submit again, or cancel, where the two sides differ."""
         self.dispatcher.holdings.compare(sender, message)
         self._publisher.acknowledge_again(sender)
 

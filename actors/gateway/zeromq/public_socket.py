@@ -48,7 +48,7 @@ class PublicSocket:
             self._bind_again()
 
     async def close(self) -> None:
-        """Close the socket. What is in its pipes has a moment to leave."""
+        """Close the socket, after a short time in which messages that wait in its pipes can leave."""
         await asyncio.sleep(_LINGER_S)
         self.reader.close()
         await asyncio.get_running_loop().run_in_executor(None, self._context.term)
