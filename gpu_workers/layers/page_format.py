@@ -65,9 +65,9 @@ class PlainFormat(PageFormat):
 class Int8Format(PageFormat):
     """A number is an integer from -127 to 127 times the scale of its vector, which is the greatest magnitude there / 127.
 
-    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and stand behind the integers of their page, those of the layer's keys
-    behind the keys. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps the greatest number
-    within half a step where the scale was rounded down."""
+    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the integers of their page: those of the keys after the keys,
+    those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps
+    the greatest number within half a step where the scale was rounded down."""
 
     scale_bytes = 2
 
@@ -109,8 +109,8 @@ def quantise(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def scales_of(pages: torch.Tensor) -> torch.Tensor:
-    """The scales behind the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their storage: a
-    view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
+    """The scales that follow the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their
+    storage: a view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
     pairs = pages.view(torch.bfloat16)
     sizes = (pages.shape[0], pages.shape[2], PAGE_TOKENS)
     return pairs.as_strided(sizes, (pairs.stride(0), PAGE_TOKENS, 1), pairs.storage_offset() + pairs[0].numel())
