@@ -60,7 +60,7 @@ class Failover:
             self._leave()
 
     def _leave_if_lasting(self, name: str, number: int) -> None:
-        if self.replicas.lasts(name, number):
+        if self.replicas.end_grace(name, number):
             self._leave()
 
     def _leave(self) -> None:

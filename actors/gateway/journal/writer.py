@@ -170,7 +170,7 @@ class JournalWriter:
         return len(batch), ""
 
     def _call_begins(self) -> None:
-        """Each call of the system has its own start time, so that many slow ones do not count as a hang."""
+        """Note the start of a system call. Each call has its own start time, so that many slow ones do not count as a hang."""
         self._busy_since_s = time.monotonic()
 
     def _answer_soon(self, calls: list[Callback], took_s: float = -1.0) -> None:
