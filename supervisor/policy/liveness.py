@@ -137,13 +137,14 @@ class Liveness:
                 self._forgive(now_s - self._asleep_s, is_long=pause_s > _LONG_PAUSE_S)
         self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
-        stopped = [name for name, vitals in self._vitals.items() if self._is_to_continue(name, vitals, watched_s)]
+        stopped = [name for name, vitals in self._vitals.items() if self._note_continued(name, vitals, watched_s)]
         judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in self._vitals.items())
         killed = [OverdueChild(name, reason) for name, reason in judged if reason]
         return [OverdueChild(name, "suspended", is_to_continue=True) for name in stopped] + killed
 
-    def _is_to_continue(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
-        """True, once, for a suspended child that is told to continue before it is killed: nobody else has what it holds."""
+    def _note_continued(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
+        """Returns True, once, for a suspended child that must be continued before it is killed, because nobody else has what it
+        holds."""
         continue_s, is_ready = vitals.deadlines.continue_s, vitals.phase is _Phase.READY
         if not continue_s or not is_ready or vitals.was_continued or watched_s - vitals.since_s <= continue_s:
             return False
