@@ -40,7 +40,7 @@ class _Facts:
 
     @property
     def state(self) -> str:
-        """One of the words above."""
+        """serving, degraded, stalled, unavailable or draining, as the head of this file defines them."""
         if self.is_draining:
             return "draining"
         if not (self.capable and self.is_journal_healthy):

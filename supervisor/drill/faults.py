@@ -28,7 +28,7 @@ import psutil
 
 from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
-from messages.lifecycle.tree import ChildStatus
+from messages.lifecycle.tree import ChildState, ChildStatus
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
@@ -216,7 +216,7 @@ def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int]
         return None
     if target == "parent":
         return _process("parent", report.parent_pid)
-    ready = [c for c in report.children if c.state == "ready" and target in ("any", c.name, _role(c))]
+    ready = [c for c in report.children if c.state == ChildState.READY and target in ("any", c.name, _role(c))]
     chosen = chance.choice(ready) if ready else None
     return (chosen.name, chosen.pid) if chosen else None
 
@@ -228,7 +228,7 @@ def _role(child: ChildStatus) -> str:
 def is_whole(run_dir: Path) -> bool:
     """True if every child of our own server is ready, its standbys too, or if the server is another one."""
     try:
-        return all(child.state == "ready" for child in ask_status(run_dir).children)
+        return all(child.state == ChildState.READY for child in ask_status(run_dir).children)
     except NoServer:
         return True
 
