@@ -56,7 +56,7 @@ class HashChainEngine(Engine[_Launched]):
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
-        """See Engine. The limits are those of the settings, because the chain needs next to no memory."""
+        """The limits of the settings: the chain needs next to no memory."""
         s = self._settings
         longest_s = s.hash_chain_step_s + _LONGEST_STEP_S
         return EngineCapacity(
@@ -73,14 +73,14 @@ class HashChainEngine(Engine[_Launched]):
         )
 
     def reset(self, epoch: int) -> None:
-        """See Engine."""
+        """Forget all slots; pages keep their content."""
         capacity = self.capacity()
         self._slots = SlotTable(capacity)
         self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
 
     def launch(self, plan: Plan) -> _Launched:
-        """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""
+        """Compute all steps of a plan; `collect` waits for their artificial step time. Raises: PlanRefused."""
         self._slots.apply(plan)
         if plan.copies is not None:
             self._copy_pages(plan.copies)
@@ -94,7 +94,7 @@ class HashChainEngine(Engine[_Launched]):
         return _Launched(results, ready_s)
 
     def collect(self, launched: _Launched) -> Iterator[Result]:
-        """See Engine. Each result comes when its artificial step time is over."""
+        """The results, each when its artificial step time is over."""
         for result, ready_s in zip(launched.results, launched.ready_s, strict=True):
             wait_s = ready_s - time.monotonic() if self._settings.hash_chain_step_s else 0.0
             if wait_s > 0:
@@ -102,7 +102,7 @@ class HashChainEngine(Engine[_Launched]):
             yield result
 
     def close(self) -> None:
-        """See Engine. There is nothing to release."""
+        """Does nothing: there is nothing to release."""
 
     def _has_old_pulse(self) -> bool:
         """True if the test that touches the pulse is stopped, or is kept from running: its streams must not end meanwhile."""

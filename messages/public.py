@@ -153,8 +153,8 @@ class Failed(Message, frozen=True):
 
 
 class Received(StrictMessage, frozen=True):
-    """The client has `up_to` tokens, those of all answers together, so more may be sent. One more confirms that it also has
-    every Finished."""
+    """The client has the first `up_to` tokens, counted over all answers of the request, so more may be sent. The number of all
+    tokens plus one confirms that the client also has every Finished."""
 
     request: ShortText
     up_to: Count

@@ -226,7 +226,7 @@ class Result(Message, frozen=True):
     compute_s: float  # time on the device (or the CPU's step thread)
     logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
     grammars: GrammarReport | None = None  # None if no row has a grammar that says anything
-    # Of prompts: a row that has computed positions `first`, first + 1, ... of one gives those of the tokens after them.
+    # Log probabilities of prompt tokens: a row that has computed the positions p, p + 1, ... gives those of p + 1, p + 2, ...
     prompts: PromptParts = []
 
 

@@ -83,8 +83,8 @@ class ChildWatch:
             self._state_dir.make_again()
 
     def holder_died(self) -> None:
-        """What a dead child held for others, only they have now: whoever is stopped from outside is told to continue, so that
-        it can give that to the next one."""
+        """A child has died that held memory or connections for others, and only those others have them now. So children that
+        were stopped from outside are continued: they must give what they have to the next holder."""
         for record in self._children.records:
             if record.process is not None and record.is_alive and record.process.is_suspended():
                 self._continue(record)

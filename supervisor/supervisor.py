@@ -61,7 +61,7 @@ class Supervisor:
         self._link = link or ParentLink()
         self._log = structlog.get_logger()
         self._policy = RestartPolicy(server.groups)
-        self._liveness = Liveness(CHECK_EVERY_S, self._look)
+        self._liveness = Liveness(CHECK_EVERY_S, self._sample_of)
         self._spawn_retries = SpawnRetries()
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
@@ -220,7 +220,7 @@ class Supervisor:
         self._liveness.gone(record.name)
         self.children.kill(record, reason, cause)
 
-    def _look(self, name: str) -> ProcessSample | None:
+    def _sample_of(self, name: str) -> ProcessSample | None:
         process = self.children.record_by_name[name].process
         return process.sample() if process is not None else None
 

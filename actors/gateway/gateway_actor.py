@@ -222,7 +222,7 @@ class GatewayActor(Actor, Post, Status):
 
     def tick(self) -> None:
         if self._health is not None:
-            self._health.look()
+            self._health.update()
 
     def statistics(self) -> dict[str, float]:
         manager, metrics = self._manager, self.metrics

@@ -40,7 +40,7 @@ class _Facts:
 
     @property
     def state(self) -> str:
-        """One of the words above."""
+        """serving, degraded, stalled, unavailable or draining, as the head of this file defines them."""
         if self.is_draining:
             return "draining"
         if not (self.capable and self.is_journal_healthy):
@@ -69,17 +69,17 @@ class Health:
         self._standstill = Standstill(stalled_s)
 
     def on_holding(self, scheduler: str, message: Holding) -> None:
-        """A scheduler tells how far it is."""
+        """A scheduler has reported how many steps are done."""
         self._standstill.heard(scheduler, int(message.steps), self._post.now_s())
 
-    def look(self) -> None:
-        """To be called about once a second."""
+    def update(self) -> None:
+        """Note which schedulers have work now. Call it about once a second."""
         loads = self._manager.dispatcher.book.loads(self._post.living("scheduler"))
-        self._standstill.look(loads, self._post.now_s())
+        self._standstill.update(loads, self._post.now_s())
 
     def report(self) -> tuple[bool, dict[str, Any]]:
         """Returns whether requests are served now, and the JSON of /v1/health."""
-        self.look()
+        self.update()
         facts = self._facts()
         parts = {
             "schedulers": list(facts.conditions),

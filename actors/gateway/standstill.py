@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_PAUSE_S = 5.0  # a longer time between two looks is a pause of this process, in which it has heard of no step
+_PAUSE_S = 5.0  # a longer time between two updates is a pause of this process, in which it has heard of no step
 
 
 class Standstill:
@@ -18,7 +18,7 @@ class Standstill:
         self._limit_s = limit_s
         self._steps: dict[str, int] = {}
         self._since_s: dict[str, float] = {}  # by scheduler with work: its last step, or when its work began
-        self._looked_s = 0.0
+        self._updated_s = 0.0
 
     def heard(self, scheduler: str, n_steps: int, now_s: float) -> None:
         """A scheduler has told how many steps are done."""
@@ -27,10 +27,10 @@ class Standstill:
             if scheduler in self._since_s:
                 self._since_s[scheduler] = now_s
 
-    def look(self, load_by_name: Mapping[str, int], now_s: float) -> None:
-        """To be called about once a second. `load_by_name`: the sequences at each living scheduler."""
-        paused_s = now_s - self._looked_s if now_s - self._looked_s > _PAUSE_S else 0.0
-        self._looked_s = now_s
+    def update(self, load_by_name: Mapping[str, int], now_s: float) -> None:
+        """Note which schedulers have work. Call it about once a second. `load_by_name`: the sequences at each living one."""
+        paused_s = now_s - self._updated_s if now_s - self._updated_s > _PAUSE_S else 0.0
+        self._updated_s = now_s
         since_s = self._since_s
         self._since_s = {name: min(since_s.get(name, now_s) + paused_s, now_s) for name, load in load_by_name.items() if load}
         self._steps = {name: n_steps for name, n_steps in self._steps.items() if name in load_by_name}

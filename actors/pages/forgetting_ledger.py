@@ -1,7 +1,7 @@
 """A page ledger that forgets contents on request, while sequences go on with the pages that they hold.
 
 A held page whose content was forgotten stays until its last holder ends, and nobody else finds it. So do the pages after it in
-the sequences that hold it: they continue what was forgotten, and must not become known behind the back of whoever asked.
+the sequences that hold it: they continue what was forgotten, and a caller who had them forgotten must not find them again.
 """
 
 from __future__ import annotations

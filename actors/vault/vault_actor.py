@@ -30,7 +30,7 @@ _MAX_ENTRIES = 1024
 
 
 class VaultActor(Actor):
-    """See the file's header."""
+    """Serves the descriptor store of one replica. Drops the KV memory of a rank whose death may be its device's fault."""
 
     def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(spawn_spec, make_mailbox)

@@ -52,7 +52,8 @@ class CpuStep(AttentionStep):
     long_rows: tuple[RowGroup, ...]
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """See AttentionStep."""
+        """Short rows by one call of the compiled kernel, then each group of long rows by torch. Shapes as in
+        `AttentionStep.attend`."""
         calls = self.compiled.calls
         out = calls.empty(q.shape, q.dtype)
         if len(self.places):
@@ -92,7 +93,7 @@ class CpuAttention(Attention):
         self._most_kernel_tokens = sys.maxsize if has_no_limit else MAX_BATCHED_COUNT  # of a row; torch computes longer ones
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
-        """See Attention. Rows longer than the window go through torch."""
+        """The arguments of the kernel for this step. Where a row is longer than the window, torch computes the whole step."""
         if window is not None and (step.row_starts + step.row_counts).max(initial=0) > window:
             return self._torch.prepare(step, window)
         return self._prepare(step)

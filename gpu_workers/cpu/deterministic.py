@@ -48,7 +48,8 @@ class DeterministicCpuOps(CpuOps):
         return compile_kernel(lambda code: matrix.write_few_rows(code, self._dtype == torch.bfloat16), self.machine)
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops. Packs without oneDNN, so that the layout is the same on every processor."""
+        """weight [out, in] -> the layout of `matrix.pack`, not that of oneDNN, which depends on the processor. Raises:
+        ConfigError for a weight that our kernel cannot multiply."""
         n_out, n_in = weight.shape
         if n_out % matrix.BLOCK or n_in % matrix.together(weight.dtype) or weight.dtype != self._dtype:
             self._calls.leave_to_torch(f"a weight of {n_out} x {n_in} numbers in {weight.dtype}")
@@ -76,7 +77,7 @@ class DeterministicCpuAttention(CpuAttention):
         self._most_kernel_tokens = sys.maxsize
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
-        """See Attention. Raises: ConfigError for a window."""
+        """The arguments of the kernel for this step. Raises: ConfigError for a window."""
         if window is not None:
             KernelsOnly().leave_to_torch("attention with a window")
         return super().prepare(step)

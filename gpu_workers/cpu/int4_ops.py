@@ -28,11 +28,11 @@ class Int4CpuOps(Int8CpuOps):
         self._nibble_product = compile_kernel(lambda code: int8_matrix.write_product(code, is_bf16, kind), machine)
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> 4-bit integers, uint8 [`int4_weights.packed_size(out, in)`]."""
         return int4_weights.pack(weight)
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> 8-bit integers, uint8 [`int8_weights.packed_size(out, in)`]."""
         return int8_weights.pack(weight)
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
@@ -43,7 +43,7 @@ class Int4CpuOps(Int8CpuOps):
         return Int4Weight(weight.packed, weight.address, weight.n_out, weight.n_in)
 
     def product_of(self, weight: Int8Weight) -> Kernel:
-        """See Int8CpuOps."""
+        """The kernel that multiplies with this weight, of 4 or 8 bits."""
         return self._nibble_product if isinstance(weight, Int4Weight) else super().product_of(weight)
 
 

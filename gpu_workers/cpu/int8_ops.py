@@ -40,7 +40,7 @@ class Int8CpuOps(CpuOps):
         return None
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> 8-bit integers, uint8 [`int8_weights.packed_size(out, in)`]."""
         return int8_weights.pack(weight)
 
     def linear_weight(self, packed: torch.Tensor) -> Any:

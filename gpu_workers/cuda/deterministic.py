@@ -43,7 +43,7 @@ class DeterministicCudaOps(CudaOps):
         return PackedLinear(packed, None, None, None)
 
     def token_counts(self, most_tokens: int) -> list[int]:
-        """See Ops."""
+        """For each combination of cuts of all products the smallest number of tokens that launches it."""
         least: dict[tuple[ProductShape, ...], int] = {}
         for n in range(2, most_tokens + 1):
             least.setdefault(tuple(product_shape(n, *weight) for weight in sorted(self._fixed, key=str)), n)
@@ -58,7 +58,7 @@ class DeterministicCudaOps(CudaOps):
     def norm_gated(
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """The norm, then one kernel for the product and its gate. Shapes as in `Ops.norm_gated`."""
         normed, residual = self.add_rms_norm(x, residual, norm_weight, eps)
         return fixed_product(normed, gate_up.weight, None, is_gated=True), residual
 
@@ -74,7 +74,7 @@ class FixedStep(AttentionStep):
     shape: TileShape
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """See AttentionStep."""
+        """One launch for the rows of one token, one for the longer rows. Shapes as in `AttentionStep.attend`."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.single):
             paged_fixed(q, k_pages, v_pages, self.page_table, self.single, out, scale, self.shape, self.n_splits)
@@ -87,7 +87,7 @@ class DeterministicTritonAttention(TritonAttention):
     """Attention by one kernel with one order of additions."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
-        """See TritonAttention."""
+        """Head counts of this rank; dtype of q. Raises: ValueError for shapes that the kernel does not cover."""
         super().__init__(n_heads, n_kv_heads, head_dim, dtype)
         self._shape = TileShape(pairs=32, keys=32, warps=4, stages=2) if dtype == torch.float32 else FIXED_SHAPE
         if self._group > self._shape.pairs:
@@ -99,7 +99,8 @@ class DeterministicTritonAttention(TritonAttention):
         return self._shape.tokens(self._group)
 
     def prepare(self, step: StepTensors, window: int | None = None) -> FixedStep:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See TritonAttention."""
+        """The arguments of the kernel for this step. window: always None. May be called under capture if there are only decode
+        rows."""
         assert window is None, "the kernels have no window"
         n = step.n_decode
         lengths = step.lengths[:n].long()

@@ -45,11 +45,12 @@ class Fp8CudaOps(CudaOps):
         self._fp8_weights: set[tuple[int, int]] = set()  # rows and columns
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> its 8-bit form, uint8 [`fp8_weights.packed_size(out, in)`]; the weight itself if it does not
+        fit."""
         return fp8_weights.pack(weight) if fp8_weights.fits_fp8(*weight.shape) else weight
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """Returns the weight itself: the head keeps its dtype."""
         return weight
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
@@ -66,7 +67,7 @@ class Fp8CudaOps(CudaOps):
         return Fp8Linear(weight.numbers, weight.scales, fp8_gemv_shape(n_out, width), normed, gated)
 
     def token_counts(self, most_tokens: int) -> list[int]:
-        """See Ops."""
+        """The counts of `CudaOps`, and the smallest number of tokens for each combination of cuts of 8-bit products."""
         counts = set(super().token_counts(most_tokens))
         cuts: dict[tuple[FewRowsShape | None, ...], int] = {}
         for n in range(2, min(most_tokens, MOST_ROWS) + 1):
@@ -92,7 +93,8 @@ class Fp8CudaOps(CudaOps):
         weight: Any,
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """One kernel for one row; for more rows the norm also quantises, then comes the product. Shapes as in
+        `Ops.norm_linear`."""
         if not isinstance(weight, Fp8Linear):
             return super().norm_linear(x, residual, norm_weight, eps, weight, bias)
         if len(residual) == ONE_ROW and weight.normed is not None:
@@ -105,7 +107,8 @@ class Fp8CudaOps(CudaOps):
     def norm_gated(
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """One kernel for one row; for few rows the gate is part of the product, otherwise it is the third kernel. Shapes as in
+        `Ops.norm_gated`."""
         if not isinstance(gate_up, Fp8Linear):
             return super().norm_gated(x, residual, norm_weight, eps, gate_up)
         if len(residual) == ONE_ROW:

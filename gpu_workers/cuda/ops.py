@@ -52,7 +52,7 @@ class CudaOps(Ops):
         return linear(x, weight.weight, bias) if shape is None else few_rows_product(x, weight.weight, bias, shape)
 
     def token_counts(self, most_tokens: int) -> list[int]:
-        """See Ops."""
+        """For each combination of kernels of all products the smallest number of tokens that launches it."""
         least: dict[tuple[FewRowsShape | None, ...], int] = {}
         for n in range(2, min(most_tokens, MOST_ROWS) + 1):
             shapes = (few_rows_shape(n, *weight, is_gated=gated) for weight in sorted(self._weights) for gated in (False, True))
@@ -86,7 +86,7 @@ class CudaOps(Ops):
         weight: PackedLinear,
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """One kernel for one row, otherwise the norm and then the product. Shapes as in `Ops.norm_linear`."""
         if weight.normed is None or residual.shape[0] != ONE_ROW:
             return super().norm_linear(x, residual, norm_weight, eps, weight, bias)
         return norm_gemv(x, residual, norm_weight, eps, weight.weight, bias, weight.normed, is_gated=False)
@@ -94,7 +94,8 @@ class CudaOps(Ops):
     def norm_gated(
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """One kernel for one row; for few rows the gate is part of the product, otherwise it is the third kernel. Shapes as in
+        `Ops.norm_gated`."""
         if residual.shape[0] != ONE_ROW:
             return self._many_rows_gated(x, residual, norm_weight, eps, gate_up)
         if gate_up.gated is None:

@@ -75,7 +75,8 @@ class SymmetricGroup(DistributedGroup):
             return None
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """x: any shape and float dtype, the same on every rank -> the sum over the ranks, of the shape and dtype of x. A small
+        contiguous x is added in shared memory, any other by NCCL, which may overwrite it."""
         n_bytes = x.numel() * x.element_size()
         buffer = self._buffers.get(x.dtype)
         if buffer is None or not 0 < n_bytes <= self._limit_bytes or not x.is_contiguous():

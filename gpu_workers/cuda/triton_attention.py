@@ -44,7 +44,7 @@ class TritonStep(AttentionStep):
     is_early: bool = False  # new keys by `early_decode`
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """See AttentionStep."""
+        """One kernel for the decode rows, one for the longer rows. Shapes as in `AttentionStep.attend`."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         n = self.n_decode
         if n:
@@ -56,7 +56,8 @@ class TritonStep(AttentionStep):
     def store_and_attend(
         self, ops: Ops, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget, scale: float
     ) -> torch.Tensor:
-        """See AttentionStep: one kernel where all rows are decode rows and few."""
+        """One kernel for all of it where there are only decode rows, and few; otherwise `rope_and_store`, then `attend`.
+        Arguments as in `AttentionStep.store_and_attend`."""
         if self.long_rows is not None or q.shape[0] != self.n_decode or not 0 < q.shape[0] * k.shape[1] < _MANY_PAIRS:
             return super().store_and_attend(ops, q, k, v, target, scale)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -90,15 +91,15 @@ class TritonAttention(Attention):
         return self._prefill.tokens(self._group)
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
-        """See Attention. window: always None, see `why_not_triton`. Reads row_* only for rows after the decode rows; may be
-        called under capture if there are only decode rows."""
+        """The arguments of the kernels for this step. window: always None, see `why_not_triton`. Reads row_* only for rows
+        after the decode rows; may be called under capture if there are only decode rows."""
         assert window is None, "the kernels have no window"
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
         return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill, is_early)
 
     def decode_row_counts(self, most_rows: int) -> list[int]:
-        """See Attention."""
+        """For each set of decode kernels the smallest number of rows, 1 to most_rows, that launches it."""
         least: dict[DecodeShape, int] = {}
         for n in range(1, most_rows + 1):
             shape = decode_shape(n, self._n_kv_heads, self._head_dim, self._dtype)

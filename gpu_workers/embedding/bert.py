@@ -82,7 +82,8 @@ class BertEncoder(HiddenStates):
 
     @torch.inference_mode()
     def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
-        """See HiddenStates."""
+        """The last hidden states of the texts; each token attends to all tokens of its text. Arguments as in
+        `HiddenStates.forward`."""
         runs, lengths = _runs(texts), [len(text) for text in texts]
         ids = torch.from_numpy(np.concatenate(texts).astype(np.int64)).to(self.device)
         positions = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(self.device)
@@ -123,7 +124,8 @@ class EncoderWeights:
         return self._tensors[name].to(self.device, torch.float32)
 
     def linear(self, *names: str) -> _Linear:
-        """Layers with the same input as one. Raises: WeightsError."""
+        """The linear layers of these names, which have one input, as one layer with their outputs side by side. Raises:
+        WeightsError."""
         return _Linear(
             torch.cat([self(f"{name}.weight") for name in names]).contiguous(),
             torch.cat([self(f"{name}.bias") for name in names]),

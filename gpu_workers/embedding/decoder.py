@@ -36,7 +36,8 @@ class DecoderStates(HiddenStates):
         self._n_pages = 0
 
     def forward(self, texts: list[np.ndarray], tokens: np.ndarray | None = None) -> torch.Tensor:
-        """See HiddenStates."""
+        """The hidden states before the head; each token attends to itself and those before it. Arguments as in
+        `HiddenStates.forward`."""
         step = step_of(texts, tokens, self._model.device)
         needed = sum(-(-len(text) // PAGE_TOKENS) for text in texts)
         if self._pages is None or self._n_pages < needed:
@@ -98,8 +99,8 @@ def step_of(texts: list[np.ndarray], tokens: np.ndarray | None, device: torch.de
 
 
 def shared_pages(model: Model, n_pages: int) -> KvPages:
-    """Pages of one layer, which every layer uses. Those of keys lie side by side, and so do those of values: the storage is not
-    page after page, and its `n_pages` says nothing."""
+    """Pages of one layer, which every layer uses in turn. All keys come first, then all values; so the storage is not in the
+    order of pages, and the `n_pages` of the result has no meaning."""
     shape = model.kv_shape
     sizes = (2, n_pages, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
     storage = torch.zeros(sizes, dtype=shape.dtype, device=model.device)

@@ -114,7 +114,7 @@ class Embedder(LifecycleEvents):
             await asyncio.wait((work, mail), return_when=asyncio.FIRST_COMPLETED)
             for doing, task in (("embed", work), ("mail", mail)):
                 if task.done() and (error := task.exception()) is not None:
-                    self.log.error("fault", doing=doing, exc_info=error)
+                    self.log.error("embedder failed", doing=doing, exc_info=error)
                     return self.child.fault(doing, error)
             self.child.stopped()
             return ExitCode.DONE

@@ -37,7 +37,8 @@ class Encoder(TextEncoder):
         self._batch_tokens, self._normalizes = batch_tokens, normalizes
 
     def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """See TextEncoder."""
+        """`texts`: token ids, int32 [n] each -> vectors, float32 [texts, dimensions]. Texts of similar length are computed
+        together."""
         vectors = np.empty((len(texts), self.dimensions), np.float32)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         for batch in self._batches(texts, order):

@@ -40,7 +40,7 @@ class TextStep(AttentionStep):
     groups: tuple[EqualTexts, ...]
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """See AttentionStep."""
+        """One call of torch for each group of equally long texts. Shapes as in `AttentionStep.attend`."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for group in self.groups:
             tokens = slice(group.first, group.first + group.n_texts * group.length)
@@ -58,7 +58,7 @@ class TextAttention(Attention):
     """For steps of whole texts, sorted by length, on the pages from 0 on in their order, each on as few as hold it."""
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TextStep:
-        """See Attention."""
+        """Groups the texts of this step by length. window: as in `Attention.prepare`."""
         groups: list[EqualTexts] = []
         first = first_page = 0
         for length, equal in groupby(step.row_counts.tolist()):

@@ -23,7 +23,7 @@ _MOST_AHEAD = 15  # forced tokens whose masks are computed ahead: as many as a s
 
 @dataclass(frozen=True)
 class AnswerBeginning:
-    """What an answer begins with. Matchers stand at the beginning of their grammars, and are waited for when needed."""
+    """How an answer begins: matchers at the beginning of their grammars, which may still be compiled."""
 
     matcher: Future[LLMatcher] | None  # None: any text may follow, apart from the bound of its reasoning
     thinking: BoundedThinking | None = None
@@ -31,7 +31,7 @@ class AnswerBeginning:
 
     @property
     def compilations(self) -> list[Future[LLMatcher]]:
-        """What the first sample of the answer waits for."""
+        """The compilations that the first sample of the answer waits for."""
         return [each for each in (self.matcher, self.finder) if each is not None]
 
 
@@ -57,7 +57,7 @@ class AnswerGrammar:
 
     @property
     def late(self) -> list[Future[Any]]:
-        """What is not done yet, of what its next masks wait for."""
+        """The computations that the answer's next masks wait for and that are not done yet."""
         awaited = [*self._awaited, self._ahead] if self._ahead is not None else self._awaited
         return [each for each in awaited if not each.done()]
 

@@ -73,7 +73,7 @@ class MaskThreads:
     def begin(
         self, matcher: LLMatcher, drafts: list[int], n_columns: int, expected_s: float
     ) -> tuple[Future[MasksAhead], float]:
-        """Begin `compute_ahead`, which is expected to take so long. Returns with it how long to wait for it, behind others."""
+        """Begin `compute_ahead`, expected to take so long. Returns it and how long to wait for it and those before it."""
         with self._lock:
             self._due_s += expected_s
             wait_s = _SPARE * max(expected_s, self._due_s / self._n_threads)

@@ -45,7 +45,7 @@ class _PreparedAttention(Attention):
         self._prepared = prepared
 
     def prepare(self, step: StepTensors, window: int | None = None) -> CpuStep:
-        """See Attention."""
+        """The prepared step, whatever `step` is. Raises: NotRecordable for a window."""
         if window is not None:
             raise NotRecordable("attention with a window")
         return self._prepared

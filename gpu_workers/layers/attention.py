@@ -80,7 +80,7 @@ class TorchStep(AttentionStep):
     groups: tuple[RowGroup, ...]
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """As `AttentionStep.attend` says: q [T, n_heads, head_dim] -> the same shape, one call for each group of rows."""
+        """One call for each group of rows. Shapes as in `AttentionStep.attend`."""
         if len(self.groups) == 1:
             return attend_group(q, k_pages, v_pages, self.groups[0], scale)  # it holds all tokens, in order
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -102,7 +102,7 @@ class TorchAttention(Attention):
         self._n_kv_heads = n_kv_heads
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TorchStep:
-        """Groups rows of equal count and similar length; see Attention."""
+        """Groups rows of equal count and similar length. Arguments as in `Attention.prepare`."""
         if window is not None:
             step = without_unseen_pages(step, window)
         ends = step.row_starts.astype(np.int64) + step.row_counts

@@ -4,7 +4,7 @@
                                  |
                                  0 keys, 1 values
 
-Where the format of the pages has scales (`page_format.py`), these stand behind the numbers of each layer's keys and values, and
+Where the format of the pages has scales (`page_format.py`), these follow the numbers of each layer's keys and values, and
 the last three sizes are one.
 
 A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8

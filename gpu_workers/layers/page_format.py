@@ -46,7 +46,7 @@ class PlainFormat(PageFormat):
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        """See PageFormat."""
+        """Copies each vector to its place. Arguments as in `PageFormat.store`."""
         width = k.shape[1] * k.shape[2]
         pages_before = slot_mapping.div(PAGE_TOKENS, rounding_mode="floor")
         places = torch.add(slot_mapping, pages_before, alpha=rows_between_pages(k_pages, width) - PAGE_TOKENS)
@@ -56,7 +56,7 @@ class PlainFormat(PageFormat):
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See PageFormat. dtype: that of the pages."""
+        """Copies the vectors out of their pages. Arguments as in `PageFormat.gather`; dtype: that of the pages."""
         width = k_pages.shape[3]
         vectors = torch.add(places, page_ids, alpha=rows_between_pages(k_pages, width))
         return page_rows(k_pages, width).index_select(0, vectors), page_rows(v_pages, width).index_select(0, vectors)
@@ -65,16 +65,16 @@ class PlainFormat(PageFormat):
 class Int8Format(PageFormat):
     """A number is an integer from -127 to 127 times the scale of its vector, which is the greatest magnitude there / 127.
 
-    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and stand behind the integers of their page, those of the layer's keys
-    behind the keys. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps the greatest number
-    within half a step where the scale was rounded down."""
+    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the integers of their page: those of the keys after the keys,
+    those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps
+    the greatest number within half a step where the scale was rounded down."""
 
     scale_bytes = 2
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        """See PageFormat."""
+        """Quantises each vector and writes its integers and its scale. Arguments as in `PageFormat.store`."""
         page_ids, tokens = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
         for pages, vectors in ((k_pages, k), (v_pages, v)):
             pages[page_ids, tokens], scales_of(pages)[page_ids, :, tokens] = quantise(vectors)
@@ -82,7 +82,7 @@ class Int8Format(PageFormat):
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See PageFormat."""
+        """Multiplies the integers of each vector by its scale, in `dtype`. Arguments as in `PageFormat.gather`."""
         tokens, heads = places // k_pages.shape[2], places % k_pages.shape[2]
         keys, values = (
             pages[page_ids, tokens, heads].to(dtype) * scales_of(pages)[page_ids, heads, tokens, None].to(dtype)
@@ -109,8 +109,8 @@ def quantise(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def scales_of(pages: torch.Tensor) -> torch.Tensor:
-    """The scales behind the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their storage: a
-    view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
+    """The scales that follow the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their
+    storage: a view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
     pairs = pages.view(torch.bfloat16)
     sizes = (pages.shape[0], pages.shape[2], PAGE_TOKENS)
     return pairs.as_strided(sizes, (pairs.stride(0), PAGE_TOKENS, 1), pairs.storage_offset() + pairs[0].numel())

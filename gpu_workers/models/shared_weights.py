@@ -57,7 +57,7 @@ class CountedWeights(WeightMemory):
         self.n_bytes = _INDEX_BYTES
 
     def keep(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See WeightMemory."""
+        """Make the tensor `name` and add its bytes to `n_bytes`."""
         tensor = make()
         is_matrix = self._is_packed and tensor.dim() == 2
         sides = [_padded(side, _PACK_BLOCK) for side in tensor.shape] if is_matrix else tensor.shape
@@ -79,7 +79,8 @@ class WrittenWeights(WeightMemory):
         self._placed: list[tuple[torch.Tensor, KeptTensor]] = []
 
     def keep(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See WeightMemory. A tensor that is kept already gets a second name. Raises: WeightsError when the memory is full."""
+        """Make the tensor `name` and move it into the memory; one that is there already gets a second name. Raises:
+        WeightsError when the memory is full."""
         made = make()
         placed, kept = next((pair for pair in self._placed if pair[0] is made), (None, None))
         if placed is None or kept is None:
@@ -121,7 +122,7 @@ class MappedWeights(WeightMemory):
         self._memory, self._index = memory, index
 
     def keep(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """See WeightMemory. Raises: WeightsError for a name that is not there."""
+        """The tensor `name` in the memory. Raises: WeightsError if there is none of this name."""
         kept = self._index.tensors.get(name)
         if kept is None:
             raise WeightsError(f"shared weights: expected {name} among {len(self._index.tensors)} tensors, got none")

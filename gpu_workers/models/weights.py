@@ -91,7 +91,8 @@ class RandomSource(TensorSource):
         return {}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
-        """See TensorSource. Makes the whole tensor in float32 on the target's device and keeps the block."""
+        """Fills target with a block of the random tensor `name`, which is made whole, in float32 on the target's device.
+        Arguments as in `TensorSource.read`."""
         if len(shape) == 1:
             target.fill_(0.0 if name.endswith("bias") else 1.0)
             return

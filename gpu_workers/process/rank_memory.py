@@ -47,7 +47,7 @@ class RankMemory:
         return self._generation.agree(epoch, kv.number)
 
     def distrust(self) -> None:
-        """Called on the step thread when the device has failed: the memory may be damaged."""
+        """Note that the memory may be damaged, because the device has failed. Called on the step thread."""
         self.kept.kv.distrust()
 
     def give_again(self) -> None:

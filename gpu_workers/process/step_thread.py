@@ -107,7 +107,8 @@ class StepThread(Generic[Launched]):
         self._commands.put((epoch, command))
 
     def prepare_grammar(self, grammar: str) -> Sequence[Future[Any]]:
-        """See Engine; nothing while there is none."""
+        """Let the engine begin to compile a grammar. Returns what must be done before a plan has it; () while there is no
+        engine."""
         return self._engine.prepare_grammar(grammar) if self._engine is not None else ()
 
     def stop(self, timeout_s: float) -> bool:
@@ -124,7 +125,7 @@ class StepThread(Generic[Launched]):
 
     @property
     def late_compilations(self) -> int:
-        """See Engine; 0 while there is none."""
+        """Kernels that the engine has compiled since its warm-up; 0 while there is no engine."""
         return self._engine.late_compilations if self._engine is not None else 0
 
     def busy_s(self) -> float:

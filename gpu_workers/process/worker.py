@@ -137,7 +137,8 @@ class Worker(LifecycleEvents, StepEvents):
             self._steps.submit(self._epoch_id, message)
 
     async def _prepare_grammar(self, epoch: EpochId, wanted: PrepareGrammar) -> None:
-        """Compile a grammar, and say so. What is wrong with it, the first step that follows it tells."""
+        """Compile a grammar, then send GrammarPrepared. An error in the grammar is reported by the first step that follows
+        it."""
         compiled = self._steps.prepare_grammar(wanted.text)
         await asyncio.gather(*map(asyncio.wrap_future, compiled), return_exceptions=True)
         self._answer(epoch, GrammarPrepared(epoch=wanted.epoch, number=wanted.number))

@@ -141,7 +141,8 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
 
 
 def _kind_of_cpu_ops(quantization: Quantization) -> type[CpuOps]:
-    """The operations for such weights. A spare process has imported those of plain weights alone."""
+    """The class of operations for weights with this quantization. It is imported here, because a spare process has imported
+    only the class for plain weights."""
     match quantization:
         case "int8":
             from gpu_workers.cpu.int8_ops import Int8CpuOps as Kind

@@ -62,7 +62,7 @@ class ComputedStep:
 
 
 class ModelRunner(Engine[Iterable[PendingStep]]):
-    """See Engine. Not thread-safe, except `collect`."""
+    """The engine of models: runs steps on one device, captured ones where they fit. Not thread-safe, except `collect`."""
 
     def __init__(
         self,
@@ -90,17 +90,17 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
 
     def capacity(self) -> EngineCapacity:
-        """See Engine."""
+        """What the gang can hold, with the step times of the warm-up once `end_warm_up` has been called."""
         return self._capacity
 
     @property
     def is_compiling(self) -> bool:
-        """See Engine."""
+        """True while a step waits for a grammar or for a Triton kernel that is compiled."""
         return self._grammars.is_waiting or (self._compiler is not None and self._compiler.is_compiling)
 
     @property
     def late_compilations(self) -> int:
-        """See Engine."""
+        """Triton kernels that were compiled since the warm-up; 0 on a CPU."""
         return self._compiler.n_late if self._compiler is not None else 0
 
     def end_warm_up(self, times: list[StepTime]) -> None:
@@ -110,23 +110,23 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._compiler.serve()
 
     def prepare_grammar(self, grammar: str) -> Sequence[Future[LLMatcher]]:
-        """See Engine."""
+        """Begin to compile a grammar that a later plan will have. Returns what must be done then."""
         return self._grammars.prepare(grammar)
 
     def reset(self, epoch: int) -> None:
-        """See Engine. Pages are not cleared: none is read before it is written."""
+        """Forget all slots. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
         self._grammars.reset()
         if self._graphs is not None:
             self._graphs.pool.counts.invalidate()
 
     def close(self) -> None:
-        """See Engine. Leaves the group of ranks."""
+        """Leave the group of ranks."""
         self._model.parts.group.close()
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
-        """See Engine. Steps of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
+        """Start all steps of a plan. On a CPU those of a lease begin when they are collected. Raises: PlanRefused."""
         self._grammars.check(plan)
         self._slots.apply(plan)
         self._grammars.enter(plan)
@@ -145,7 +145,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
 
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
-        """See Engine."""
+        """Wait for each step of a launched plan and read its result."""
         for pending in launched:
             yield read_step(pending)
 

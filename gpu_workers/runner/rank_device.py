@@ -74,28 +74,29 @@ class CpuDevice(RankDevice):
 
     @property
     def name(self) -> str:
-        """See RankDevice."""
+        """The name "cpu"."""
         return "cpu"
 
     @property
     def captures_steps(self) -> bool:
-        """See RankDevice: always, as native programs."""
+        """True: steps are captured as native programs."""
         return True
 
     def join(self, rendezvous: Path) -> TensorGroup:
-        """See RankDevice: the ranks are joined by torch's collectives."""
+        """Joins the other ranks with the collectives of torch. rendezvous: the same path on all of them."""
         return DistributedGroup.join(self._settings.rank, self._settings.tp, rendezvous, self.device, _GANG_TIMEOUT_S)
 
     def kept_memory(self, kept: RankVault | None) -> KvMemory | None:
-        """See RankDevice: None, because the number of pages follows from settings and machine alone."""
+        """None: the number of pages follows from settings and machine alone."""
         return None
 
     def kv_bytes(self, model: Model, max_length: int, n_kept: int, shared_bytes: int) -> int:
-        """See RankDevice: by settings and machine; nothing is measured."""
+        """The bytes that the settings want, or a share of the machine's memory. Raises: ConfigError when more is wanted than
+        there is."""
         return cpu_kv_bytes(self._settings.kv_memory_bytes)
 
     def warm_large_steps(self, engine: Engine, model: Model, kv: KvPages) -> None:
-        """See RankDevice: nothing runs."""
+        """Does nothing."""
 
 
 class CudaDevice(RankDevice):
@@ -107,27 +108,27 @@ class CudaDevice(RankDevice):
 
     @property
     def name(self) -> str:
-        """See RankDevice: as the driver calls it."""
+        """The name that the driver has for it, such as "NVIDIA H200"."""
         return torch.cuda.get_device_name(self.device)
 
     @property
     def captures_steps(self) -> bool:
-        """See RankDevice: as CUDA graphs, if the settings want them."""
+        """True if the settings want CUDA graphs."""
         return self._settings.cuda_graphs
 
     def join(self, rendezvous: Path) -> TensorGroup:
-        """See RankDevice: the ranks share memory for activations."""
+        """Joins the other ranks and shares memory for activations with them. rendezvous: the same path on all of them."""
         settings = self._settings
         group = SymmetricGroup.join(settings.rank, settings.tp, rendezvous, self.device, _GANG_TIMEOUT_S)
         group.share_memory(getattr(torch, settings.dtype_name))
         return group
 
     def kept_memory(self, kept: RankVault | None) -> KvMemory | None:
-        """See RankDevice: the memory of the gang before is as large as was measured for it."""
+        """The KV memory in the vault, whose size the gang before has measured; None without a vault."""
         return kept.kv if kept is not None else None
 
     def kv_bytes(self, model: Model, max_length: int, n_kept: int, shared_bytes: int) -> int:
-        """See RankDevice: as many as the gang before had, or as the settings want, or as are free."""
+        """The bytes that the gang before had; else those that the settings want; else those that are free."""
         rows = fullest_rows(self._settings.step_tokens, max_length)
         measured_bytes = self._measure(model, rows, shared_bytes)
         return n_kept * model.kv_shape.bytes_per_page or self._settings.kv_memory_bytes or measured_bytes
@@ -153,9 +154,9 @@ class CudaDevice(RankDevice):
         )
 
     def warm_large_steps(self, engine: Engine, model: Model, kv: KvPages) -> None:
-        """See RankDevice: long prompts, alone and beside rows of one token, and the first step of a promoted standby, which is
-        the last page of every sequence at once. Triton takes seconds for each kernel that its cache lacks. There is a kernel
-        for each range of the number of rows of one token; `kernels/launch.py` says what else makes variants of a kernel."""
+        """Runs long prompts, alone and beside rows of one token, and the first step of a promoted standby, which is the last
+        page of every sequence at once. Triton takes seconds for each kernel that its cache lacks. There is a kernel for each
+        range of the number of rows of one token; `kernels/launch.py` says what else makes variants of a kernel."""
         warm_up(engine)
         capacity = engine.capacity()
         most_rows = min(capacity.n_slots, capacity.max_step_tokens // PAGE_TOKENS, kv.n_pages)

@@ -103,7 +103,7 @@ def edit_logits(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) 
 
 
 def _follow_rules(logits: torch.Tensor, rules: SlotRules) -> None:
-    """The rules of step 1 for one row, in place. logits [vocabulary]."""
+    """Applies the rules of step 1 to one row, in place. logits [vocabulary]."""
     if rules.allowed is not None:
         allowed = upload(rules.allowed, logits.device)
         kept = logits[allowed]

@@ -34,7 +34,8 @@ class CudaRegion(Region):
         self._map_scratch()
 
     def make(self) -> int:
-        """See Region."""
+        """New zeroed memory of the region's size. Returns its descriptor, which the caller closes. Raises: CudaError when the
+        device has no memory for it."""
         handle = self._create()
         try:
             address = self._driver.reserve(self._whole_bytes)
@@ -47,7 +48,8 @@ class CudaRegion(Region):
             self._driver.release(handle)
 
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
-        """See Region. After an error the region cannot be used."""
+        """Map the memory behind this descriptor in place of the region's own. After an error the region cannot be used. Raises:
+        CudaError."""
         handle = self._driver.adopt(descriptor)
         try:
             self._driver.wait_idle()

@@ -36,7 +36,8 @@ class HostRegion(Region):
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
     def make(self) -> int:
-        """See Region."""
+        """A new zeroed file in memory, of the region's size. Returns its descriptor, which the caller closes. Raises:
+        OSError."""
         descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC)
         try:
             os.ftruncate(descriptor, self.n_bytes)
@@ -46,13 +47,15 @@ class HostRegion(Region):
         return descriptor
 
     def use_large_pages(self) -> None:
-        """See Region. Small pages made products of a bfloat16 model a tenth slower."""
+        """Touch the memory and ask the kernel for large pages: with small ones products of a bfloat16 model were a tenth
+        slower."""
         for first in range(0, self.n_bytes, _LARGE_PAGE_BYTES):
             self.buffer[first] = 0  # the kernel makes no large page where there is none at all
         _libc.madvise(self._address, self.n_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES, _COLLAPSE)
 
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
-        """See Region. Raises: OSError, with nothing changed; ValueError when the memory is smaller than the region."""
+        """Map the memory behind this descriptor in place of the region's own. Raises: OSError, with nothing changed; ValueError
+        when the memory is smaller than the region."""
         size = os.fstat(descriptor).st_size
         if size < self.n_bytes:
             raise ValueError(f"shared memory: expected at least {self.n_bytes} bytes, got {size}")

@@ -64,7 +64,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True, tag="changes", array_like=True):
-    """Carry out changes in this order. A client that tells much sends few packets this way."""
+    """Carry out these changes, in this order. One packet holds many, so that a busy client sends few."""
 
     owner: Owner
     changes: Annotated[list[Change], msgspec.Meta(max_length=MAX_BATCH)]

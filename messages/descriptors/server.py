@@ -33,7 +33,7 @@ _BACKLOG = 128
 _MAX_CLIENTS = 256
 _PAUSE_S = 0.05  # between two tries to accept while this process has no descriptor left
 _FULL_BATCH = 64  # packets of one client in one turn of the loop
-_LOOK_S = 0.1  # between two looks whether the socket's file is there
+_POLL_S = 0.1  # between two looks whether the socket's file is there
 _MORE_THAN_WAITS = 65_536  # packets; the buffer of a socket holds fewer
 
 
@@ -54,7 +54,7 @@ class DescriptorServer:
         self._loop = asyncio.get_running_loop()
         self._listener = _listen(path)
         self._loop.add_reader(self._listener, self._accept)
-        self._look_timer = self._loop.call_later(_LOOK_S, self._look)
+        self._look_timer = self._loop.call_later(_POLL_S, self._look)
 
     def close(self) -> None:
         """Close the socket, the connections and every kept descriptor."""
@@ -67,7 +67,7 @@ class DescriptorServer:
 
     def _look(self) -> None:
         """If the socket's file was removed, listen at a new one."""
-        self._look_timer = self._loop.call_later(_LOOK_S, self._look)
+        self._look_timer = self._loop.call_later(_POLL_S, self._look)
         if os.path.exists(self.path):
             return
         with suppress(OSError):  # its folder has gone too, or no descriptor is left: the next look tries again

@@ -13,7 +13,7 @@ from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, check_a
 from messages.wire.message import Count, Part
 
 MAX_TOP_LOGPROBS = 20
-# -1: no log probabilities; n: one and the top n beside it
+# -1: no log probabilities; n: that of the token itself, and of the n most probable ones
 TopWanted = Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS, examples=[2])]
 
 

@@ -49,7 +49,8 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFigures:
-    """actors: the name and the statistics of each actor -> the sums over those of one role."""
+    """The figures of all caches of a server. actors: the name and the statistics of each actor; those of one role are added
+    up."""
     sums: dict[str, dict[str, float]] = {}
     for name, statistics in actors:
         total = sums.setdefault(role_of(name), {})

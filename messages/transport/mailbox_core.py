@@ -107,7 +107,7 @@ class MailboxCore:
             self._answer(due)
 
     def beat(self) -> None:
-        """To be called every `BEAT_S`: acknowledge what was handled since the last answers."""
+        """Acknowledge what was handled since the last answers. Call it every `BEAT_S` seconds."""
         for due in self.arrivals.beat():
             self._answer(due)
 

@@ -68,7 +68,7 @@ class Outbox:
             self.sent, self._may_repeat = answer.wanted - 1, False
 
     def beat(self) -> bool:
-        """To be called every `BEAT_S`. Returns True if the receiver must be asked what it has: it has been silent since the
+        """Call it every `BEAT_S` seconds. Returns True if the receiver must be asked what it has: it has been silent since the
         last beat although messages are not acknowledged."""
         is_silent, self._is_answered, self._may_repeat = not self._is_answered, False, True
         if not is_silent or self.sent == self._acknowledged:

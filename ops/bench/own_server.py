@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from messages.lifecycle.tree import ChildState, TreeState
 from messages.run_dir import run_dir_of
 from supervisor.operator.calls import NoServer, ask_status
 from supervisor.operator.ending import kill_server
@@ -100,7 +101,7 @@ def _wait_serving(process: subprocess.Popen[bytes], port: int, log: Path, deadli
         if process.poll() is not None:
             raise ServerDidNotStart(f"exit status {process.returncode}; the end of {log}:\n{_tail(log)}")
         with contextlib.suppress(NoServer):
-            if ask_status(run_dir_of(port)).state == "serving":
+            if ask_status(run_dir_of(port)).state == TreeState.SERVING:
                 return time.monotonic() - began_s
         time.sleep(0.1)
     raise ServerDidNotStart(f"not serving after {deadline_s:g} s; the end of {log}:\n{_tail(log)}")
@@ -112,7 +113,7 @@ def _wait_standbys(port: int) -> None:
     end_s = time.monotonic() + _STANDBYS_S
     while time.monotonic() < end_s:
         with contextlib.suppress(NoServer):
-            if all(child.state == "ready" for child in ask_status(run_dir_of(port)).children):
+            if all(child.state == ChildState.READY for child in ask_status(run_dir_of(port)).children):
                 return
         time.sleep(0.1)
 

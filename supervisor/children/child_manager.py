@@ -65,7 +65,7 @@ class ChildManager:
         self._group_by_name = {spec.name: group for group in groups for spec in group.children}
         self._run_dir, self._mailbox = run_dir, mailbox
         self._incarnations, self._spawner, self._on_death = incarnations, spawner, on_death
-        self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.ran_out_of_memory, self._note)
+        self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.take_memory_kill, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
         self._starter = Starter(spawn_spec_template, run_dir, incarnations, spawner, self.spares, self._watch)
         self._changed = asyncio.Event()
@@ -242,7 +242,7 @@ class ChildManager:
     def _exited(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """A death is proven: close the link, remove the files of this incarnation, tell the others, call `on_death`."""
         was_known = record.is_serving or record.state in _KNOWN_STATES
-        cause = cause_of(exit_status, record.killed_for, self._spawner.ran_out_of_memory)
+        cause = cause_of(exit_status, record.killed_for, self._spawner.take_memory_kill)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
         if record.process is not None:
             self._spawner.note(record.process, msgspec.structs.replace(record.facts, died_of=cause))

@@ -25,17 +25,17 @@ OnEnding = Callable[[ChildRecord, int], None]
 
 
 class EndingNotices:
-    """`send(record, message)` sends a message to a child. `ran_out_of_memory()` says whether the kernel sent the last SIGKILL,
+    """`send(record, message)` sends a message to a child. `take_memory_kill()` says whether the kernel sent the last SIGKILL,
     for want of memory. `note(record)` writes down what the next supervisor has to know of it."""
 
     def __init__(
         self,
         records: Mapping[str, ChildRecord],
         send: Callable[[ChildRecord, Message], None],
-        ran_out_of_memory: Callable[[], bool],
+        take_memory_kill: Callable[[], bool],
         note: Callable[[ChildRecord], None],
     ) -> None:
-        self._records, self._send, self._ran_out_of_memory, self._note = records, send, ran_out_of_memory, note
+        self._records, self._send, self._take_memory_kill, self._note = records, send, take_memory_kill, note
         self._on_ending: OnEnding = lambda record, incarnation: None
         self._has_successor: Callable[[str], bool] = lambda name: False
 
@@ -47,7 +47,7 @@ class EndingNotices:
     def process_ends(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus | None) -> None:
         """The process of an incarnation has begun to end. `exit_status`: how it will have ended; None: not known yet."""
         if exit_status is not None:
-            cause = cause_of(exit_status, record.killed_for, self._ran_out_of_memory)
+            cause = cause_of(exit_status, record.killed_for, self._take_memory_kill)
             if cause == "out_of_memory":
                 record.killed_for = cause  # the kernel's count explains one death, and this one is asked about again
             self.tell(record, cause)

@@ -37,16 +37,16 @@ class OutOfMemoryKills:
         self._seen = self._count(0)
         self._risen_s: float | None = None  # when the last rise was seen that explains no death yet
 
-    def look(self) -> None:
-        """Read the count. Called about twice a second, so that the time of a rise is known."""
+    def poll(self) -> None:
+        """Read the count. Call it about twice a second, so that the time of a rise is known."""
         before, self._seen = self._seen, self._count(self._seen)
         if self._seen > before:
             self._risen_s = self._clock()
 
-    def has_risen(self) -> bool:
-        """True if the count has risen within the last seconds, and the rise has explained no other death. False where the
-        kernel keeps no such count."""
-        self.look()
+    def take_rise(self) -> bool:
+        """True if the count has risen within the last seconds. Each rise is returned once, because it explains one death. False
+        where the kernel keeps no such count."""
+        self.poll()
         risen_s, self._risen_s = self._risen_s, None
         return risen_s is not None and self._clock() - risen_s <= self._window_s
 
@@ -83,11 +83,11 @@ def own_counters(membership: Path = Path("/proc/self/cgroup"), root: Path = Path
     return _OF_THE_MACHINE
 
 
-def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memory: Callable[[], bool]) -> Cause:
+def cause_of(exit_status: ExitStatus, killed_for: Cause | None, take_memory_kill: Callable[[], bool]) -> Cause:
     """Why a process with this exit status is dead. `killed_for`: why its supervisor sent it SIGKILL, None when it did not.
-    `ran_out_of_memory` is called only when the SIGKILL came from elsewhere."""
+    `take_memory_kill` is called only when the SIGKILL came from elsewhere."""
     if exit_status.signal_name == "SIGKILL":
-        return killed_for or ("out_of_memory" if ran_out_of_memory() else "killed")
+        return killed_for or ("out_of_memory" if take_memory_kill() else "killed")
     if exit_status.signal_name:
         return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
     if exit_status == UNKNOWN_EXIT:

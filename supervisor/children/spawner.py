@@ -32,8 +32,8 @@ class Spawner(Protocol):
         """
         ...
 
-    def ran_out_of_memory(self) -> bool:
-        """True if a process was killed for want of memory just now, and no earlier call was told of it."""
+    def take_memory_kill(self) -> bool:
+        """True if a process was killed for want of memory just now. Each kill is returned once."""
         ...
 
     def retry_writes(self) -> None:
@@ -74,12 +74,12 @@ class LocalSpawner(Spawner):
             raise
         return process
 
-    def ran_out_of_memory(self) -> bool:
-        return self._memory_kills.has_risen()
+    def take_memory_kill(self) -> bool:
+        return self._memory_kills.take_rise()
 
     def retry_writes(self) -> None:
         self._register.file.retry()
-        self._memory_kills.look()
+        self._memory_kills.poll()
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         self._register.note(process.pid, facts)

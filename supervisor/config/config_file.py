@@ -154,7 +154,7 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
 
 
 def _plain_type(name: str) -> str:
-    """A type of msgspec's errors in words: "int | null" is "a whole number"."""
+    """The words for a type that msgspec's errors name: "a whole number" for "int | null"."""
     kinds = [kind for kind in name.split(" | ") if kind != "null"]
     return " or ".join(_PLAIN_TYPES.get(kind, kind) for kind in kinds)
 

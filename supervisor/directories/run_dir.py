@@ -112,7 +112,7 @@ class RunDir:
             raise ConfigError(f"run_dir: expected a directory with room for files, got {self.path} {why}") from None
 
     @classmethod
-    def look(cls, path: Path) -> RunDir:
+    def open_unlocked(cls, path: Path) -> RunDir:
         """The run directory of a server that runs, to read in it. It is not locked by this object."""
         return cls(path, LockFile(-1))
 

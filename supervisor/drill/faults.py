@@ -28,7 +28,7 @@ import psutil
 
 from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
-from messages.lifecycle.tree import ChildStatus
+from messages.lifecycle.tree import ChildState, ChildStatus
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
@@ -37,7 +37,7 @@ Found = tuple[str, int] | Container  # (name, process id), or a container
 
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
-_LOOK_S, _FIND_S = 0.05, 30.0
+_POLL_S, _FIND_S = 0.05, 30.0
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
 _PATTERNS = ("match=", "container=")
 _PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
@@ -172,7 +172,7 @@ def _find(look: Callable[[], Found | None], target: str) -> Found:
     while time.monotonic() < end_s:
         if (found := look()) is not None:
             return found
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise ConfigError(f"fault: expected a running target for {target!r} within {_FIND_S:g} s, got none")
 
 
@@ -216,7 +216,7 @@ def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int]
         return None
     if target == "parent":
         return _process("parent", report.parent_pid)
-    ready = [c for c in report.children if c.state == "ready" and target in ("any", c.name, _role(c))]
+    ready = [c for c in report.children if c.state == ChildState.READY and target in ("any", c.name, _role(c))]
     chosen = chance.choice(ready) if ready else None
     return (chosen.name, chosen.pid) if chosen else None
 
@@ -228,7 +228,7 @@ def _role(child: ChildStatus) -> str:
 def is_whole(run_dir: Path) -> bool:
     """True if every child of our own server is ready, its standbys too, or if the server is another one."""
     try:
-        return all(child.state == "ready" for child in ask_status(run_dir).children)
+        return all(child.state == ChildState.READY for child in ask_status(run_dir).children)
     except NoServer:
         return True
 

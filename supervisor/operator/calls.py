@@ -22,7 +22,7 @@ from supervisor.directories.run_dir_files import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
-_REPLACED_S, _LOOK_S = 30.0, 0.05  # a supervisor that died is replaced within this time
+_REPLACED_S, _POLL_S = 30.0, 0.05  # a supervisor that died is replaced within this time
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
 
@@ -91,7 +91,7 @@ def check_running(run_dir: Path) -> None:
     while not _accepts(run_dir / "supervisor"):
         if time.monotonic() > end_s or not _is_locked(run_dir / "lock"):
             raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _accepts(path: Path) -> bool:

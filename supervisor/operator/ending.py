@@ -15,7 +15,7 @@ from supervisor.directories.orphans import kill_orphans, kill_processes
 from supervisor.directories.register import ChildFacts, Registered, start_ticks_of
 from supervisor.directories.run_dir_files import read_parent_pid, read_pid
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _LAST_S = 10.0  # for the supervisor and its parent, once all children have ended
 _DEATH_S = 10.0
 
@@ -68,7 +68,7 @@ class ServerEnd:
                 given_up_s = time.monotonic()
             if now_s > end_s:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return True
 
 
@@ -98,7 +98,7 @@ def kill_server(run_dir: Path, deadline_s: float) -> bool:
             if time.monotonic() > end_s:
                 return False
             kill_processes(supervisors_of(run_dir), end_s - time.monotonic())
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
     finally:
         end.close()
     _, alive = kill_orphans(run_dir / "children.json", max(end_s - time.monotonic(), 0.0))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from supervisor.parent.process_sample import sample_of
-from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
+from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, Silence
 
 if TYPE_CHECKING:
     import asyncio
@@ -122,11 +122,11 @@ class ParentLink:
         """Show the parent that this supervisor handles signals and messages, and notice a parent that does not answer. May be
         called often."""
         now_s = time.monotonic()
-        if self._socket is not None and now_s - self._beat_s >= LOOK_EVERY_S:
+        if self._socket is not None and now_s - self._beat_s >= POLL_EVERY_S:
             self._beat_s = now_s
             with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
-            if self._parent_pid and self._silence.look() > FROZEN_S:
+            if self._parent_pid and self._silence.poll() > FROZEN_S:
                 self.on_parent_frozen()
 
     def read(self) -> None:

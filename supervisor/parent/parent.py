@@ -33,7 +33,7 @@ from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, exec
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.process_sample import sample_of
-from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, SUSPENDED_S, Silence
+from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, SUSPENDED_S, Silence
 
 # Exit statuses of a supervisor that has ended its tree, or never had one
 _FINAL = frozenset(ExitCode) - {ExitCode.FAULT, ExitCode.NO_SERVER, ExitCode.HAND_OVER}
@@ -81,7 +81,7 @@ class Parent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)  # they are blocked while the program is executed in place
         if self._fork():
             return ParentLink(self._other)
-        tick_s = time.monotonic() + LOOK_EVERY_S
+        tick_s = time.monotonic() + POLL_EVERY_S
         while True:
             readable = select.select([self._wakeup, self._socket], [], [], max(tick_s - time.monotonic(), 0.0))[0]
             if self._socket in readable:
@@ -91,7 +91,7 @@ class Parent:
                 if self._reap():
                     return ParentLink(self._other)
             if time.monotonic() >= tick_s:
-                tick_s = time.monotonic() + LOOK_EVERY_S
+                tick_s = time.monotonic() + POLL_EVERY_S
                 self._tick()
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Parent:
     def _tick(self) -> None:
         """While a server starts, a supervisor that has not opened its link yet may take its time: nothing needs it yet. Later
         one that is stopped from outside is replaced soon: that costs nothing, and children that are stopped with it wait."""
-        silent_s = self._silence.look()
+        silent_s = self._silence.poll()
         limit_s = SUSPENDED_S if self._silence.is_suspended else FROZEN_S if self._is_open else _STARTING_S
         if self._has_opened and silent_s > limit_s:
             self._say(f"the supervisor (pid {self._pid}) has not been heard for {limit_s:g} s: killed, to be replaced")

@@ -48,7 +48,7 @@ def _plan(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Pla
 
 
 def _as_asked(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> PlacementRequest | None:
-    """The same request with all numbers of its plan; None if it is refused, or with these numbers."""
+    """The request with every number of its plan filled in; None if the host refuses it, with or without these numbers."""
     plan = _plan(host, model, asked)
     if plan is None:
         return None

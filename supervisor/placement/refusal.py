@@ -16,9 +16,9 @@ class PlacementRefused(ConfigError):
     Args:
         key: the refused setting.
         offers: the values that the text names, ascending; at least one.
-        why: what refuses the value, a fact that names none of the offers.
+        why: the fact that makes the value impossible; it names none of the offers.
         got: the refused value.
-        text: how the three are said; it has the places {offers}, {why} and {got}.
+        text: a format string with the fields {offers}, {why} and {got}.
     """
 
     def __init__(self, key: str, offers: Sequence[int], why: str, got: int, text: str = EXPECTED) -> None:

@@ -75,11 +75,11 @@ class _Vitals:
 class Liveness:
     """Watches every living child. All times are seconds of one monotonic clock that the caller reads.
 
-    `look(name)` returns a sample of a child's threads. It is called with each check while that child is suspicious.
+    `sample_of(name)` returns a sample of a child's threads. It is called with each check while that child is suspicious.
     """
 
-    def __init__(self, check_every_s: float, look: Callable[[str], ProcessSample | None] = lambda name: None) -> None:
-        self._check_every_s, self._look = check_every_s, look
+    def __init__(self, check_every_s: float, sample_of: Callable[[str], ProcessSample | None] = lambda name: None) -> None:
+        self._check_every_s, self._sample_of = check_every_s, sample_of
         self._last_check_s: float | None = None
         self._asleep_s = 0.0
         self._vitals: dict[str, _Vitals] = {}
@@ -137,20 +137,21 @@ class Liveness:
                 self._forgive(now_s - self._asleep_s, is_long=pause_s > _LONG_PAUSE_S)
         self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
-        stopped = [name for name, vitals in self._vitals.items() if self._is_to_continue(name, vitals, watched_s)]
+        stopped = [name for name, vitals in self._vitals.items() if self._note_continued(name, vitals, watched_s)]
         others = [(name, vitals) for name, vitals in self._vitals.items() if name not in stopped]
         judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in others)
         killed = [OverdueChild(name, reason) for name, reason in judged if reason]
         return [OverdueChild(name, "suspended", is_to_continue=True) for name in stopped] + killed
 
-    def _is_to_continue(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
-        """True, once, for a suspended child that is told to continue before it is killed: nobody else has what it holds."""
+    def _note_continued(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
+        """Returns True, once, for a suspended child that must be continued before it is killed, because nobody else has what it
+        holds."""
         continue_s, is_ready = vitals.deadlines.continue_s, vitals.phase is _Phase.READY
         if not continue_s or not is_ready or vitals.was_continued:
             return False
         if watched_s - vitals.since_s <= continue_s and not _is_frozen_if_suspended(vitals, watched_s):
             return False
-        sample = self._look(name)
+        sample = self._sample_of(name)
         vitals.was_continued = sample is not None and sample.is_suspended
         return vitals.was_continued
 
@@ -176,7 +177,7 @@ class Liveness:
         is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s) or _is_frozen_if_suspended(vitals, watched_s)
         is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
         if is_silent or is_over:
-            sample = self._look(name)
+            sample = self._sample_of(name)
             if is_silent and (reason := _judge_silence(vitals, age_s, watched_s, sample)):
                 return reason
             if is_over and (reason := _judge_overtime(vitals, watched_s, sample)):
@@ -211,13 +212,13 @@ def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: Proc
     if vitals.silence is None:
         vitals.silence = OwnTime(watched_s, sample)
         vitals.silence.own_s = age_s
-    own_s = vitals.silence.look(watched_s, sample)
+    own_s = vitals.silence.add_sample(watched_s, sample)
     return f"frozen: no Progress for {limit_s:g} s" if own_s > limit_s else ""
 
 
 def _judge_overtime(vitals: _Vitals, watched_s: float, sample: ProcessSample | None) -> str:
     if vitals.overtime is None:
         vitals.overtime = OwnTime(watched_s, sample)
-    if vitals.overtime.look(watched_s, sample) <= _STUCK_S or vitals.busy_s <= vitals.limit_s:
+    if vitals.overtime.add_sample(watched_s, sample) <= _STUCK_S or vitals.busy_s <= vitals.limit_s:
         return ""  # a beat that was lost on its way comes again: the child itself must have said that its step is over time
     return f"stuck: step {vitals.steps + 1} has run for more than {vitals.limit_s:.1f} s, many times as long as such steps take"

@@ -16,7 +16,7 @@ _MOST_DISK_WAIT_S = 30.0  # forgiven in all; a driver that never returns looks l
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """One look at the threads of a process."""
+    """What the threads of a process did at one time."""
 
     is_suspended: bool  # stopped from outside: SIGSTOP, a debugger
     waits_for_disk: bool  # a thread is in an uninterruptible wait
@@ -31,8 +31,8 @@ class OwnTime:
         self._disk_wait_s = 0.0
         self.own_s = 0.0
 
-    def look(self, now_s: float, sample: ProcessSample | None) -> float:
-        """Add the time since the last look; returns the sum. `sample`: None if nothing is known, then all time counts."""
+    def add_sample(self, now_s: float, sample: ProcessSample | None) -> float:
+        """Add the time since the last sample; returns the sum. `sample`: None if nothing is known, then all time counts."""
         passed_s = now_s - self._at_s
         self.own_s += max(passed_s - self._kept_from_running_s(passed_s, sample), 0.0)
         self._at_s, self._before = now_s, sample

@@ -66,7 +66,7 @@ def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
     from supervisor.restart.reload import reloaded
 
     try:
-        server = read_server(RunDir.look(where))
+        server = read_server(RunDir.open_unlocked(where))
         flags = dict(server.origin.flags) if server.origin is not None else {"config": None, "assignments": []}
         flags["assignments"] = [*flags["assignments"], *assignments]
         return reloaded(server, load(flags), flags)

@@ -92,3 +92,15 @@ def test_every_public_class_and_function_says_what_it_is_for() -> None:
         and not ast.get_docstring(node)
     ]
     assert silent == []
+
+
+def test_a_docstring_says_more_than_where_to_look() -> None:
+    """Whoever reads a method at its own place learns what it does there."""
+    owners = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    pointers = [
+        f"{file.path}:{node.lineno} {node.name}"
+        for file in EVERY_FILE
+        for node in ast.walk(file.tree)
+        if isinstance(node, owners) and (ast.get_docstring(node) or "").startswith("See ")
+    ]
+    assert pointers == []

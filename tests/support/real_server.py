@@ -32,7 +32,7 @@ _POLL_S = 0.02
 
 
 class RealServer:
-    """See the file's header."""
+    """A `supervisor start` of its own, with its address, its run directory and its processes."""
 
     def __init__(self, *flags: str, folder: Path | None = None) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="tg-", dir=folder)

@@ -38,7 +38,7 @@ def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def check_is_text(part: Any, path: str) -> None:
-    """Return unless a part of a message is an image, a sound or a file. Raises: Refusal."""
+    """Check that a part of a message is no image, sound or file. Raises: Refusal."""
     if isinstance(part, dict) and str(part.get("type")) in _NO_TEXTS:
         raise invalid(path, "a text, because this model reads text only", part["type"])
 

@@ -10,7 +10,7 @@ from actors.gateway.requests.request_spec import TERMS_WITHOUT_EFFECT, RequestSp
 from messages.generation.terms import Terms
 
 _KEY_BYTES = 16
-# Admission has applied the last two to the tokens. Where callers are told apart, `cache_scope` has the caller.
+# Admission has applied the last two to the tokens. Where callers share no answers, the term `cache_scope` names the caller.
 _OTHER_TERMS = (*TERMS_WITHOUT_EFFECT, "caller", "bad_words", "truncate_prompt_tokens")
 _TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
 _encoder = msgspec.msgpack.Encoder()

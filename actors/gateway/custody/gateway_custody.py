@@ -96,7 +96,7 @@ class GatewayCustody(Custodian):
         if self._is_unknown:  # their clients would wait for ever
             self._is_unknown = False
             client.tell(self._owner, [(Change(""), None)])
-        # holds come before any other drop: this process may be killed at any point
+        # what is held is sent before what is dropped, because this process may be killed at any point
         self._changed = dict(self._holds) | dict.fromkeys(self._stale)
         self._stale.clear()
         self._tell_changed()

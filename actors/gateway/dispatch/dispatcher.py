@@ -108,7 +108,7 @@ class Dispatcher:
         return sequence
 
     def on_state(self, scheduler: str, message: ReplicaState) -> None:
-        """A scheduler tells the condition of its replica."""
+        """A scheduler has reported the condition of its replica."""
         self.failover.on_state(scheduler, message)
 
     def on_refused(self, message: Refused) -> None:

@@ -36,7 +36,7 @@ class Failover:
         self.n_moved = 0  # sequences
 
     def on_state(self, name: str, state: ReplicaState) -> None:
-        """A scheduler tells the condition of its replica, and who is suspect there."""
+        """A scheduler has reported the condition of its replica and the attempts that are suspect there."""
         suspicion_of = {suspect.attempt: suspect.suspicion for suspect in state.suspects}
         for sequence in self._book.at(name):
             if not sequence.is_taken:  # the scheduler did not know it yet when it said this
@@ -60,7 +60,7 @@ class Failover:
             self._leave()
 
     def _leave_if_lasting(self, name: str, number: int) -> None:
-        if self.replicas.lasts(name, number):
+        if self.replicas.end_grace(name, number):
             self._leave()
 
     def _leave(self) -> None:

@@ -49,7 +49,13 @@ class Holdings:
             if never_came or lacks_tokens:
                 self.n_lost += 1
                 fields = sequence.request.spec.log_fields
-                self._log.warning("messages lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
+                self._log.warning(
+                    "messages between gateway and scheduler were lost: sequence submitted again",
+                    scheduler=scheduler,
+                    attempt=sequence.attempt,
+                    told=n_told,
+                    **fields,
+                )
                 self._submit_again(sequence)
         for attempt in told:
             send_now(self._post, scheduler, Cancel(attempt=attempt, why="replaced"))

@@ -53,7 +53,7 @@ class _Group:
 
 
 class EmbeddingDispatcher:
-    """See the head of this file. All methods are called on the event loop."""
+    """Sends the texts of calls to the embedder and collects their vectors. All methods are called on the event loop."""
 
     def __init__(self, post: Post) -> None:
         self._post = post

@@ -32,7 +32,7 @@ from actors.gateway.journal.segments import Segment, lock_folder, new_segment
 SEGMENT_BYTES = 8 << 20
 _SPARE_SEGMENTS = 4
 _WRITE_BYTES = 1 << 20
-_LOOK_S = 0.1  # between two looks whether all files are there
+_POLL_S = 0.1  # between two looks whether all files are there
 _MAX_PINNED = 128  # requests that are asked at a time to be written again, so that the event loop is not held for long
 
 
@@ -57,7 +57,7 @@ class SegmentLog:
         self._asked: set[int] = set()  # requests that `pinned` has returned
         self.lock = -1  # the descriptor that holds the lock on the folder
         self._descriptor = -1
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._size_bytes = 0  # of whole frames in the file being written
         self._header_bytes = 0  # of its first one
         self.on_call: Callable[[], None] = lambda: None  # before each call of the operating system
@@ -73,7 +73,7 @@ class SegmentLog:
         Raises: OSError when the disk refuses.
         """
         if self._folder is not None:
-            if time.monotonic() - self._looked_s >= _LOOK_S:
+            if time.monotonic() - self._checked_s >= _POLL_S:
                 self._note_lost_files()
             if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
                 self._begin_segment(self._folder)
@@ -135,7 +135,7 @@ class SegmentLog:
         return [one for one in self.segments if not one.is_damaged and not one.path.exists()]
 
     def _note_lost_files(self) -> None:
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
         if not (lost := self.lost_files()):
             return
         for segment in lost:
@@ -143,7 +143,7 @@ class SegmentLog:
         if self.segments[-1].is_damaged:
             self._close_file()
         names = [segment.path.name for segment in lost]
-        structlog.get_logger().error("journal: somebody has removed files; what lived in them is written again", files=names)
+        structlog.get_logger().error("journal: files were removed; their requests are written again", files=names)
 
     def close(self) -> None:
         """Close the file and release the folder."""

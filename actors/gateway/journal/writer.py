@@ -29,7 +29,7 @@ from actors.gateway.journal.backlog import Backlog, Callback, PendingFrame
 from actors.gateway.journal.segment_log import SegmentLog
 
 _BATCH_ENTRIES = 4096
-_LOOK_S = 0.5  # between two looks for removed files while nothing is written
+_POLL_S = 0.5  # between two looks for removed files while nothing is written
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 _CLOSE_WAIT_S = 10.0
 
@@ -112,7 +112,7 @@ class JournalWriter:
         Ends after `close`.
         """
         while True:
-            wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else _LOOK_S
+            wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else _POLL_S
             try:
                 new = self._queue.get(timeout=wait_s)
             except queue.Empty:
@@ -170,7 +170,7 @@ class JournalWriter:
         return len(batch), ""
 
     def _call_begins(self) -> None:
-        """Each call of the system has its own start time, so that many slow ones do not count as a hang."""
+        """Note the start of a system call. Each call has its own start time, so that many slow ones do not count as a hang."""
         self._busy_since_s = time.monotonic()
 
     def _answer_soon(self, calls: list[Callback], took_s: float = -1.0) -> None:

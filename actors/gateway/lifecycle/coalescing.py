@@ -146,7 +146,7 @@ class Coalescing:
         rows.add(target, first)
 
     def _forget(self, group: _RequestGroup) -> None:
-        """Nobody joins this group any more."""
+        """Remove a group, so that no further request joins it."""
         if self._group_by_key.get(group.key) is group:
             del self._group_by_key[group.key]
 

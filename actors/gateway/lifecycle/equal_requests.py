@@ -55,11 +55,11 @@ class EqualRequests:
         return None
 
     def follow(self, rows: StepRows) -> Sequence[Request]:
-        """As `Coalescing.follow`."""
+        """Add the rows of followers, as `Coalescing.follow` does. Returns the requests that are to be submitted."""
         return _NOTHING if self.coalescing is None else self.coalescing.follow(rows)
 
     def leave(self, request: Request) -> Sequence[Request]:
-        """As `Coalescing.leave`."""
+        """A request will not be complete: as `Coalescing.leave`. Returns the requests that are to be submitted instead."""
         return _NOTHING if self.coalescing is None else self.coalescing.leave(request)
 
     def taken(self, sequence: GrowingSequence) -> None:

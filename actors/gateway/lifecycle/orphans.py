@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from actors.gateway.requests.request import Request
 
-LOOK_EVERY_S = 1.0  # how often `expired` is to be called
+POLL_EVERY_S = 1.0  # how often `expired` is to be called
 _AT_NO_TIME = math.inf  # `Request.orphaned_s` while the gateway of its client is away
 
 
@@ -22,7 +22,7 @@ class Orphans:
     """Judges requests by `Request.orphaned_s`. `patience_s`: how long they wait for a reader."""
 
     def __init__(self, patience_s: float, now_s: float) -> None:
-        self._patience_s, self._looked_s = patience_s, now_s
+        self._patience_s, self._checked_s = patience_s, now_s
 
     def add(self, request: Request, now_s: float, *, with_gateway: bool = False) -> None:
         """The last reader of a request has left. `with_gateway`: because another gateway, which passed the answer on, died."""
@@ -36,8 +36,8 @@ class Orphans:
 
     def expired(self, requests: Iterable[Request], now_s: float) -> list[Request]:
         """The requests for which nobody waits any more. A request in the background needs no reader."""
-        stopped_s = max(now_s - self._looked_s - LOOK_EVERY_S, 0.0)
-        self._looked_s = now_s
+        stopped_s = max(now_s - self._checked_s - POLL_EVERY_S, 0.0)
+        self._checked_s = now_s
         found = []
         for request in requests:
             if request.orphaned_s:

@@ -21,7 +21,7 @@ from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.lifecycle.equal_requests import EqualRequests
 from actors.gateway.lifecycle.finished import FinishedRequests
-from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
+from actors.gateway.lifecycle.orphans import POLL_EVERY_S, Orphans
 from actors.gateway.lifecycle.step_publisher import Ack, StepPublisher
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.lifecycle.unfinished import UnfinishedRequests
@@ -77,7 +77,7 @@ class RequestManager:
 
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
-        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
+        self._sweep_timer = self._post.later(POLL_EVERY_S, self._sweep)
 
     def stop(self) -> None:
         """Cancel all timers, and write what is left to log."""
@@ -152,7 +152,12 @@ class RequestManager:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error("tokens are missing", sender=sender, gap=str(gap), **sequence.request.spec.log_fields)
+                self._log.error(
+                    "tokens are missing: sequence submitted again",
+                    sender=sender,
+                    gap=str(gap),
+                    **sequence.request.spec.log_fields,
+                )
                 self.dispatcher.submit_again(sequence)
                 continue
             if taken:
@@ -175,7 +180,7 @@ class RequestManager:
             self.equals.taken(sequence)
 
     def on_holding(self, sender: str, message: Holding) -> None:
-        """A scheduler tells what it holds: repair what was lost between it and this gateway."""
+        """A scheduler has listed the attempts that it has: submit again, or cancel, where the two sides differ."""
         self.dispatcher.holdings.compare(sender, message)
         self._publisher.acknowledge_again(sender)
 
@@ -284,4 +289,4 @@ class RequestManager:
         for request in self._orphans.expired(self.unfinished.all, now_s):
             self.cancel(request)
         self.finished.expire(now_s, takes_writes=self._journal.is_healthy)
-        self._sweep_timer = self._post.later(LOOK_EVERY_S, self._sweep)
+        self._sweep_timer = self._post.later(POLL_EVERY_S, self._sweep)

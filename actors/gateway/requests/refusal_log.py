@@ -45,10 +45,10 @@ class RefusalLog:
             self._log.info("refused", **shown, status=refusal.status, code=code, **field)
 
     def end_window(self) -> None:
-        """The second is over, or the gateway ends: count the refusals that have no line."""
+        """A second has passed, or the gateway ends: write one line with the number of refusals that had none."""
         n_unlogged, self._n_in_window = self._n_in_window - LINES_PER_S, 0
         if n_unlogged > 0:
-            self._log.info("refused, without lines of their own", requests=n_unlogged)
+            self._log.info("refused: further requests in the same second", requests=n_unlogged)
 
 
 def _shown(text: str) -> str:

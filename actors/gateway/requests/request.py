@@ -192,8 +192,8 @@ class Request:
         self.number, self.spec, self.began_s = number, spec, began_s
         self.stop_set = frozenset(spec.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in spec.prompts]
-        # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_ITEM` more for an
-        # ending, `PING_ITEM`, `RUN_ITEM`. The array stays the same one.
+        # Everything visible of all sequences, in order. A token is the index of its sequence; an ending is that index plus
+        # `END_ITEM`; the others are `PING_ITEM` and `RUN_ITEM`. The array is never replaced by another one.
         self.stream_items = array("i")
         self.runs: list[int] = []  # the numbers of the runs that the `RUN_ITEM`s begin, rising; the first run is 0
         self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]

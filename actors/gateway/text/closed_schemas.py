@@ -32,7 +32,7 @@ def _stands_alone(schema: Any) -> bool:
 
 
 def _n_together(schema: dict[str, Any]) -> int:
-    """Schemas in `allOf`. What is no list is refused when the grammar is compiled."""
+    """The number of schemas in `allOf`; 0 if that is no list, which the compiler of grammars refuses."""
     return len(found) if isinstance(found := schema.get("allOf"), list) else 0
 
 

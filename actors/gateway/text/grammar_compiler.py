@@ -70,7 +70,8 @@ class GrammarCompiler:
         self._idle: list[_Process] = []
 
     async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
-        """See `compile_grammar`. One that is known comes at once. Raises: GrammarError, also for one that takes too long."""
+        """Runs `compile_grammar` in another process and returns its result; a grammar that is known is returned at once.
+        Raises: GrammarError, also for a grammar that takes too long."""
         key = (grammar, reasoning)
         known = self._known.pop(key, None)
         if known is None:

@@ -56,10 +56,9 @@ class LargeMessages:
         found = self._unread.get(request_id)
         return found[0] if found is not None else None
 
-    def takes(self, identity: bytes, asked: Asked, n_bytes: int, caller: bytes) -> bool:
-        """Read this message if it is large; False if it is small. One that is being read and comes again makes `identity` its
-        client. Raises: Refusal for another one with the same id.
-        """
+    def read_if_large(self, identity: bytes, asked: Asked, n_bytes: int, caller: bytes) -> bool:
+        """Begin to read this message if it is large. Returns False if it is small. One that is being read and comes again makes
+        `identity` its client. Raises: Refusal for another one with the same id."""
         known = self._unread.get(asked.request)
         if known is not None:
             if not isinstance(asked, public.AnswersWanted) or (asked.api, asked.body) != (known[1].api, known[1].body):

@@ -41,20 +41,20 @@ class PublicSocket:
             self._socket.bind(tcp_endpoint)
         self.reader = ZmqReader(self._socket, on_frames, on_writable, tells_addresses=bool(tcp_endpoint))
 
-    def look(self) -> None:
-        """Look for missed events and for a removed file. To be called about twice a second."""
+    def poll(self) -> None:
+        """Handle events that were missed, and make the socket's file again if it was removed. Call it about twice a second."""
         self.reader.poll()
         if self._path and not os.path.exists(self._path):
             self._bind_again()
 
     async def close(self) -> None:
-        """Close the socket. What is in its pipes has a moment to leave."""
+        """Close the socket, after a short time in which messages that wait in its pipes can leave."""
         await asyncio.sleep(_LINGER_S)
         self.reader.close()
         await asyncio.get_running_loop().run_in_executor(None, self._context.term)
 
     def _bind_again(self) -> None:
         """Somebody has removed the socket's file: make it again, so that new clients find this gateway."""
-        with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next look tries again
+        with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next poll tries again
             self._socket.bind(self._endpoint)
             os.chmod(self._path, 0o600)

@@ -125,7 +125,7 @@ class ZmqServer:
     def _asked(self, identity: bytes, message: Asked, n_bytes: int) -> None:
         try:
             caller = caller_of_address(self._socket.reader.sender_address)
-            if not self._large.takes(identity, message, n_bytes, caller):
+            if not self._large.read_if_large(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
@@ -262,5 +262,5 @@ class ZmqServer:
     def _beat(self) -> None:
         self._clients.beat()
         self._pump_all()
-        self._socket.look()
+        self._socket.poll()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)

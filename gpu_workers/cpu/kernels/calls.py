@@ -41,7 +41,7 @@ class Calls(Protocol):
         ...
 
     def leave_to_torch(self, what: str) -> None:
-        """To be called before torch computes `what`. Raises: NotRecordable when calls are being recorded."""
+        """Call it before torch computes `what`. Raises: NotRecordable when calls are being recorded."""
         ...
 
 

@@ -23,7 +23,7 @@ class RowsTimesNibbles(RowsTimesBlock):
     group_bytes = GROUP_BYTES
 
     def add_group(self, rows: list[Value], group: Value, weights: Value, sums: list[list[Value]]) -> None:
-        """See RowsTimesBlock."""
+        """Add the products of one group of 4-bit integers; arguments as in `RowsTimesBlock.add_group`."""
         code, b = self.code, self.code.b
         totals = self._nibble_totals(rows, group, code.at(weights, NUMBERS_BYTES, I8))
         steps, least = (self._float16(code.at(weights, first, I8)) for first in (0, STEPS_BYTES))

@@ -21,7 +21,7 @@ from gpu_workers.cpu.kernels.int8_weights import BLOCK, GROUP, HEADER_BYTES, TOG
 BITS = 4
 GREATEST = 15
 STEPS_BYTES = 2 * BLOCK
-NUMBERS_BYTES = 2 * STEPS_BYTES  # of steps and least numbers: integers come behind them
+NUMBERS_BYTES = 2 * STEPS_BYTES  # of steps and least numbers: integers follow them
 GROUP_BYTES = NUMBERS_BYTES + BLOCK * GROUP // 2
 _SLAB_BLOCKS = 64  # that are packed at once: they bound the memory that packing takes
 

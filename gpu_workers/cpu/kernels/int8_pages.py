@@ -35,11 +35,11 @@ def write_rope_and_quantise(code: VectorCode, is_bf16: bool) -> None:
         offset = b.srem(slot, I64(PAGE_TOKENS))
         k = code.at(code.pointer(rows.K), code.mul(token, code.argument(rows.K_STRIDE)), kind)
         v = code.at(code.pointer(rows.V), code.mul(token, code.argument(rows.V_STRIDE)), kind)
-        behind = code.add(page, code.mul(code.mul(n_kv_heads, head_dim), PAGE_TOKENS))  # where the page's scales begin
+        scales = code.add(page, code.mul(code.mul(n_kv_heads, head_dim), PAGE_TOKENS))  # where the page's scales begin
         with code.loop(0, n_kv_heads) as head:
             start = code.mul(head, head_dim)
             numbers = code.add(page, code.mul(code.add(code.mul(offset, n_kv_heads), head), head_dim))
-            scale = code.add(behind, code.mul(code.add(code.mul(head, PAGE_TOKENS), offset), SCALE_BYTES))
+            scale = code.add(scales, code.mul(code.add(code.mul(head, PAGE_TOKENS), offset), SCALE_BYTES))
 
             def key(i: Value) -> tuple[Value, Value]:
                 return rows.rotated(code, is_bf16, k, code.add(start, i), i, cos_sin)

@@ -104,8 +104,8 @@ class _Unit:
         """The scales of the tokens of a page from `start` on. page: of `_page`."""
         code, shape = self.code, self.shape
         of_head = code.mul(self.head, PAGE_TOKENS * SCALE_BYTES - shape.head_dim)
-        behind = code.add(of_head, PAGE_TOKENS * shape.n_kv_heads * shape.head_dim)
-        return code.load(code.at(page, behind, I8), code.int(start), is_bf16=True)
+        scales = code.add(of_head, PAGE_TOKENS * shape.n_kv_heads * shape.head_dim)
+        return code.load(code.at(page, scales, I8), code.int(start), is_bf16=True)
 
     def _fetch(self, page: Value, token: Value) -> None:
         """Ask for one token's numbers ahead of time: the tokens of one head lie too far apart for the processor to guess."""

@@ -39,11 +39,11 @@ class Gemma3Config(ModelConfig):
 
     @property
     def attention_window(self) -> int | None:
-        """See ModelConfig."""
+        """The window of the sliding layers, if there are any and it is shorter than the longest sequence; else None."""
         return self.window if any(self.is_sliding) and self.window < self.max_position else None
 
     def small_layer_parameters(self, n_heads: int, n_kv_heads: int, is_first_rank: bool) -> int:
-        """See ModelConfig."""
+        """The parameters of a layer's four norms, and of those of queries and keys."""
         return 4 * self.hidden + 2 * self.head_dim
 
 

@@ -32,7 +32,8 @@ class LlamaConfig(ModelConfig):
     names: TensorNames = TensorNames()
 
     def small_layer_parameters(self, n_heads: int, n_kv_heads: int, is_first_rank: bool) -> int:
-        """See ModelConfig."""
+        """The parameters of a layer's two norms, its biases on this rank, and the norms of queries and keys if there are
+        any."""
         biases = (n_heads + 2 * n_kv_heads) * self.head_dim * self.qkv_bias + self.hidden * (self.output_bias and is_first_rank)
         return 2 * self.hidden + biases + 2 * self.head_dim * self.qk_norm
 

@@ -14,9 +14,9 @@ _HASH_BITS = 64
 
 
 def operations_per_s(policy: EvictionPolicy, n_pages: int) -> float:
-    """A full cache, in which one sequence after the other overwrites 32 pages with a chain of its own, and reuses that of the
-    one before it. Every page that is evicted, learnt (where the policy reads contents), added, removed or used is one
-    operation."""
+    """Operations of a policy in a second of processor time, on a full cache. One sequence after the other overwrites 32 pages
+    with its own chain and then uses the chain of the sequence before it. An operation is one page evicted, learnt (where the
+    policy reads contents), added, removed or used."""
     chance = random.Random(0)
     for first in range(0, n_pages - _CHAIN + 1, _CHAIN):
         _compute(policy, list(range(first, first + _CHAIN)), chance)

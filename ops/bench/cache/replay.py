@@ -92,7 +92,7 @@ def replay(trace: list[HashedRequest], cache: PageCache) -> Replayed:
             cache.leave(heapq.heappop(running)[2])
         while (entered := cache.enter(request)) is None:
             if not running:
-                raise ValueError(f"cache: expected room for the {len(request.contents) + 1} pages of a request, got less")
+                raise ValueError(f"pages: expected at least {len(request.contents) + 1}, as one request needs, got fewer")
             cache.leave(heapq.heappop(running)[2])
         hits += entered[1]
         heapq.heappush(running, (request.at_ms + request.took_ms, next(numbers), entered[0]))

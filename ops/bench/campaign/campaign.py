@@ -32,7 +32,7 @@ from supervisor.drill.streams import DrillStream, StreamRequest, follow_accepted
 from supervisor.operator.calls import ask_drain, ask_status
 
 _UNDER_WAY = (Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED)  # while streams are: drawn at random
-_LOOK_S = 0.005
+_POLL_S = 0.005
 _EMBEDDING_CLIENTS = 2
 _DRAIN_S = 60.0
 _FROZEN_S = 20.0  # longest wait for the successor of a frozen custodian, which may also have survived
@@ -160,7 +160,7 @@ class _Campaign:
     async def _wait(self, condition: Callable[[], bool]) -> None:
         """Ends, because every stream ends at its deadline at the latest."""
         while not condition():
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _inject(self, phase: Phase, running: dict[asyncio.Task[None], DrillStream]) -> None:
         """Draw a fault of this phase and inflict it."""

@@ -17,7 +17,7 @@ from supervisor.operator.calls import NoServer, ask_status
 SUPERVISOR, PARENT, STANDBY = "supervisor", "parent", "standby"
 BACK_S = 90.0  # longest wait for a process that was killed
 _READY = ("ready", "draining", "drained")
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Processes:
         while time.monotonic() < until_s:
             if all(n > had.get(gateway, 0.0) for gateway, n in self.custodians_of_gateways().items()):
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _next_supervisor(self, pid_before: int) -> Victim:
         """The supervisor after the one with this process id, as soon as its own id is written. It may not answer yet."""
@@ -109,7 +109,7 @@ class Processes:
             pid = read_pid(self._run_dir)
             if pid and pid != pid_before:
                 return Victim(SUPERVISOR, pid, is_ready=False)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         raise TimeoutError(f"no supervisor came within {BACK_S:g} s")
 
     def _look(self, is_it: Callable[[Victim], bool], longest_s: float = BACK_S) -> Victim:
@@ -126,7 +126,7 @@ class Processes:
                 return self._chance.choice(found)
             if time.monotonic() >= until_s:
                 raise TimeoutError(f"no process came within {longest_s:g} s")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _report(self) -> StatusReport:
         """The tree's status; while the supervisor is away, the last one."""

@@ -100,12 +100,12 @@ class StreamConnection(asyncio.Protocol):
     # -- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
+        """Keep the transport of the new connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
+        """Read bytes of the response. Bytes that nobody asked for, or that are no HTTP, close the connection."""
         answer = self._answer
         if answer is None:
             self.close()  # nobody asked
@@ -122,7 +122,7 @@ class StreamConnection(asyncio.Protocol):
             self._finish(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
+        """End the answer that is under way: it was cut if the response is not complete."""
         answer, self._transport = self._answer, None
         if answer is None or self._done is None or self._done.done():
             return

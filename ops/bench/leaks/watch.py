@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from messages.ids import role_of
-from messages.lifecycle.tree import StatusReport
+from messages.lifecycle.tree import StatusReport, TreeState
 from messages.run_dir import zeromq_endpoint
 from ops.bench.leaks.clients import ClientPhase, Clients, WatchedServer, clients
 from ops.bench.leaks.held_resources import (
@@ -170,7 +170,7 @@ class LeakWatch:
             with suppress(NoServer):
                 report = await self._status()
                 pids = self._names(report)
-                if report.state == "serving" and pids.get(target, pid) != pid:
+                if report.state == TreeState.SERVING and pids.get(target, pid) != pid:
                     return
             await asyncio.sleep(_POLL_S)
         raise DidNotComeBack(f"{target}: expected it to be ready within {_BACK_S:g} s of its death")
@@ -184,7 +184,7 @@ class LeakWatch:
         while True:
             with suppress(NoServer):
                 report = await self._status()
-                is_whole = report.state == "serving" and all(child.has_spare for child in report.children)
+                is_whole = report.state == TreeState.SERVING and all(child.has_spare for child in report.children)
                 if is_whole or time.monotonic() > end_s:
                     return self._names(report)
             await asyncio.sleep(_POLL_S)

@@ -17,11 +17,11 @@ BODY = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
 HERE, THERE = "scheduler/0", "scheduler/1"
 
 
-def after(watch: Standstill, n_looks: int, start_s: float, **load_by_name: int) -> dict[str, float]:
-    """Look once a second for `n_looks` seconds."""
-    for second in range(n_looks):
-        watch.look(load_by_name, start_s + second)
-    return watch.lasting(start_s + n_looks - 1)
+def after(watch: Standstill, n_seconds: int, start_s: float, **load_by_name: int) -> dict[str, float]:
+    """Update once a second for `n_seconds` seconds."""
+    for second in range(n_seconds):
+        watch.update(load_by_name, start_s + second)
+    return watch.lasting(start_s + n_seconds - 1)
 
 
 def test_work_without_steps_is_a_standstill_and_a_step_ends_it() -> None:
@@ -40,7 +40,7 @@ def test_a_replica_that_has_just_got_work_and_one_that_works_are_well() -> None:
     watch.heard("a", 7, 0.0)
     for second in range(100):
         watch.heard("b", second, float(second))
-        watch.look({"a": second % 20, "b": 1}, float(second))
+        watch.update({"a": second % 20, "b": 1}, float(second))
         assert watch.lasting(float(second)) == {}
 
 

@@ -133,7 +133,7 @@ class ThreeRanks(SingleRank):
     size = 3
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """See TensorGroup."""
+        """x [T, n] -> [T, 3 n]."""
         return torch.cat((x, 2 * x, 3 * x), -1)
 
 

@@ -65,7 +65,7 @@ class Int8Packing(TorchOps):
     """Packs weights as integers."""
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> uint8, 8 bits for each number and the scales."""
         return int8_weights.pack(weight)
 
 
@@ -83,11 +83,11 @@ class Int4Packing(Int8Packing):
     """Packs weights as integers of 4 bits, but for the head."""
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> uint8, 4 bits for each number and the scales."""
         return int4_weights.pack(weight)
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Ops."""
+        """weight [out, in] -> uint8, 8 bits for each number and the scales."""
         return int8_weights.pack(weight)
 
 

@@ -31,14 +31,14 @@ class Stage:
         records = {record.name: record for record in (self.rank, self.scheduler)}
         self.noted: list[tuple[str, Cause | None, int]] = []  # (name, killed for, messages that were sent before)
         self.notices = EndingNotices(
-            records, lambda record, message: self.sent.append((record.name, message)), self.ran_out_of_memory, self._note
+            records, lambda record, message: self.sent.append((record.name, message)), self.take_memory_kill, self._note
         )
 
     def _note(self, record: ChildRecord) -> None:
         self.noted.append((record.name, record.killed_for, len(self.sent)))
 
-    def ran_out_of_memory(self) -> bool:
-        """As `OutOfMemoryKills.has_risen`: a kill explains one death."""
+    def take_memory_kill(self) -> bool:
+        """As `OutOfMemoryKills.take_rise`: a kill explains one death."""
         self.oom_kills -= 1
         return self.oom_kills >= 0
 
@@ -62,7 +62,7 @@ def test_a_kill_by_the_kernel_explains_the_end_and_the_death_of_one_process() ->
     stage = Stage()
     stage.oom_kills = 1
     assert stage.ends(-signal.SIGKILL) == ["out_of_memory"]
-    proven = cause_of(ExitStatus(-1, "SIGKILL"), stage.rank.killed_for, stage.ran_out_of_memory)
+    proven = cause_of(ExitStatus(-1, "SIGKILL"), stage.rank.killed_for, stage.take_memory_kill)
     assert proven == "out_of_memory"
 
 

@@ -152,10 +152,10 @@ def test_each_rise_of_the_count_explains_one_death(tmp_path: Path) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("nr_free_pages 77\noom_kill 3\noom_kill_disable 9\n")
     memory = OutOfMemoryKills(counters)
-    assert not memory.has_risen()
+    assert not memory.take_rise()
     counters.write_text("nr_free_pages 5\noom_kill 5\n")
-    assert memory.has_risen()
-    assert not memory.has_risen()
+    assert memory.take_rise()
+    assert not memory.take_rise()
 
 
 def test_a_kill_of_long_ago_explains_no_death_of_today(tmp_path: Path) -> None:
@@ -164,13 +164,13 @@ def test_a_kill_of_long_ago_explains_no_death_of_today(tmp_path: Path) -> None:
     now_s = 100.0
     memory = OutOfMemoryKills(counters, lambda: now_s)
     counters.write_text("oom_kill 4\n")
-    memory.look()
+    memory.poll()
     now_s = 104.0
-    assert not memory.has_risen()
+    assert not memory.take_rise()
     counters.write_text("oom_kill 5\n")
-    memory.look()
+    memory.poll()
     now_s = 106.0
-    assert memory.has_risen()
+    assert memory.take_rise()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_without_a_count_nobody_died_of_it(tmp_path: Path, content: str | None) 
     counters = tmp_path / "vmstat"
     if content is not None:
         counters.write_text(content)
-    assert not OutOfMemoryKills(counters).has_risen()
+    assert not OutOfMemoryKills(counters).take_rise()
 
 
 def test_a_count_that_cannot_be_read_for_a_while_explains_nothing(tmp_path: Path) -> None:
@@ -209,9 +209,9 @@ def test_a_count_that_cannot_be_read_for_a_while_explains_nothing(tmp_path: Path
     counters.write_text("oom_kill 4\n")
     memory = OutOfMemoryKills(counters)
     counters.unlink()
-    assert not memory.has_risen()
+    assert not memory.take_rise()
     counters.write_text("oom_kill 4\n")
-    assert not memory.has_risen()
+    assert not memory.take_rise()
 
 
 def test_the_count_of_this_machine_can_be_read() -> None:

@@ -48,7 +48,7 @@ def own_part(pid: int) -> float:
     own = OwnTime(began_s, sample_of(pid))
     wait_until(lambda: time.monotonic() > began_s + _WINDOW_S)
     now_s = time.monotonic()
-    return own.look(now_s, sample_of(pid)) / (now_s - began_s)
+    return own.add_sample(now_s, sample_of(pid)) / (now_s - began_s)
 
 
 def is_suspended(pid: int) -> bool:

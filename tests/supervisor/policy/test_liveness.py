@@ -139,7 +139,7 @@ def test_a_child_that_gets_no_core_is_not_frozen_however_long_it_takes() -> None
 def test_a_child_that_gets_a_part_of_a_core_is_judged_by_that_part() -> None:
     clock = ready_clock()
     clock.starved = 0.75
-    before_s = 1.5  # until the first look all time counts
+    before_s = 1.5  # until the first sample all time counts
     assert clock.run(before_s + (DEADLINES.frozen_s - before_s) * 4 - 1.0) == []
     assert clock.run(2.0)[0].startswith("frozen")
 
@@ -147,7 +147,7 @@ def test_a_child_that_gets_a_part_of_a_core_is_judged_by_that_part() -> None:
 def test_nobody_looks_at_a_child_that_beats() -> None:
     clock = ready_clock()
     clock.run(100.0, beat=(7, 0.3, 0.5))
-    assert clock.n_looks == 0
+    assert clock.n_samples == 0
 
 
 def test_a_step_that_takes_longer_than_its_own_limit_is_stuck() -> None:

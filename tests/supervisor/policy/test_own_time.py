@@ -14,7 +14,7 @@ def sample(*delays_s: float, is_suspended: bool = False, waits_for_disk: bool = 
 def own_s(*samples: ProcessSample | None) -> float:
     """The own time of a process that was looked at once a second."""
     own = OwnTime(0.0, samples[0])
-    return [own.look(float(second), one) for second, one in enumerate(samples[1:], 1)][-1]
+    return [own.add_sample(float(second), one) for second, one in enumerate(samples[1:], 1)][-1]
 
 
 def test_a_suspended_or_blocked_or_computing_process_has_all_time_for_itself() -> None:

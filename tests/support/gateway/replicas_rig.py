@@ -50,7 +50,7 @@ async def two_replicas(**settings: Any) -> AsyncIterator[TwoReplicas]:
             r.cluster.start(SchedulerActor, f"scheduler/{replica}", SchedulerSettings())
             r.cluster.introduce(MortalGang(r.cluster, WORKER, fate, replica=replica))
         await r.cluster.wait_until(lambda: len(r.gateway.living("scheduler")) == 2 and len(r.gateway.living("worker")) == 2)
-        told = r.manager.dispatcher.failover.replicas._told
+        told = r.manager.dispatcher.failover.replicas._reports
         await r.cluster.wait_until(lambda: len(told) == 2 and both.condition(0) == both.condition(1) == "up")
         yield both
         for fate in fates:  # a gang that dies while the cluster is closed would be missing there

@@ -38,7 +38,7 @@ def vector_of(ids: np.ndarray) -> np.ndarray:
 
 
 class HashEncoder(TextEncoder):
-    """See `vector_of`."""
+    """Its vectors are those of `vector_of`."""
 
     dimensions = DIMENSIONS
 

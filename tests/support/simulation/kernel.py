@@ -28,7 +28,8 @@ _RIGHTS = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 
 
 class Kernel:
-    """See the file's header. `patch(object, name, value)` must undo itself after the simulation."""
+    """Stands for the kernel below all simulated processes. `patch(object, name, value)` must undo itself after the
+    simulation."""
 
     def __init__(self, loop: VirtualLoop, edges: Edges, patch: Callable[[Any, str, Any], None]) -> None:
         self._loop, self.edges = loop, edges

@@ -260,7 +260,7 @@ class SimulatedSpawner(LocalSpawner):
         self._register.add(spec.name, process.pid)
         return process
 
-    def ran_out_of_memory(self) -> bool:
+    def take_memory_kill(self) -> bool:
         return False
 
     def retry_writes(self) -> None:

@@ -21,7 +21,7 @@ from tests.support.simulation.edges import Edges, Fault
 from tests.support.simulation.gangs import Collectives, NotYet, make_gangs_virtual
 
 _COMMIT_S = (0.0001, 0.004)
-_HANG_LOOK_S = 0.05
+_HANG_POLL_S = 0.05
 _LOAD_S = (0.05, 0.5)
 _STEP_S = (0.001, 0.01)
 _SIBLING_S = 0.002  # between two looks for another rank
@@ -59,7 +59,7 @@ class SimulatedWriter(JournalWriter):
 
     def _work(self) -> None:
         if SimulatedWriter.hangs:
-            self._loop.call_later(_HANG_LOOK_S, self._work)
+            self._loop.call_later(_HANG_POLL_S, self._work)
             return
         self._is_due = False
         self._record_all()

@@ -123,7 +123,7 @@ def life_of_key(key: selectors.SelectorKey) -> SimulatedLife | None:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the file's header."""
+    """The event loop of a whole simulation; `time` gives virtual seconds."""
 
     def __init__(self) -> None:
         self.selector = _Selector()

@@ -264,7 +264,7 @@ class Connection:
 
     @property
     def last_s(self) -> float:
-        """See above."""
+        """When the last frames of both directions arrive, in virtual seconds; now if they have."""
         return max(*self._last_s.values(), self._sockets.loop.time())
 
     def carry(self, frames: list[bytes], target: _Socket) -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 _DEADLINE_S = 60.0
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
 def names_in(run_dir: Path) -> set[str]:
@@ -22,7 +22,7 @@ async def empty(run_dir: Path) -> None:
     _remove_all(run_dir)
     async with asyncio.timeout(_DEADLINE_S):
         while not before <= names_in(run_dir):
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 def _remove_all(run_dir: Path) -> None:

@@ -19,13 +19,13 @@ class Clock:
         self.now_s = 0.0
         self.sample: ProcessSample | None = None  # what every look at the child shows
         self.starved = 0.0  # for this part of the time it waits for a core
-        self.n_looks = self.n_continued = 0
-        self.liveness = Liveness(0.1, self._look)
+        self.n_samples = self.n_continued = 0
+        self.liveness = Liveness(0.1, self._sample_of)
         self.liveness.spawned(NAME, deadlines, 0.0)
 
-    def _look(self, name: str) -> ProcessSample | None:
+    def _sample_of(self, name: str) -> ProcessSample | None:
         assert name == NAME
-        self.n_looks += 1
+        self.n_samples += 1
         return ProcessSample(False, False, {1: self.now_s * self.starved}) if self.starved else self.sample
 
     def run(self, seconds: float, beat: tuple[int, float, float] | None = None) -> list[str]:

@@ -57,7 +57,7 @@ class MemorySpawner(Spawner):
         self.processes.append((spec.name, process))
         return process
 
-    def ran_out_of_memory(self) -> bool:
+    def take_memory_kill(self) -> bool:
         return self.is_out_of_memory
 
     def retry_writes(self) -> None:

@@ -55,7 +55,7 @@ class StreamEvents:
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._most = _MOST_WITH_LOGPROBS if request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
         self.start = start
-        # parts of the next event that the client has, and the number of the event before
+        # how many parts of the next event the client has, and the number of the event before it
         self._n_parts, self._after = divmod(start, PART_BASE) if writer.has_parts else (0, start)
         self._is_opened = self._has_retry = self._after > 0
         self.is_done = False

@@ -75,7 +75,7 @@ async def _full_requests(services: Services, call: Call, body: BatchBody) -> ASG
         raise invalid("requests", "none beside prompts or tokens", f"{n_requests} requests")
     if not 1 <= n_requests <= max_batch:
         raise invalid("requests", f"1 to {max_batch} requests", n_requests)
-    # as a stream: every request of it is there again after a restart, though the connection is known for the first alone
+    # recorded as streams are: after a restart all requests of the batch go on, though only the first one's connection is known
     name = name_of(call.identity, BATCH_PATH, call.body, mint=lambda: services.owners.mint("batch-"), is_streamed=True)
     news = batch_requests(body, name, call, services.settings.strict_fields)
     requests = await services.admission.admit_all(news, placed_refusal)

@@ -68,7 +68,7 @@ class ChunkWriter(StreamWriter):
         self._tail = b'],"usage":null}\n' if spec.with_usage else b"]}\n"
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
         before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
-        # of each sequence: tokens, and the length of their text and of the text before it
+        # for each sequence: the number of tokens so far, and the length of the text so far, the echoed prompt included
         self._offsets = [(0, echo_length(sequence)) for sequence in request.sequences]
         self._before_text = [self._head + before % sequence.index for sequence in request.sequences]
         if self._is_chat:

@@ -70,7 +70,7 @@ class CallSplitter(Splitter):
         return True
 
     def leave(self) -> bool:
-        """What follows is content. Returns True."""
+        """End the call: text that follows is content. Returns True."""
         self.begun = ""
         return self.go(self._read_content)
 

@@ -46,7 +46,7 @@ def dialect_of(template: str) -> Dialect:
 
 
 def forced_dialect(dialect: Dialect) -> Dialect:
-    """The dialect in which a grammar forces calls; it is always one that is JSON."""
+    """The dialect in which a grammar forces calls: one whose calls are JSON."""
     match dialect:
         case Dialect.PYTHONIC:
             return Dialect.MISTRAL  # a list too

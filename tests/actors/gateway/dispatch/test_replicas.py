@@ -42,12 +42,12 @@ def test_a_replica_that_is_down_is_left_after_its_grace_if_it_has_not_changed_si
     replicas = Replicas()
     first = replicas.note("scheduler/0", DOWN)
     assert replicas.to_leave(BOTH) == []
-    assert replicas.lasts("scheduler/0", first)
+    assert replicas.end_grace("scheduler/0", first)
     assert replicas.to_leave(BOTH) == ["scheduler/0"]
     replicas.note("scheduler/0", UP)
     assert replicas.to_leave(BOTH) == []
     replicas.note("scheduler/0", DOWN)
-    assert not replicas.lasts("scheduler/0", first)
+    assert not replicas.end_grace("scheduler/0", first)
     assert replicas.to_leave(BOTH) == []
 
 

@@ -48,9 +48,9 @@ async def restart_gateway(r: Rig, scheduler: FakeScheduler) -> None:
 @pytest.mark.parametrize("remove", [remove_folder, remove_files])
 @pytest.mark.parametrize("is_busy", [True, False])
 async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
-    monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
-    monkeypatch.setattr(writer, "_LOOK_S", 0.001)
+    monkeypatch.setattr(segment_log, "_POLL_S", 0.0)
+    monkeypatch.setattr(segment_log, "_POLL_S", 0.0)
+    monkeypatch.setattr(writer, "_POLL_S", 0.001)
     async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         folder = Path(r.settings.journal_path)
         scheduler.is_automatic = True
@@ -77,8 +77,8 @@ async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: boo
 
 async def test_the_folder_above_is_private_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start refuses a state directory that others may read."""
-    monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
-    monkeypatch.setattr(writer, "_LOOK_S", 0.001)
+    monkeypatch.setattr(segment_log, "_POLL_S", 0.0)
+    monkeypatch.setattr(writer, "_POLL_S", 0.001)
     async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         folder = Path(r.settings.journal_path)
         scheduler.is_automatic = True

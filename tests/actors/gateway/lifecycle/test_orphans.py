@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.gateway.lifecycle.orphans import LOOK_EVERY_S, Orphans
+from actors.gateway.lifecycle.orphans import POLL_EVERY_S, Orphans
 from actors.gateway.requests.reader import Reader
 from tests.support.gateway.request_examples import request_of, spec_of
 
@@ -11,8 +11,8 @@ PATIENCE_S = 10.0
 
 def looks(orphans: Orphans, requests: list, start_s: float, stop_s: float) -> list[float]:
     """Look as often as the gateway does; returns the times at which a request was found."""
-    n = int((stop_s - start_s) / LOOK_EVERY_S)
-    times = [start_s + LOOK_EVERY_S * (i + 1) for i in range(n)]
+    n = int((stop_s - start_s) / POLL_EVERY_S)
+    times = [start_s + POLL_EVERY_S * (i + 1) for i in range(n)]
     return [now_s for now_s in times if orphans.expired(requests, now_s)]
 
 

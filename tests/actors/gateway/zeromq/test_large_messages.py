@@ -42,8 +42,8 @@ async def test_the_newest_connection_that_has_sent_a_large_message_is_its_client
         refuse=lambda identity, request, refusal: refused.append(refusal),
         cancel=lambda identity, request: None,
     )
-    assert large.takes(b"first", ASKED, len(BODY), b"")
-    assert large.takes(b"second", ASKED, len(BODY), b"")
+    assert large.read_if_large(b"first", ASKED, len(BODY), b"")
+    assert large.read_if_large(b"second", ASKED, len(BODY), b"")
     await asyncio.gather(*tasks)
     assert (understood, refused, len(tasks)) == ([(b"second", "mine")], [], 1)
     assert large.unread("mine") is None

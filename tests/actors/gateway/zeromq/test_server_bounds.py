@@ -93,7 +93,7 @@ async def until_finished(hear) -> list[public.Chunk]:
 
 
 async def test_answers_that_wait_for_a_client_are_few_and_nothing_stops_libzmq_from_reading() -> None:
-    """See `zmq_options`: a full receiving pipe lets a client that leaves end the process."""
+    """A full receiving pipe would let a client that leaves end the gateway's process; `zmq_options` says why."""
     async with zmq_rig() as (r, _):
         assert r.gateway.servers.zeromq is not None
         socket = r.gateway.servers.zeromq._socket._socket

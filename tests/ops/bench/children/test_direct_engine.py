@@ -28,7 +28,7 @@ class Watched(HashChainEngine):
         self.sampled = 0
 
     def collect(self, launched):
-        """See Engine."""
+        """The engine's results, whose tokens are counted on the way."""
         for result in super().collect(launched):
             self.sampled += len(result.ids)
             yield result

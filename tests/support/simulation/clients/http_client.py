@@ -20,7 +20,8 @@ _DONE = b"[DONE]"
 
 
 class HttpClient(Client):
-    """See the file's header. `folder`: where its end of a connection is bound. `listener`: the path of the server's socket."""
+    """Sends one request and comes back for its answer until it has all of it. `folder`: where its end of a connection is bound.
+    `listener`: the path of the server's socket."""
 
     def __init__(self, planned: PlannedRequest, history: History, chance: random.Random, folder: Path, listener: Path) -> None:
         super().__init__(planned, history, chance)

@@ -26,7 +26,7 @@ _LIFE_S, _STOP_S = 0.3, (0.1, 8.0)  # the first is a mean
 
 
 class ZmqClient(Client):
-    """See the file's header. `endpoints`: of the gateways."""
+    """Sends one request over the client library, again after each death. `endpoints`: of the gateways."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from tests.support.simulation.supervisors import SimulatedParent
 _DRAIN_S = (0.0, 0.5, 3.0, 60.0)
 _DOWN_S = (0.02, 3.0)  # from the end of the server to its next start
 _END_S = 90.0  # the longest drain, and a stop
-_AGAIN_S, _LOOK_S = 0.2, 0.01
+_AGAIN_S, _POLL_S = 0.2, 0.01
 
 
 class Outages:
@@ -77,4 +77,4 @@ class Outages:
             if self._machine.loop.time() > end_s:
                 self._machine.problems.append(otherwise)
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)

@@ -146,7 +146,7 @@ class _NoOps(TorchOps):
     """For a back end that must do it alone."""
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
-        """See Ops."""
+        """Raises: AssertionError."""
         raise AssertionError("expected one kernel")
 
 

@@ -112,7 +112,7 @@ class OutputWalk:
                     self._open.is_no_call = True
                 kind = self._kind_of(channel)
                 is_new = self._open is None or self._open.kind is not kind
-                # of tokens whose text was held back, those before a new item are its marks
+                # tokens whose text was held back before a new item are its marks: only the last token belongs to the item
                 first = max(self._n_told, n_tokens - 1) if is_new and self.items else self._n_told
                 if is_new:
                     steps += self._end() + self._begin(kind)
