@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch, power_of_two
 from messages.steps import PAGE_TOKENS
 
@@ -94,11 +95,24 @@ def _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D: tl.cons
 
 
 @triton.jit
-def _mix_keys(
-    q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
-    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+def _store_scaled(
+    NEW_K, NEW_V, K, V, k_start, v_start, place, page, token, kv_head, cos, sin, stride_slot,
+    D: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Keys n0 .. min(n0 + BN, end) - 1 into the running softmax of a row."""
+    """As `_store_new`, for pages of 8-bit floats; returns what these stand for. page: offset of the page; token: within it."""
+    d = tl.arange(0, D)
+    k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
+    k = store_vector(k, K, place + d, scale_places(K, page, token, kv_head, stride_slot, PAGE), True)
+    v = tl.load(NEW_V + v_start + d)
+    return k, store_vector(v, V, place + d, scale_places(V, page, token, kv_head, stride_slot, PAGE), True)
+
+
+@triton.jit
+def _mix_keys(
+    q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot, k_scales, v_scales,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """Keys n0 .. min(n0 + BN, end) - 1 into the running softmax of a row. SCALED: with the scales of `load_scales`."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < end
@@ -106,11 +120,15 @@ def _mix_keys(
     place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
     k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
+    if SCALED:
+        scores *= k_scales.to(tl.float32)[None, :]
     scores = tl.where(seen[None, :], scores, float("-inf"))
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
     weights = tl.exp2(scores - new_maximum[:, None])
     shrink = tl.exp2(maximum - new_maximum)
     total = total * shrink + tl.sum(weights, 1)
+    if SCALED:
+        weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
     v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
     return new_maximum, total, mixed
@@ -124,6 +142,7 @@ def _decode_kernel(
     BN: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, IS_NEW: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    SCALED: tl.constexpr = K.dtype.element_ty == tl.float8e4nv
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -151,17 +170,37 @@ def _decode_kernel(
         if (split == 0) & (length > 0):
             place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
             k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset
-            k, v = _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D)
+            if SCALED:
+                page = place - (last % PAGE) * stride_slot - kv_offset
+                k, v = _store_scaled(
+                    NEW_K, NEW_V, K, V, k_start, v_start, place, page, last % PAGE, kv_head, cos, sin, stride_slot, D, PAGE
+                )
+                v *= VALUE_UNIT
+            else:
+                k, v = _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D)
             maximum = tl.sum(q.to(tl.float32) * k[None, :], 1) * scale_log2
             total += 1.0
             mixed += v[None, :]
     else:
         q = tl.load(Q + q_at + d[None, :], mask=in_group, other=0.0)
-    for n0 in range(start, end, BN):
-        maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
-            D, BN, PAGE, PRECISION,
-        )  # fmt: skip
+    if SCALED:
+        q, key = q.to(tl.float16), start + tl.arange(0, BN)
+        k_scales, v_scales = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+        for n0 in range(start, end, BN):
+            key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
+            next_k, next_v = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+            maximum, total, mixed = _mix_keys(
+                q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+                k_scales, v_scales, D, BN, PAGE, PRECISION, True,
+            )  # fmt: skip
+            k_scales, v_scales = next_k, next_v
+        mixed *= 1 / VALUE_UNIT
+    else:
+        for n0 in range(start, end, BN):
+            maximum, total, mixed = _mix_keys(
+                q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+                0.0, 0.0, D, BN, PAGE, PRECISION, False,
+            )  # fmt: skip
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
     head_row = row * n_heads + kv_head * GROUP
