@@ -3,8 +3,8 @@
 `layers.page_format.quantise_fp8` is the reference. Attention widens numbers to float16, which is exact and one instruction for
 two of them, and never multiplies them by a scale: it multiplies scores by the scales of their keys, and weights by those of
 their values. A weight times a scale may be too small for float16, so it is taken VALUE_UNIT times, and the sum is divided by
-that; values may reach 14,000 then. Scales outside of the products are an idea of FlashAttention 3 (Shah et al., 2024), where one
-serves all tokens of a head.
+that; values may reach 14,000 then. Scales outside of the products are an idea of FlashAttention 3 (Shah et al., 2024), which
+has one for all tokens of a head.
 """
 
 # pyright: reportIndexIssue=false, reportMissingImports=false

@@ -51,7 +51,7 @@ def _mix_keys(
     seen = key < length
     page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
     place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
-    k_scales, v_scales = 0.0, 0.0
+    k_scales, v_scales = scale_log2, scale_log2
     if SCALED:
         k_scales, v_scales = load_scales(K, V, table, key, seen, kv_head, stride_page, stride_slot, PAGE)
     k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)

@@ -14,7 +14,7 @@ from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, format_of
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
@@ -210,23 +210,23 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
     assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
 
 
-def check_far_pages(device: torch.device, dtype: torch.dtype) -> None:
+def check_far_pages(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Pages whose offsets pass 2^31 numbers; on devices with the memory for them."""
     if device.type != "cuda" or dtype == torch.float32:
         return
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["llama-8b"]
-    kv = KvPages.allocate(KvShape(32, n_kv_heads, head_dim, dtype), 2300, device)
+    kv = KvPages.allocate(KvShape(32, n_kv_heads, head_dim, page_dtype or dtype), 2300, device)
     keys, values = kv.keys[31], kv.values[31]
     for rows, n_decode in ((((36, 1), (99, 1)), 2), (((36, 1), (0, 40), (30, 50)), 1)):
         near, _ = make_step(rows, n_decode, device)
         step = replace(near, page_table=kv.n_pages - 1 - near.page_table)
         pages = step.page_table.flatten().long().unique()
-        for layer in (keys, values):
-            layer[pages] = torch.randn((len(pages), PAGE_TOKENS, n_kv_heads, head_dim), device=device).to(dtype)
+        slots = (pages[:, None] * PAGE_TOKENS + torch.arange(PAGE_TOKENS, device=device)).flatten()
+        k, v = (torch.randn((len(slots), n_kv_heads, head_dim), device=device).to(dtype) for _ in range(2))
+        format_of(keys.dtype).store(keys, values, slots, k, v)
         q = torch.randn((step.n_tokens, n_heads, head_dim), device=device).to(dtype)
         got = TritonAttention(n_heads, n_kv_heads, head_dim, dtype).prepare(step).attend(q, keys, values, head_dim**-0.5)
-        gathered = replace(step, page_table=torch.searchsorted(pages, step.page_table.long()).int())
-        assert_near(got, plain_attention(q, keys[pages], values[pages], gathered, head_dim**-0.5), dtype)
+        assert_near(got, plain_attention(q, keys, values, step, head_dim**-0.5), dtype)
 
 
 def random_qkv(
@@ -263,5 +263,6 @@ FP8_PAGE_CHECKS: dict[str, Check] = {
         ("padding", check_padding),
         ("mixed", check_mixed),
         ("device tiles", check_device_tiles),
+        ("far pages", check_far_pages),
     )
 }
