@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, paged_decode
+from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape
+from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape

@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts, rotated
+from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, join_parts
+from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, NewKeys, rotated
 from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from messages.steps import PAGE_TOKENS
