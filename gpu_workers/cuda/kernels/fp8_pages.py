@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton import knobs
 
 from gpu_workers.layers.page_format import GREATEST_FP8, LEAST_SCALE
 
@@ -19,6 +20,11 @@ VALUE_UNIT = tl.constexpr(2048.0)
 _TO_SCALE = tl.constexpr(1 / GREATEST_FP8)
 _LEAST_SCALE = tl.constexpr(LEAST_SCALE)
 _SCALE_BYTES = tl.constexpr(2)
+_INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+_WIDEN_PAIRS = tl.constexpr(
+    "{.reg .b16 low, high; .reg .b32 sorted; prmt.b32 sorted, $2, 0, 0x3120; mov.b32 {low, high}, sorted;"
+    " cvt.rn.f16x2.e4m3x2 $0, low; cvt.rn.f16x2.e4m3x2 $1, high;}"
+)
 
 
 @triton.jit
@@ -58,3 +64,17 @@ def load_scales(K, V, table, key, seen, kv_head, stride_page, stride_slot, PAGE:
     k = tl.load(scale_places(K, page, key % PAGE, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
     v = tl.load(scale_places(V, page, key % PAGE, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
     return k, v
+
+
+@triton.jit
+def widen_pairs(pairs):
+    """pairs: two e4m3 numbers in an int16 each -> the first of each and the second of each, float16."""
+    if _INTERPRETED:
+        first, second = (pairs & 0xFF).to(tl.uint8), ((pairs >> 8) & 0xFF).to(tl.uint8)
+        first = first.to(tl.float8e4nv, bitcast=True).to(tl.float16)
+        second = second.to(tl.float8e4nv, bitcast=True).to(tl.float16)
+    else:
+        first, second = tl.inline_asm_elementwise(
+            _WIDEN_PAIRS, "=r,=r,r", [pairs], dtype=(tl.float16, tl.float16), is_pure=True, pack=2
+        )
+    return first, second

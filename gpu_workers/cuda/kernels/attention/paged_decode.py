@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.attention.decode_parts import PARTS, DecodeShape, arrive, join_parts, last_joins
-from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector
+from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen_pairs
 from gpu_workers.cuda.kernels.launch import arrivals, dependent_launch, power_of_two
 from messages.steps import PAGE_TOKENS
 
@@ -58,10 +58,10 @@ def _store_scaled(
 
 @triton.jit
 def _mix_keys(
-    q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot, k_scales, v_scales,
-    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
+    q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Keys n0 .. min(n0 + BN, end) - 1 into the running softmax of a row. SCALED: with the scales of `load_scales`."""
+    """Keys n0 .. min(n0 + BN, end) - 1 into the running softmax of a row."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < end
@@ -69,18 +69,44 @@ def _mix_keys(
     place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
     k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
-    if SCALED:
-        scores *= k_scales.to(tl.float32)[None, :]
     scores = tl.where(seen[None, :], scores, float("-inf"))
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
     weights = tl.exp2(scores - new_maximum[:, None])
     shrink = tl.exp2(maximum - new_maximum)
     total = total * shrink + tl.sum(weights, 1)
-    if SCALED:
-        weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
     v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
     return new_maximum, total, mixed
+
+
+@triton.jit
+def _mix_scaled_keys(
+    q, K, V, table, kv_offset, maximum, total, even, odd, n0, end, scale_log2, stride_page, stride_slot, k_scales, v_scales,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """As `_mix_keys`, for pages of 8-bit floats with the scales of `load_scales`. even, odd: the sums of the entries of even and
+    odd number; values are read as pairs of entries, because matrices of 16-bit words are turned in shared memory by
+    one instruction, and those of bytes byte by byte."""
+    key = n0 + tl.arange(0, BN)
+    d, pair = tl.arange(0, D), tl.arange(0, D // 2)
+    seen = key < end
+    page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
+    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(tl.float16)
+    scores = tl.dot(q, tl.trans(k)) * scale_log2 * k_scales.to(tl.float32)[None, :]
+    scores = tl.where(seen[None, :], scores, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_maximum[:, None])
+    shrink = tl.exp2(maximum - new_maximum)
+    total = total * shrink + tl.sum(weights, 1)
+    weights = (weights * (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]).to(tl.float16)
+    pairs = tl.load(
+        (V + place).to(tl.pointer_type(tl.int16), bitcast=True)[:, None] + pair[None, :], mask=seen[:, None], other=0
+    )
+    v_even, v_odd = widen_pairs(pairs)
+    even = even * shrink[:, None] + tl.dot(weights, v_even)
+    odd = odd * shrink[:, None] + tl.dot(weights, v_odd)
+    return new_maximum, total, even, odd
 
 
 @triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
@@ -135,20 +161,21 @@ def _decode_kernel(
     if SCALED:
         q, key = q.to(tl.float16), start + tl.arange(0, BN)
         k_scales, v_scales = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+        even, odd = tl.split(tl.reshape(mixed, (GROUP_BLOCK, D // 2, 2)))
         for n0 in range(start, end, BN):
             key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
             next_k, next_v = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
-            maximum, total, mixed = _mix_keys(
-                q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
-                k_scales, v_scales, D, BN, PAGE, PRECISION, True,
+            maximum, total, even, odd = _mix_scaled_keys(
+                q, K, V, table, kv_offset, maximum, total, even, odd, n0, end, scale_log2, stride_page, stride_slot,
+                k_scales, v_scales, D, BN, PAGE,
             )  # fmt: skip
             k_scales, v_scales = next_k, next_v
-        mixed *= 1 / VALUE_UNIT
+        mixed = tl.reshape(tl.join(even, odd), (GROUP_BLOCK, D)) * (1 / VALUE_UNIT)
     else:
         for n0 in range(start, end, BN):
             maximum, total, mixed = _mix_keys(
                 q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
-                0.0, 0.0, D, BN, PAGE, PRECISION, False,
+                D, BN, PAGE, PRECISION,
             )  # fmt: skip
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
