@@ -19,7 +19,7 @@ from messages.steps import PAGE_TOKENS
 
 FP8 = torch.float8_e4m3fn
 GREATEST_FP8 = 448.0
-_GREATEST_INT8 = 127.0
+GREATEST_INT8 = 127.0
 LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
 
 
@@ -103,8 +103,8 @@ class ScaledFormat(PageFormat):
 def quantise_int8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """vectors [..., n] of any float dtype -> int8 [..., n] and their scales, bfloat16 [...]: the greatest magnitude / 127.
     Clamping keeps the greatest number within half a step where the scale was rounded down."""
-    scaled, scales = _scaled(vectors, _GREATEST_INT8)
-    return scaled.clamp(-_GREATEST_INT8, _GREATEST_INT8).round().to(torch.int8), scales
+    scaled, scales = _scaled(vectors, GREATEST_INT8)
+    return scaled.clamp(-GREATEST_INT8, GREATEST_INT8).round().to(torch.int8), scales
 
 
 def quantise_fp8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

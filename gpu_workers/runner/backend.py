@@ -32,7 +32,7 @@ from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.settings import FP8_CAPABILITY, FP8_PAGES_CAPABILITY, AttentionChoice, Quantization
+from gpu_workers.settings import FP8_CAPABILITY, PAGES_CAPABILITY, AttentionChoice, KvDtype, Quantization
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -166,16 +166,16 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
 
 def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
     """Raises: ConfigError if no kernels read and write such pages on this device."""
+    kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
     if device.type != "cuda":
-        if page_dtype == FP8:
+        if kv_dtype == "fp8":
             raise ConfigError("worker.kv_dtype: expected auto or int8 on CPU cores, got fp8, which GPUs have")
         return
-    if page_dtype != FP8:
-        raise ConfigError(f"worker.kv_dtype: expected auto or fp8 on a GPU, got {page_dtype}, which CPU cores have")
-    major, minor = torch.cuda.get_device_capability(device)
-    if (major, minor) < FP8_PAGES_CAPABILITY:
+    least, found = PAGES_CAPABILITY[kv_dtype], torch.cuda.get_device_capability(device)
+    if found < least:
+        wanted, got = (".".join(map(str, capability)) for capability in (least, found))
         raise ConfigError(
-            f"worker.kv_dtype: expected auto, or a GPU of compute capability 8.9; got fp8 on one of {major}.{minor}"
+            f"worker.kv_dtype: expected auto, or a GPU of compute capability {wanted}; got {kv_dtype} on one of {got}"
         )
 
 

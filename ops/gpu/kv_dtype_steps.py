@@ -1,10 +1,10 @@
-"""Captured decode steps of Llama-8B's shape with plain pages and with pages of 8-bit floats, in turns, on one CUDA device.
+"""Captured decode steps of Llama-8B's shape with plain pages and with pages of 8 bits, in turns, on one CUDA device.
 
     python3 -m ops.gpu.kv_dtype_steps [--model NAME] [--batches 1,8,64] [--contexts 225,1000,8192] [--sweep]
 
 The last line is JSON: for each batch and context the milliseconds of a step with each kind of pages, their ratio, and the least
-that the memory of an H200 allows; "does not fit" where the pages do not fit the device. Both kinds have the same weights.
-`--sweep` times the cuts of decode attention over both kinds of pages instead."""
+that the memory of an H200 allows; "does not fit" where the pages do not fit the device. All have the same weights.
+`--sweep` times the cuts of decode attention over all kinds of pages instead."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ops.gpu.kernel_sweeps import sweep_decode
 from ops.gpu.model_steps import DEVICE, build, limit_ms, make_state
 from ops.gpu.timing import replay_time_ms
 
+_KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8}
 _ROUNDS, _REPLAYS = 3, 8
 _LEAST_FREE_BYTES = 4 << 30  # for graphs and activations, beside weights and pages
 _SWEEPS = ((1, 225), (1, 1000), (1, 8192), (8, 1000), (8, 8192), (64, 225), (64, 1000), (64, 8192), (256, 1000))
@@ -38,15 +39,16 @@ def main() -> None:
     parser.add_argument("--model", default="llama-8b")
     parser.add_argument("--batches", default="1,8,64,256")
     parser.add_argument("--contexts", default="225,1000,8192")
+    parser.add_argument("--kinds", default="bf16,fp8,int8", help="ratios are to the first")
     parser.add_argument("--sweep", action="store_true")
     words = parser.parse_args()
     if words.sweep:
         for rows, context in _SWEEPS:
-            for page_dtype in (torch.bfloat16, FP8):
+            for page_dtype in (torch.bfloat16, FP8, torch.int8):
                 sweep_decode(words.model, rows, context, page_dtype)
         return
     batches, contexts = ([int(word) for word in text.split(",")] for text in (words.batches, words.contexts))
-    models = {"bf16": build(words.model), "fp8": build(words.model, page_dtype=FP8)}
+    models = {kind: build(words.model, page_dtype=_KINDS[kind]) for kind in words.kinds.split(",")}
     cases = [_compare(models, rows, context) for context in contexts for rows in batches]
     machine = {**describe_machine(), "gpu": torch.cuda.get_device_name(DEVICE)}
     print(json.dumps({"bench": "kv-dtype-steps", "machine": machine, "model": words.model, "cases": cases}))
@@ -64,8 +66,10 @@ def _compare(models: dict[str, Model], rows: int, context: int) -> dict[str, Any
     for kind, model in models.items():
         case[f"{kind}_ms"] = round(statistics.median(times[kind]), 3) if kind in times else "does not fit"
         case[f"{kind}_least_ms"] = round(limit_ms(model, rows, context), 3)
-    if len(times) == len(models):
-        case["ratio"] = round(case["bf16_ms"] / case["fp8_ms"], 3)
+    plain, *others = models
+    case |= {
+        f"{kind}_ratio": round(case[f"{plain}_ms"] / case[f"{kind}_ms"], 3) for kind in others if {plain, kind} <= set(times)
+    }
     print(case, flush=True)
     return case
 
@@ -88,8 +92,8 @@ def _captured(model: Model, rows: int, context: int) -> Any:
 
 
 def fill_pages(kv: KvPages) -> None:
-    """Normal numbers, in pieces; 8-bit floats get random bits of finite numbers, and scales of one 64th."""
-    if kv.shape.dtype != FP8:
+    """Normal numbers, in pieces; 8-bit numbers get random bits of finite numbers, and scales of one 64th."""
+    if kv.shape.dtype.itemsize > 1:
         kv.storage.normal_()
         return
     kv.storage.view(torch.int8).random_(-128, 127).bitwise_and_(-9)  # without the bits of NaN

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
-from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS, FP8_PAGE_CHECKS
+from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS, SMALL_PAGE_CHECKS
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,7 @@ def test_attention_gives_what_its_definition_gives(name: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", FP8_PAGE_CHECKS)
-def test_pages_of_small_floats_give_what_they_stand_for(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", SMALL_PAGE_CHECKS)
+def test_pages_of_8_bits_give_what_they_stand_for(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(11)
-    FP8_PAGE_CHECKS[name](kernel_device(), dtype)
+    SMALL_PAGE_CHECKS[name](kernel_device(), dtype)

@@ -1,4 +1,4 @@
-"""A runner whose pages hold 8-bit floats, on a CUDA device: the laws of plain pages, and answers near those of plain pages."""
+"""A runner whose pages hold 8-bit numbers, on a CUDA device: the laws of plain pages, and answers near those of plain pages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.support.workers.tiny_model import load_runner, write_model
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
-    """With pages of 8-bit floats, and with plain ones."""
+@pytest.fixture(scope="module", params=["fp8", "int8"])
+def runners(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
+    """With pages of 8-bit numbers, and with plain ones."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs a CUDA device of compute capability 8.9")
     folder = write_model(tmp_path_factory.mktemp("tiny"))
-    return load_runner(folder, "cuda", kv_dtype="fp8"), load_runner(folder, "cuda")
+    return load_runner(folder, "cuda", kv_dtype=request.param), load_runner(folder, "cuda")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_most_first_tokens_are_those_of_plain_pages(runners: tuple[ModelRunner, 
 
 
 def test_it_says_what_it_computes_with(runner: ModelRunner) -> None:
-    assert "fp8 keys and values" in runner.capacity().device
+    assert "8 keys and values" in runner.capacity().device
 
 
 def test_copies_of_pages_have_their_scales() -> None:

@@ -44,9 +44,9 @@ def test_what_is_refused(placement: Placement, attention: str, said: str) -> Non
         check_deterministic(placement, attention)
 
 
-def test_pages_have_integers_on_cores_and_small_floats_on_new_gpus() -> None:
+def test_which_devices_have_pages_of_8_bits() -> None:
     refused: list[tuple[Placement, KvDtype, str]] = [
-        (on_gpus("none"), "int8", r'worker\.kv_dtype: expected "auto" or "fp8" on GPUs, got "int8"; .*gpus = 0'),
+        (on_gpus("none", T4), "int8", r'gpus: expected compute capability 8\.0 or more with "int8" pages, got Tesla T4 with 7'),
         (
             on_gpus("none", A100),
             "fp8",
@@ -59,6 +59,7 @@ def test_pages_have_integers_on_cores_and_small_floats_on_new_gpus() -> None:
             check_kv_dtype(placement, kv_dtype)
         check_kv_dtype(placement, "auto")
     check_kv_dtype(on_gpus("none"), "fp8")
+    check_kv_dtype(on_gpus("none", A100), "int8")
     check_kv_dtype(on_gpus("none", L40, deterministic=True), "fp8")
     check_kv_dtype(on_cores("none", "bfloat16"), "int8")
 

@@ -14,8 +14,8 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, join_parts
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, NewKeys, rotated
-from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen
 from messages.steps import PAGE_TOKENS
 
 
@@ -41,7 +41,7 @@ def _mix(
 ):  # fmt: skip
     """Keys n0 .. min(n0 + BN, end) - 1, which may be none, into the running softmax. SCALED: with scales of `load_scales`."""
     if SCALED:
-        k, v = k.to(q.dtype), v.to(q.dtype)
+        k, v = widen(k), widen(v)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
     if SCALED:
         scores *= k_scales.to(tl.float32)[None, :]
@@ -62,7 +62,7 @@ def _early_decode_kernel(
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty == tl.float8e4nv
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
     kv_head, split = tl.program_id(0), tl.program_id(1)

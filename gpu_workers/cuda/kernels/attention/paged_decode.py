@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.attention.decode_parts import PARTS, DecodeShape, arrive, join_parts, last_joins
-from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen_pairs
 from gpu_workers.cuda.kernels.launch import arrivals, dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen, widen_pairs
 from messages.steps import PAGE_TOKENS
 
 LOG2_E = math.log2(math.e)
@@ -48,7 +48,7 @@ def _store_scaled(
     NEW_K, NEW_V, K, V, k_start, v_start, place, page, token, kv_head, cos, sin, stride_slot,
     D: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """As `_store_new`, for pages of 8-bit floats; returns what these stand for. page: offset of the page; token: within it."""
+    """As `_store_new`, for pages of 8-bit numbers; returns what these stand for. page: offset of the page; token: within it."""
     d = tl.arange(0, D)
     k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
     k = store_vector(k, K, place + d, scale_places(K, page, token, kv_head, stride_slot, PAGE), True)
@@ -84,15 +84,15 @@ def _mix_scaled_keys(
     q, K, V, table, kv_offset, maximum, total, even, odd, n0, end, scale_log2, stride_page, stride_slot, k_scales, v_scales,
     D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """As `_mix_keys`, for pages of 8-bit floats with the scales of `load_scales`. even, odd: the sums of the entries of even and
-    odd number; values are read as pairs of entries, because matrices of 16-bit words are turned in shared memory by
-    one instruction, and those of bytes byte by byte."""
+    """As `_mix_keys`, for pages of 8-bit numbers with the scales of `load_scales`. even, odd: the sums of the entries of even
+    and odd number; values are read as pairs of entries, because matrices of 16-bit words are turned in shared memory by one
+    instruction, and those of bytes byte by byte."""
     key = n0 + tl.arange(0, BN)
     d, pair = tl.arange(0, D), tl.arange(0, D // 2)
     seen = key < end
     page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
     place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
-    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(tl.float16)
+    k = widen(tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0))
     scores = tl.dot(q, tl.trans(k)) * scale_log2 * k_scales.to(tl.float32)[None, :]
     scores = tl.where(seen[None, :], scores, float("-inf"))
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
@@ -103,7 +103,7 @@ def _mix_scaled_keys(
     pairs = tl.load(
         (V + place).to(tl.pointer_type(tl.int16), bitcast=True)[:, None] + pair[None, :], mask=seen[:, None], other=0
     )
-    v_even, v_odd = widen_pairs(pairs)
+    v_even, v_odd = widen_pairs(pairs, V)
     even = even * shrink[:, None] + tl.dot(weights, v_even)
     odd = odd * shrink[:, None] + tl.dot(weights, v_odd)
     return new_maximum, total, even, odd
@@ -117,7 +117,7 @@ def _decode_kernel(
     BN: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, IS_NEW: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty == tl.float8e4nv
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()

@@ -20,8 +20,8 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.paged_prefill import place_pairs, read_tile
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
-from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
@@ -45,7 +45,7 @@ def _mix_keys(
     kv_head, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """One block of keys into the running softmax of a segment. `maximum` is that of q.k before it is scaled. SCALED: pages are
-    of 8-bit floats."""
+    of 8-bit numbers."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < length
@@ -91,7 +91,7 @@ def _fixed_kernel(
     FIELDS: tl.constexpr, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty == tl.float8e4nv
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()

@@ -13,8 +13,8 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
-from gpu_workers.cuda.kernels.fp8_pages import VALUE_UNIT, load_scales
 from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
 from messages.steps import PAGE_TOKENS
 
 
@@ -83,7 +83,7 @@ def _prefill_kernel(
     GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     FIELDS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty == tl.float8e4nv
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()

@@ -253,8 +253,9 @@ ATTENTION_CHECKS: dict[str, Check] = {
     "device_tiles": check_device_tiles,
     "far_pages": check_far_pages,
 }
-FP8_PAGE_CHECKS: dict[str, Check] = {
-    name: partial(check, page_dtype=FP8)
+SMALL_PAGE_CHECKS: dict[str, Check] = {
+    f"{kind} {name}": partial(check, page_dtype=page_dtype)
+    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8))
     for name, check in (
         ("rope and store", check_rope_and_store),
         ("decode", check_decode),

@@ -161,6 +161,7 @@ DETERMINISTIC_CHECKS: dict[str, Check] = {
     "gated_products": check_gated_products,
     "attention": check_attention,
     "attention over 8-bit floats": partial(check_attention, page_dtype=FP8),
+    "attention over 8-bit integers": partial(check_attention, page_dtype=torch.int8),
     "padding": check_padding,
     "norms": check_norms,
     "sampler": check_sampler,
