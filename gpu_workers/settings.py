@@ -14,6 +14,10 @@ DeviceKind = Literal["cpu", "cuda"]
 DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionChoice = Literal["auto", "torch", "triton"]
 FP8_CAPABILITY = (9, 0)  # compute capability of GPUs that multiply 8-bit floats by our kernels
+KvDtype = Literal["auto", "int8", "fp8"]
+PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
+    "auto": (0, 0), "int8": (8, 0), "fp8": (8, 9),
+}  # fmt: skip
 Quantization = Literal["none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
@@ -35,8 +39,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: DtypeChoice = "auto"
-    # of keys and values in their pages; auto: as dtype; int8: integers with a scale for each token and head, on CPU cores only
-    kv_dtype: Literal["auto", "int8"] = "auto"
+    # of keys and values in their pages; auto: as dtype; 8 bits with a scale for each token and head: int8, integers, or fp8,
+    # floats (e4m3), on GPUs only
+    kv_dtype: KvDtype = "auto"
     # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
     # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype
     quantization: Quantization = "none"

@@ -123,7 +123,7 @@ class Fp8CudaOps(CudaOps):
     def feed_forward(
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any, down: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As in Ops; with 8-bit weights and more rows than `few_rows` takes, the gate is rounded by the kernel that computes it."""
+        """As in Ops. Where neither product is one of few rows, the kernel of the gate rounds its result."""
         is_fp8 = isinstance(gate_up, Fp8Linear) and isinstance(down, Fp8Linear)
         if not is_fp8 or len(residual) <= MOST_ROWS:
             return super().feed_forward(x, residual, norm_weight, eps, gate_up, down)

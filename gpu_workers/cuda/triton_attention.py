@@ -15,8 +15,9 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.capability import HEAD_DIMS
+from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, kernels_of
 from gpu_workers.cuda.kernels.attention.early_decode import early_decode
-from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
+from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM

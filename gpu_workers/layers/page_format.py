@@ -1,7 +1,8 @@
 """How the keys and values of one layer stand in a page. The dtype of the page tensors names the format.
 
-    float dtype   the numbers of the model
-    int8          each vector (the head_dim numbers of one token and kv head) as integers, with one scale
+    bfloat16 ...    the numbers of the model
+    int8            each vector (the head_dim numbers of one token and kv head) as integers, with one scale
+    float8_e4m3fn   the same as 8-bit floats: three binary digits, and sixteen powers of two
 
 A scale belongs to one token, so it is written once, with its token: what a page holds does not depend on how a prompt was cut
 into steps, and a token that is computed again gets the same bytes.
@@ -9,14 +10,17 @@ into steps, and a token that is computed again gets the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
 from messages.steps import PAGE_TOKENS
 
-_GREATEST = 127
-_LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
+FP8 = torch.float8_e4m3fn
+GREATEST_FP8 = 448.0
+GREATEST_INT8 = 127.0
+LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
 
 
 class PageFormat(Protocol):
@@ -62,37 +66,64 @@ class PlainFormat(PageFormat):
         return page_rows(k_pages, width).index_select(0, vectors), page_rows(v_pages, width).index_select(0, vectors)
 
 
-class Int8Format(PageFormat):
-    """A number is an integer from -127 to 127 times the scale of its vector, which is the greatest magnitude there / 127.
+class ScaledFormat(PageFormat):
+    """Eight bits for each number, times the scale of its vector.
 
-    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the integers of their page: those of the keys after the keys,
-    those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing; clamping keeps
-    the greatest number within half a step where the scale was rounded down."""
+    Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the numbers of their page: those of the keys after the keys,
+    those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing."""
 
     scale_bytes = 2
+
+    def __init__(self, quantise: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """quantise: see `quantise_int8`."""
+        self._quantise = quantise
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
-        """Quantises each vector and writes its integers and its scale. Arguments as in `PageFormat.store`."""
+        """Quantises each vector and writes its numbers and its scale. Arguments as in `PageFormat.store`."""
         page_ids, tokens = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
         for pages, vectors in ((k_pages, k), (v_pages, v)):
-            pages[page_ids, tokens], scales_of(pages)[page_ids, :, tokens] = quantise(vectors)
+            numbers, scales_of(pages)[page_ids, :, tokens] = self._quantise(vectors)
+            pages.view(torch.int8)[page_ids, tokens] = numbers.view(torch.int8)  # 8-bit floats cannot be indexed everywhere
 
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Multiplies the integers of each vector by its scale, in `dtype`. Arguments as in `PageFormat.gather`."""
+        """Multiplies the numbers of each vector by its scale, in `dtype`. Arguments as in `PageFormat.gather`."""
         tokens, heads = places // k_pages.shape[2], places % k_pages.shape[2]
         keys, values = (
-            pages[page_ids, tokens, heads].to(dtype) * scales_of(pages)[page_ids, heads, tokens, None].to(dtype)
+            pages.view(torch.int8)[page_ids, tokens, heads].view(pages.dtype).to(dtype)
+            * scales_of(pages)[page_ids, heads, tokens, None].to(dtype)
             for pages in (k_pages, v_pages)
         )
         return keys, values
 
 
+def quantise_int8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """vectors [..., n] of any float dtype -> int8 [..., n] and their scales, bfloat16 [...]: the greatest magnitude / 127.
+    Clamping keeps the greatest number within half a step where the scale was rounded down."""
+    scaled, scales = _scaled(vectors, GREATEST_INT8)
+    return scaled.clamp(-GREATEST_INT8, GREATEST_INT8).round().to(torch.int8), scales
+
+
+def quantise_fp8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `quantise_int8`, as e4m3: the scale is the greatest magnitude / 448, which no number leaves where the scale was
+    rounded down, because all up to 464 become 448."""
+    scaled, scales = _scaled(vectors, GREATEST_FP8)
+    return scaled.to(FP8), scales
+
+
+def _scaled(vectors: torch.Tensor, greatest: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors divided by their scales, float32 [..., n], and the scales."""
+    wide = vectors.float()
+    scales = (wide.abs().amax(-1) * (1 / greatest)).bfloat16()
+    inverses = torch.where(scales > LEAST_SCALE, scales.float().reciprocal(), 0.0)
+    return wide * inverses[..., None], scales
+
+
 _PLAIN = PlainFormat()
-_FORMATS: dict[torch.dtype, PageFormat] = {torch.int8: Int8Format()}
+_FORMATS: dict[torch.dtype, PageFormat] = {torch.int8: ScaledFormat(quantise_int8), FP8: ScaledFormat(quantise_fp8)}
 
 
 def format_of(dtype: torch.dtype) -> PageFormat:
@@ -100,17 +131,10 @@ def format_of(dtype: torch.dtype) -> PageFormat:
     return _FORMATS.get(dtype, _PLAIN)
 
 
-def quantise(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """vectors [..., n] of any float dtype -> int8 [..., n] and their scales, bfloat16 [...]; see `Int8Format`."""
-    wide = vectors.float()
-    scales = (wide.abs().amax(-1) * (1 / _GREATEST)).bfloat16()
-    inverses = torch.where(scales > _LEAST_SCALE, scales.float().reciprocal(), 0.0)
-    return (wide * inverses[..., None]).clamp(-_GREATEST, _GREATEST).round().to(torch.int8), scales
-
-
 def scales_of(pages: torch.Tensor) -> torch.Tensor:
-    """The scales that follow the integers of these pages, int8 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their
-    storage: a view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS]."""
+    """The scales that follow the numbers of these pages: a view, bfloat16 [n_pages, n_kv_heads, PAGE_TOKENS].
+
+    pages: 8 bits a number, [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] within their storage."""
     pairs = pages.view(torch.bfloat16)
     sizes = (pages.shape[0], pages.shape[2], PAGE_TOKENS)
     return pairs.as_strided(sizes, (pairs.stride(0), PAGE_TOKENS, 1), pairs.storage_offset() + pairs[0].numel())

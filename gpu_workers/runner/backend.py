@@ -26,12 +26,13 @@ from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cuda.capability import why_not_triton
 from gpu_workers.layers.attention import Attention, TorchAttention
 from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.page_format import FP8
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.settings import FP8_CAPABILITY, AttentionChoice, Quantization
+from gpu_workers.settings import FP8_CAPABILITY, PAGES_CAPABILITY, AttentionChoice, KvDtype, Quantization
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def choose_backend(
     page_dtype: of keys and values in pages; None: the model's.
     Raises: ConfigError if Triton attention is asked for and cannot compute this model, if `deterministic` is asked for and
     no such kernels can compute it, or if the device has no kernels for this page_dtype or the placement's quantization."""
-    if placement.device.type == "cuda" and page_dtype is not None:
-        raise ConfigError(f"worker.kv_dtype: expected auto on a GPU, got {page_dtype} (only CPU cores have kernels for it)")
+    if page_dtype is not None:
+        _check_pages(placement.device, page_dtype)
     if placement.quantization != "none":
         _check_quantization(placement, deterministic)
     if deterministic:
@@ -162,6 +163,21 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
         case "none" | "fp8":
             from gpu_workers.cpu.deterministic import DeterministicCpuOps as Kind
     return Kind
+
+
+def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
+    """Raises: ConfigError if no kernels read and write such pages on this device."""
+    kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
+    if device.type != "cuda":
+        if kv_dtype == "fp8":
+            raise ConfigError("worker.kv_dtype: expected auto or int8 on CPU cores, got fp8, which GPUs have")
+        return
+    least, found = PAGES_CAPABILITY[kv_dtype], torch.cuda.get_device_capability(device)
+    if found < least:
+        wanted, got = (".".join(map(str, capability)) for capability in (least, found))
+        raise ConfigError(
+            f"worker.kv_dtype: expected auto, or a GPU of compute capability {wanted}; got {kv_dtype} on one of {got}"
+        )
 
 
 def _check_quantization(placement: WeightPlacement, deterministic: bool) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpu_workers.layers.shard import Shard, linear_parameters, rank_parameters, shard_model, table_parameters
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.settings import Quantization
+from gpu_workers.settings import KvDtype, Quantization
 
 GIB = 1 << 30
 CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
@@ -24,6 +24,7 @@ _CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is fo
 FP8_WEIGHT_BYTES = 1.01  # of a number, with its part of a scale; see `cuda.fp8_weights`
 INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
 INT4_WEIGHT_BYTES = (4 + 16) / 32  # with its part of a step and a least number; see `cpu.kernels.int4_weights`
+_SCALE_BYTES = 2
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -48,7 +49,13 @@ class RankEstimate:
 
 
 def estimate_cuda_rank(
-    config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int, quantization: Quantization = "none"
+    config: ModelConfig,
+    tp: int,
+    dtype: str,
+    step_tokens: int,
+    n_slots: int,
+    quantization: Quantization = "none",
+    kv_dtype: KvDtype = "auto",
 ) -> RankEstimate:
     """The estimate for the fullest of `tp` ranks. step_tokens: tokens of the largest step; n_slots: sequences at once."""
     shard, itemsize = shard_model(config, 0, tp), _BYTES_BY_DTYPE[dtype]
@@ -58,8 +65,13 @@ def estimate_cuda_rank(
     return RankEstimate(
         weight_bytes=_rank_weight_bytes(config, shard, dtype, quantization),
         working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
-        kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * config.head_dim * itemsize,
+        kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * _vector_bytes(config.head_dim, itemsize, kv_dtype),
     )
+
+
+def _vector_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:
+    """Bytes of one head's key or value of one token, with its scale where it has one; see `layers.page_format`."""
+    return head_dim * itemsize if kv_dtype == "auto" else head_dim + _SCALE_BYTES
 
 
 def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Quantization = "none") -> int:

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_workers.cuda.kernels.attention.paged_decode import DecodeShape, NewKeys, paged_decode
+from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape
+from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
@@ -115,12 +116,12 @@ def time_sampling(vocabulary: int, rows: int) -> None:
         print(f"sampling {rows} x {vocabulary} {dtype}: {graph_time_ms(run) * 1e3:.1f} us", flush=True)
 
 
-def sweep_decode(name: str, rows: int, context: int) -> None:
+def sweep_decode(name: str, rows: int, context: int, page_dtype: torch.dtype = BF16) -> None:
     """Decode attention at one batch and context, with both ways to join the parts of a row."""
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(context - 1, 1)] * rows, rows, DEVICE)
-    copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 4))))
-    kv = random_pages(KvShape(copies, n_kv_heads, dim, BF16), n_pages, DEVICE)
+    copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 2 * page_dtype.itemsize))))
+    kv = random_pages(KvShape(copies, n_kv_heads, dim, page_dtype), n_pages, DEVICE)
     q, k, v = _randn(rows, n_heads + 2 * n_kv_heads, dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
     out = torch.empty((rows, n_heads, dim), device=DEVICE, dtype=BF16)
     new = NewKeys(k, v, cos_sin_table(torch.ones(dim // 2, device=DEVICE), context))
@@ -137,8 +138,8 @@ def sweep_decode(name: str, rows: int, context: int) -> None:
         if 16 * splits <= context and (splits == 1 or splits * rows * n_kv_heads <= 4096)
     ]
     cuts = [cut for cut in cuts if cut.splits * rows * n_kv_heads >= 64]
-    limit_us = rows * context * n_kv_heads * dim * 4 / READ_BYTES_PER_US
-    _print_best(f"decode {name} {rows} x {context}: limit {limit_us:.1f} us", run, cuts, copies)
+    limit_us = rows * context * n_kv_heads * dim * 2 * page_dtype.itemsize / READ_BYTES_PER_US
+    _print_best(f"decode {name} {rows} x {context} {page_dtype}: limit {limit_us:.1f} us", run, cuts, copies)
 
 
 def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:

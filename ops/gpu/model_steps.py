@@ -40,14 +40,17 @@ MODELS = {
 CONTEXT_TOKENS = 224
 
 
-def build(name: str, fast: bool = True) -> Model:
-    """A model of MODELS with the CUDA back ends, or with the torch ones. "NAME+fp8": with 8-bit weights."""
+def build(name: str, fast: bool = True, page_dtype: torch.dtype | None = None) -> Model:
+    """A model of MODELS with the CUDA back ends, or with the torch ones. "NAME+fp8": with 8-bit weights. page_dtype: of its
+    pages; None: the model's."""
     plain_name, _, suffix = name.partition("+")
     quantization: Quantization = "fp8" if suffix == "fp8" and fast else "none"
     config, placement = MODELS[plain_name], WeightPlacement(DEVICE, DTYPE, quantization=quantization)
     shard = shard_model(config, 0, 1)
-    backend = choose_backend(placement, config, shard) if fast else plain_backend(placement, config, shard)
-    parts = RankParts(shard, backend.ops, backend.attention, SingleRank())
+    backend = (
+        choose_backend(placement, config, shard, page_dtype=page_dtype) if fast else plain_backend(placement, config, shard)
+    )
+    parts = RankParts(shard, backend.ops, backend.attention, SingleRank(), page_dtype)
     return load_model(config, Path("no-files"), placement, parts, load_format="random")
 
 

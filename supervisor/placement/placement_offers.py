@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_workers.layers.shard import split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.settings import FP8_CAPABILITY
+from gpu_workers.settings import FP8_CAPABILITY, PAGES_CAPABILITY, KvDtype
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Host
 from supervisor.placement.placement import Placement, PlacementRequest
@@ -104,13 +104,18 @@ def check_deterministic(placement: Placement, attention: str) -> None:
         raise ConfigError(f"gpus: expected GPUs of one kind with worker.deterministic, got {' and '.join(kinds)}")
 
 
-def check_kv_dtype(placement: Placement, kv_dtype: str) -> None:
+def check_kv_dtype(placement: Placement, kv_dtype: KvDtype) -> None:
     """Check that the devices have kernels for keys and values of this dtype. `kv_dtype`: as in `WorkerSettings`.
 
     Raises: ConfigError naming the key.
     """
-    if placement.gpus and kv_dtype != "auto":
-        raise ConfigError(f'worker.kv_dtype: expected "auto" on GPUs, got "{kv_dtype}"; it works on CPU cores (gpus = 0)')
+    if kv_dtype == "fp8" and not placement.gpus:
+        raise ConfigError('worker.kv_dtype: expected "auto" or "int8" on CPU cores, got "fp8"; it works on GPUs')
+    least = PAGES_CAPABILITY[kv_dtype]
+    old = next((gpu for gpu in placement.gpus if gpu.capability < least), None)
+    if old is not None:
+        got = f"got {old.name} with {dotted(old.capability)}; --kv-dtype auto works on it"
+        raise ConfigError(f'gpus: expected compute capability {dotted(least)} or more with "{kv_dtype}" pages, {got}')
 
 
 def check_quantization(placement: Placement) -> None:

@@ -177,7 +177,9 @@ class _OnGpus:
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         worker = self._worker
-        return estimate_cuda_rank(model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization)
+        return estimate_cuda_rank(
+            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization, worker.kv_dtype
+        )
 
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
-from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS
+from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS, SMALL_PAGE_CHECKS
 
 pytestmark = pytest.mark.gpu
 
@@ -18,3 +18,10 @@ pytestmark = pytest.mark.gpu
 def test_attention_gives_what_its_definition_gives(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(11)
     ATTENTION_CHECKS[name](kernel_device(), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SMALL_PAGE_CHECKS)
+def test_pages_of_8_bits_give_what_they_stand_for(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(11)
+    SMALL_PAGE_CHECKS[name](kernel_device(), dtype)

@@ -1,4 +1,4 @@
-"""Keys and values as 8-bit integers with scales, in vector code: the format of `layers.page_format.Int8Format`."""
+"""Keys and values as 8-bit integers with scales, in vector code: the format of `layers.page_format.quantise_int8`."""
 
 from __future__ import annotations
 

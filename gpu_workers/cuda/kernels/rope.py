@@ -10,8 +10,34 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.scaled_pages import rounded, scale_of, scale_places
 from gpu_workers.layers.torch_ops import KvTarget
 from messages.steps import PAGE_TOKENS
+
+
+@triton.jit
+def _store_scaled(
+    K, V, K_PAGES, V_PAGES, slot, kv_head, place, cos, sin, stride_page, stride_slot, in_half,
+    HALF: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """Stores a key and a value, whose first halves are at K and V, as 8-bit numbers with scales. The key is rounded to the
+    dtype of the model first, as if it had been stored so."""
+    page, token = slot // PAGE * stride_page, slot % PAGE
+    x, y = tl.load(K, mask=in_half, other=0.0).to(tl.float32), tl.load(K + HALF, mask=in_half, other=0.0).to(tl.float32)
+    first = (x * cos - y * sin).to(K.dtype.element_ty).to(tl.float32)
+    second = (y * cos + x * sin).to(K.dtype.element_ty).to(tl.float32)
+    _store_halves(first, second, K_PAGES, place, scale_places(K_PAGES, page, token, kv_head, stride_slot, PAGE), in_half, HALF)
+    x, y = tl.load(V, mask=in_half, other=0.0).to(tl.float32), tl.load(V + HALF, mask=in_half, other=0.0).to(tl.float32)
+    _store_halves(x, y, V_PAGES, place, scale_places(V_PAGES, page, token, kv_head, stride_slot, PAGE), in_half, HALF)
+
+
+@triton.jit
+def _store_halves(x, y, PAGES, place, scale_place, in_half, HALF: tl.constexpr):
+    """Both halves of a vector, float32, to the offsets `place` of PAGES and HALF after them, and their scale."""
+    scale, inverse = scale_of(tl.max(tl.maximum(tl.abs(x), tl.abs(y)), 0), PAGES)
+    tl.store(PAGES + place, rounded(x * inverse, PAGES), mask=in_half)
+    tl.store(PAGES + place + HALF, rounded(y * inverse, PAGES), mask=in_half)
+    tl.store(scale_place, scale)
 
 
 @triton.jit(do_not_specialize_on_alignment=["POSITIONS", "KV_SLOTS"])  # see `launch`
@@ -44,6 +70,12 @@ def _rope_store_kernel(
     kv_offset = kv_head * (2 * HALF) + d
     slot = tl.load(SLOT_MAPPING + token)
     place = slot // PAGE * stride_page + slot % PAGE * stride_slot + kv_offset
+    if K_PAGES.dtype.element_ty.primitive_bitwidth == 8:
+        k, v = K + token * stride_k + kv_offset, V + token * stride_v + kv_offset
+        _store_scaled(
+            k, v, K_PAGES, V_PAGES, slot, kv_head, place, cos, sin, stride_page, stride_slot, in_half, HALF, PAGE
+        )  # fmt: skip
+        return
     a = tl.load(K + token * stride_k + kv_offset, mask=in_half, other=0.0).to(tl.float32)
     b = tl.load(K + token * stride_k + kv_offset + HALF, mask=in_half, other=0.0).to(tl.float32)
     tl.store(K_PAGES + place, (a * cos - b * sin).to(K_PAGES.dtype.element_ty), mask=in_half)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB
-from gpu_workers.settings import Quantization
+from gpu_workers.settings import KvDtype, Quantization, WorkerSettings
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
@@ -20,6 +20,7 @@ from supervisor.placement.refusal import PlacementRefused
 from tests.support.supervisor.any_host import HOSTS, MODELS
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
+A100, L40 = Gpu("2", "NVIDIA A100", 1, (8, 0)), Gpu("3", "NVIDIA L40", 1, (8, 9))
 
 
 def on_gpus(quantization: Quantization, gpu: Gpu = H200, dtype: str = "bfloat16", *, deterministic: bool = False) -> Placement:
@@ -43,11 +44,41 @@ def test_what_is_refused(placement: Placement, attention: str, said: str) -> Non
         check_deterministic(placement, attention)
 
 
-def test_pages_are_compressed_on_cores_alone() -> None:
-    with pytest.raises(ConfigError, match=r'worker\.kv_dtype: expected "auto" on GPUs, got "int8"; .*gpus = 0'):
-        check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "int8")
-    check_kv_dtype(Placement("cuda", (H200,), 1, 1, "bfloat16"), "auto")
-    check_kv_dtype(Placement("cpu", (), 1, 1, "bfloat16"), "int8")
+def test_which_devices_have_pages_of_8_bits() -> None:
+    refused: list[tuple[Placement, KvDtype, str]] = [
+        (on_gpus("none", T4), "int8", r'gpus: expected compute capability 8\.0 or more with "int8" pages, got Tesla T4 with 7'),
+        (
+            on_gpus("none", A100),
+            "fp8",
+            r'gpus: expected compute capability 8\.9 or more with "fp8" pages, got NVIDIA A100 with 8',
+        ),
+        (on_cores("none", "bfloat16"), "fp8", r'worker\.kv_dtype: expected "auto" or "int8" on CPU cores, got "fp8"; .*GPUs'),
+    ]
+    for placement, kv_dtype, said in refused:
+        with pytest.raises(ConfigError, match=said):
+            check_kv_dtype(placement, kv_dtype)
+        check_kv_dtype(placement, "auto")
+    check_kv_dtype(on_gpus("none"), "fp8")
+    check_kv_dtype(on_gpus("none", A100), "int8")
+    check_kv_dtype(on_gpus("none", L40, deterministic=True), "fp8")
+    check_kv_dtype(on_cores("none", "bfloat16"), "int8")
+
+
+_ON_GPUS: tuple[KvDtype, ...] = ("auto", "fp8")
+
+
+def test_twice_as_many_tokens_are_planned_with_small_floats() -> None:
+    model = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 1 << 22)
+    rooms = [
+        plan_or_offer(
+            Host((replace(H200, memory_bytes=141 * 10**9),), 1 << 40),
+            model,
+            PlacementRequest(worker=WorkerSettings(kv_dtype=kv_dtype), standby=False),
+        ).room_tokens
+        for kv_dtype in _ON_GPUS
+    ]
+    assert rooms[0] > 0
+    assert rooms[1] == pytest.approx(rooms[0] * 256 / 130, rel=1e-4)
 
 
 @pytest.mark.parametrize(

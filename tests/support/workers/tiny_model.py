@@ -14,7 +14,7 @@ from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import tensor_shapes
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.settings import DeviceKind, DtypeChoice, Quantization, WorkerSettings
+from gpu_workers.settings import DeviceKind, DtypeChoice, KvDtype, Quantization, WorkerSettings
 
 TINY = {
     "model_type": "llama",
@@ -69,7 +69,11 @@ def runners_on_both(folder: Path) -> tuple[ModelRunner, ModelRunner]:
 
 
 def load_runner(
-    folder: Path, device: DeviceKind, dtype: DtypeChoice = "float32", quantization: Quantization = "none"
+    folder: Path,
+    device: DeviceKind,
+    dtype: DtypeChoice = "float32",
+    quantization: Quantization = "none",
+    kv_dtype: KvDtype = "auto",
 ) -> ModelRunner:
     """A runner with room for a dozen short sequences."""
     settings = WorkerSettings(
@@ -77,6 +81,7 @@ def load_runner(
         device=device,
         dtype=dtype,
         quantization=quantization,
+        kv_dtype=kv_dtype,
         n_slots=12,
         max_step_tokens=256,
         kv_memory_bytes=8 << 20,

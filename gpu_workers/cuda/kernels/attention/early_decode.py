@@ -12,8 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts, rotated
+from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, join_parts
+from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, NewKeys, rotated
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen
 from messages.steps import PAGE_TOKENS
 
 
@@ -33,14 +35,23 @@ def _load_keys(
 
 
 @triton.jit
-def _mix(q, k, v, maximum, total, mixed, n0, end, scale_log2, BN: tl.constexpr, PRECISION: tl.constexpr):
-    """Keys n0 .. min(n0 + BN, end) - 1, which may be none, into the running softmax."""
+def _mix(
+    q, k, v, maximum, total, mixed, n0, end, scale_log2, k_scales, v_scales,
+    BN: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """Keys n0 .. min(n0 + BN, end) - 1, which may be none, into the running softmax. SCALED: with scales of `load_scales`."""
+    if SCALED:
+        k, v = widen(k), widen(v)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
+    if SCALED:
+        scores *= k_scales.to(tl.float32)[None, :]
     scores = tl.where((n0 + tl.arange(0, BN) < end)[None, :], scores, float("-inf"))
     new_maximum = tl.maximum(tl.maximum(maximum, tl.max(scores, 1)), -1e30)  # of no keys it would be -inf
     weights = tl.exp2(scores - new_maximum[:, None])
     shrink = tl.exp2(maximum - new_maximum)
     total = total * shrink + tl.sum(weights, 1)
+    if SCALED:
+        weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
     mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
     return new_maximum, total, mixed
 
@@ -51,6 +62,7 @@ def _early_decode_kernel(
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
     kv_head, split = tl.program_id(0), tl.program_id(1)
@@ -70,6 +82,10 @@ def _early_decode_kernel(
     group = tl.arange(0, GROUP_BLOCK)
     q_at = ((kv_head * GROUP + group) * D)[:, None]
     k, v = _load_keys(K, V, TABLE, kv_offset, start, end, stride_page, stride_slot, D, BN, PAGE)
+    k_scales, v_scales = 0.0, 0.0
+    if SCALED:
+        key = start + tl.arange(0, BN)
+        k_scales, v_scales = load_scales(K, V, TABLE, key, key < end, kv_head, stride_page, stride_slot, PAGE)
     cos = tl.load(COS_SIN + last * D + half)
     sin = tl.load(COS_SIN + last * D + D // 2 + half) * tl.where(d < D // 2, -1.0, 1.0)
     place = tl.load(TABLE + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
@@ -79,21 +95,39 @@ def _early_decode_kernel(
     new_k = rotated(NEW_K, kv_offset + d, kv_offset + other, cos, sin, d < D)
     new_v = tl.load(NEW_V + kv_offset + d)
     has_new = (split == 0) & (length > 0)
-    tl.store(K + place + d, new_k, mask=has_new)
-    tl.store(V + place + d, new_v, mask=has_new)
+    if SCALED:
+        page, token = place - (last % PAGE) * stride_slot - kv_offset, last % PAGE
+        k_scale = scale_places(K, page, token, kv_head, stride_slot, PAGE)
+        v_scale = scale_places(V, page, token, kv_head, stride_slot, PAGE)
+        new_k = store_vector(new_k, K, place + d, k_scale, has_new)
+        new_v = store_vector(new_v, V, place + d, v_scale, has_new) * VALUE_UNIT
+    else:
+        tl.store(K + place + d, new_k, mask=has_new)
+        tl.store(V + place + d, new_v, mask=has_new)
     new_score = tl.sum(q.to(tl.float32) * new_k.to(tl.float32)[None, :], 1) * scale_log2
     new_score = tl.where(has_new, new_score, float("-inf"))
     maximum = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([GROUP_BLOCK], tl.float32)
     mixed = tl.zeros([GROUP_BLOCK, D], tl.float32)
-    maximum, total, mixed = _mix(q, k, v, maximum, total, mixed, start, end, scale_log2, BN, PRECISION)
+    if SCALED:
+        q = q.to(tl.float16)
+    maximum, total, mixed = _mix(
+        q, k, v, maximum, total, mixed, start, end, scale_log2, k_scales, v_scales, BN, PRECISION, SCALED
+    )  # fmt: skip
     for n0 in range(start + BN, end, BN):
         k, v = _load_keys(K, V, TABLE, kv_offset, n0, end, stride_page, stride_slot, D, BN, PAGE)
-        maximum, total, mixed = _mix(q, k, v, maximum, total, mixed, n0, end, scale_log2, BN, PRECISION)
+        if SCALED:
+            key = n0 + tl.arange(0, BN)
+            k_scales, v_scales = load_scales(K, V, TABLE, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+        maximum, total, mixed = _mix(
+            q, k, v, maximum, total, mixed, n0, end, scale_log2, k_scales, v_scales, BN, PRECISION, SCALED
+        )  # fmt: skip
     new_maximum = tl.maximum(maximum, new_score)
     new_weight, shrink = tl.exp2(new_score - new_maximum), tl.exp2(maximum - new_maximum)
     total = total * shrink + new_weight
     mixed = mixed * shrink[:, None] + new_weight[:, None] * new_v.to(tl.float32)[None, :]
+    if SCALED:
+        mixed *= 1 / VALUE_UNIT
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     lse = tl.where(total > 0.0, new_maximum + tl.log2(total), float("-inf"))
     part = (kv_head * GROUP + group) * n_splits + split

@@ -10,68 +10,18 @@ follows Flash-Decoding (Dao et al., 2023), the running softmax FlashAttention (D
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.attention.decode_parts import PARTS, DecodeShape, arrive, join_parts, last_joins
+from gpu_workers.cuda.kernels.launch import arrivals, dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen, widen_pairs
 from messages.steps import PAGE_TOKENS
 
 LOG2_E = math.log2(math.e)
-
-
-@dataclass(frozen=True)
-class DecodeShape:
-    """How decode attention is cut. splits: programs that share a row's keys; keys: those that a program reads at once; warps,
-    stages: of a program. least: keys below which a row is not cut further, so that long rows do not keep a batch of short
-    ones waiting. With `least` the last program of a row joins its pieces: most rows are in one piece then and need no second
-    kernel."""
-
-    splits: int
-    keys: int = 64
-    warps: int = 4
-    stages: int = 3
-    least: int = 0
-
-
-@triton.jit
-def _arrive(
-    mixed, lse, PARTIAL, LSE, OUT, arrived, head_row, split, n_splits, n_parts,
-    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, JOINED_HEADS: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr,
-):  # fmt: skip
-    """Store one part of a row; the last program of the row to arrive joins all of them.
-
-    Parts are read past the cache of this multiprocessor, which may hold those of an older launch. PARTS of all
-    heads are read at once, so that their latencies overlap. head_row: number of the first query head of this kv head among all
-    heads of all rows."""
-    d = tl.arange(0, D)
-    group = tl.arange(0, GROUP_BLOCK)
-    part = (head_row + group) * n_splits + split
-    tl.store(LSE + part, lse, mask=group < GROUP)
-    tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=(group < GROUP)[:, None])
-    tl.debug_barrier()  # all of this program's stores come before its arrival
-    if tl.atomic_add(arrived, 1, sem="acq_rel") == n_parts - 1:
-        tl.store(arrived, 0)
-        head = tl.arange(0, JOINED_HEADS)
-        maximum = tl.full([JOINED_HEADS], float("-inf"), tl.float32)
-        total = tl.zeros([JOINED_HEADS], tl.float32)
-        joined = tl.zeros([JOINED_HEADS, D], tl.float32)
-        for first in range(0, n_parts, PARTS):
-            other = first + tl.arange(0, PARTS)
-            at = (head_row + head)[:, None] * n_splits + other[None, :]
-            present = (head < GROUP)[:, None] & (other < n_parts)[None, :]
-            lses = tl.load(LSE + at, mask=present, other=float("-inf"), cache_modifier=".cg")
-            places = PARTIAL + at[:, :, None] * D + d[None, None, :]
-            parts = tl.load(places, mask=present[:, :, None], other=0.0, cache_modifier=".cg")
-            new_maximum = tl.maximum(tl.maximum(maximum, tl.max(lses, 1)), -1e30)  # heads that are not there have none
-            weights, shrink = tl.exp2(lses - new_maximum[:, None]), tl.exp2(maximum - new_maximum)
-            total = total * shrink + tl.sum(weights, 1)
-            joined = joined * shrink[:, None] + tl.sum(parts * weights[:, :, None], 1)
-            maximum = new_maximum
-        out = OUT + (head_row + head)[:, None] * D + d[None, :]
-        tl.store(out, (joined / total[:, None]).to(OUT.dtype.element_ty), mask=(head < GROUP)[:, None])
 
 
 @triton.jit
@@ -91,6 +41,19 @@ def _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D: tl.cons
     tl.store(K + place + d, k)
     tl.store(V + place + d, v)
     return k.to(tl.float32), v.to(tl.float32)
+
+
+@triton.jit
+def _store_scaled(
+    NEW_K, NEW_V, K, V, k_start, v_start, place, page, token, kv_head, cos, sin, stride_slot,
+    D: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """As `_store_new`, for pages of 8-bit numbers; returns what these stand for. page: offset of the page; token: within it."""
+    d = tl.arange(0, D)
+    k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
+    k = store_vector(k, K, place + d, scale_places(K, page, token, kv_head, stride_slot, PAGE), True)
+    v = tl.load(NEW_V + v_start + d)
+    return k, store_vector(v, V, place + d, scale_places(V, page, token, kv_head, stride_slot, PAGE), True)
 
 
 @triton.jit
@@ -116,6 +79,36 @@ def _mix_keys(
     return new_maximum, total, mixed
 
 
+@triton.jit
+def _mix_scaled_keys(
+    q, K, V, table, kv_offset, maximum, total, even, odd, n0, end, scale_log2, stride_page, stride_slot, k_scales, v_scales,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """As `_mix_keys`, for pages of 8-bit numbers with the scales of `load_scales`. even, odd: the sums of the entries of even
+    and odd number; values are read as pairs of entries, because matrices of 16-bit words are turned in shared memory by one
+    instruction, and those of bytes byte by byte."""
+    key = n0 + tl.arange(0, BN)
+    d, pair = tl.arange(0, D), tl.arange(0, D // 2)
+    seen = key < end
+    page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
+    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k = widen(tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0))
+    scores = tl.dot(q, tl.trans(k)) * scale_log2 * k_scales.to(tl.float32)[None, :]
+    scores = tl.where(seen[None, :], scores, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_maximum[:, None])
+    shrink = tl.exp2(maximum - new_maximum)
+    total = total * shrink + tl.sum(weights, 1)
+    weights = (weights * (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]).to(tl.float16)
+    pairs = tl.load(
+        (V + place).to(tl.pointer_type(tl.int16), bitcast=True)[:, None] + pair[None, :], mask=seen[:, None], other=0
+    )
+    v_even, v_odd = widen_pairs(pairs, V)
+    even = even * shrink[:, None] + tl.dot(weights, v_even)
+    odd = odd * shrink[:, None] + tl.dot(weights, v_odd)
+    return new_maximum, total, even, odd
+
+
 @triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
 def _decode_kernel(
     Q, NEW_K, NEW_V, COS_SIN, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE, ARRIVED,
@@ -124,6 +117,7 @@ def _decode_kernel(
     BN: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, IS_NEW: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -151,17 +145,38 @@ def _decode_kernel(
         if (split == 0) & (length > 0):
             place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
             k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset
-            k, v = _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D)
+            if SCALED:
+                page = place - (last % PAGE) * stride_slot - kv_offset
+                k, v = _store_scaled(
+                    NEW_K, NEW_V, K, V, k_start, v_start, place, page, last % PAGE, kv_head, cos, sin, stride_slot, D, PAGE
+                )
+                v *= VALUE_UNIT
+            else:
+                k, v = _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D)
             maximum = tl.sum(q.to(tl.float32) * k[None, :], 1) * scale_log2
             total += 1.0
             mixed += v[None, :]
     else:
         q = tl.load(Q + q_at + d[None, :], mask=in_group, other=0.0)
-    for n0 in range(start, end, BN):
-        maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
-            D, BN, PAGE, PRECISION,
-        )  # fmt: skip
+    if SCALED:
+        q, key = q.to(tl.float16), start + tl.arange(0, BN)
+        k_scales, v_scales = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+        even, odd = tl.split(tl.reshape(mixed, (GROUP_BLOCK, D // 2, 2)))
+        for n0 in range(start, end, BN):
+            key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
+            next_k, next_v = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
+            maximum, total, even, odd = _mix_scaled_keys(
+                q, K, V, table, kv_offset, maximum, total, even, odd, n0, end, scale_log2, stride_page, stride_slot,
+                k_scales, v_scales, D, BN, PAGE,
+            )  # fmt: skip
+            k_scales, v_scales = next_k, next_v
+        mixed = tl.reshape(tl.join(even, odd), (GROUP_BLOCK, D)) * (1 / VALUE_UNIT)
+    else:
+        for n0 in range(start, end, BN):
+            maximum, total, mixed = _mix_keys(
+                q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+                D, BN, PAGE, PRECISION,
+            )  # fmt: skip
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
     head_row = row * n_heads + kv_head * GROUP
@@ -173,54 +188,10 @@ def _decode_kernel(
         tl.store(OUT + (head_row + group)[:, None] * D + d[None, :], mixed.to(OUT.dtype.element_ty), mask=in_group)
     else:
         arrived, n_parts = ARRIVED + row * tl.num_programs(0) + kv_head, tl.cdiv(n_keys, per_split)
-        _arrive(
+        arrive(
             mixed, lse, PARTIAL, LSE, OUT, arrived, head_row, split, n_splits, n_parts,
             GROUP, GROUP_BLOCK, JOINED_HEADS, PARTS, D,
         )  # fmt: skip
-
-
-@triton.jit
-def _join_kernel(
-    PARTIAL, LSE, LENGTHS, OUT, n_heads,
-    D: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, IS_NEW: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        if not EARLY:
-            tl.extra.cuda.gdc_wait()
-    row_head = tl.program_id(0).to(tl.int64)
-    n_keys = tl.load(LENGTHS + row_head // n_heads)
-    if IS_NEW:
-        n_keys -= 1
-    per_split = tl.cdiv(tl.cdiv(n_keys, SPLITS), BN) * BN  # as in the kernel before, which wrote no part beyond the keys
-    split = tl.arange(0, SPLITS)
-    written = (split == 0) | (split * per_split < n_keys)
-    d = tl.arange(0, D)
-    if PDL and EARLY:
-        tl.extra.cuda.gdc_wait()
-    lse = tl.load(LSE + row_head * SPLITS + split, mask=written, other=float("-inf"))
-    maximum = tl.max(lse, 0)
-    weights = tl.exp2(lse - tl.where(maximum > float("-inf"), maximum, 0.0))
-    partial = PARTIAL + (row_head * SPLITS + split)[:, None] * D + d[None, :]
-    parts = tl.load(partial, mask=written[:, None], other=0.0)
-    total = tl.sum(weights, 0)
-    out = tl.sum(parts * weights[:, None], 0) / tl.where(total > 0.0, total, 1.0)
-    tl.store(OUT + row_head * D + d, out.to(OUT.dtype.element_ty))
-
-
-_PARTS = 8  # that a joining program reads at once
-
-
-def last_joins(shape: DecodeShape, n_pairs: int) -> bool:
-    """True if the last program of a row joins its parts, and no second kernel. n_pairs: of rows and kv heads."""
-    return shape.splits > 1 and shape.least > 0 and n_pairs <= ARRIVALS
-
-
-def kernels_of(shape: DecodeShape, n_pairs: int) -> DecodeShape:
-    """Shapes for which this is equal launch the same kernels. A number of splits is no constant of the first kernel, but of the
-    second one."""
-    has_one = shape.splits == 1 or last_joins(shape, n_pairs)
-    return replace(shape, splits=min(shape.splits, 2), least=min(shape.least, 1)) if has_one else shape
 
 
 @dataclass(frozen=True)
@@ -263,32 +234,10 @@ def paged_decode(
         q, k, v, cos_sin, k_pages, v_pages, page_table, lengths, out, partial, lse, arrivals(q.device),
         scale * LOG2_E, q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), k_pages.stride(0),
         n_kv_heads * head_dim, n_heads, splits, shape.least,
-        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), JOINED_HEADS=power_of_two(group), PARTS=_PARTS, D=head_dim,
+        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), JOINED_HEADS=power_of_two(group), PARTS=PARTS, D=head_dim,
         BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1, LAST_JOINS=is_last_joining, IS_NEW=new is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
     if splits > 1 and not is_last_joining:
         join_parts(partial, lse, lengths, out, shape, is_new=new is not None)
-
-
-def join_parts(
-    partial: torch.Tensor,
-    lse: torch.Tensor,
-    lengths: torch.Tensor,
-    out: torch.Tensor,
-    shape: DecodeShape,
-    *,
-    is_new: bool,
-    is_early: bool = False,
-) -> None:
-    """The second kernel: joins the parts of each row, which the one before wrote for the same lengths and shape.
-
-    partial [R, n_heads, splits, head_dim], lse [R, n_heads, splits], float32; lengths [R] int32; out [R, n_heads, head_dim].
-    is_new: the last key of a row was none of those that are split. is_early: the lengths may be read before the wait."""
-    n_rows, n_heads, splits, head_dim = partial.shape
-    pdl = dependent_launch(out.device)
-    _join_kernel[(n_rows * n_heads,)](
-        partial, lse, lengths, out, n_heads, D=head_dim, BN=shape.keys, SPLITS=splits, IS_NEW=is_new, EARLY=is_early, PDL=pdl,
-        num_warps=4 if splits > 4 else 1, launch_pdl=pdl,
-    )  # fmt: skip

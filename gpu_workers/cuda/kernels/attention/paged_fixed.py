@@ -21,6 +21,7 @@ from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.paged_prefill import place_pairs, read_tile
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
@@ -41,22 +42,30 @@ def _segment_size(n_keys, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: 
 @triton.jit
 def _mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+    kv_head, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys into the running softmax of a segment. `maximum` is that of q.k before it is scaled."""
+    """One block of keys into the running softmax of a segment. `maximum` is that of q.k before it is scaled. SCALED: pages are
+    of 8-bit numbers."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < length
     page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
     place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k_scales, v_scales = scale_log2, scale_log2
+    if SCALED:
+        k_scales, v_scales = load_scales(K, V, table, key, seen, kv_head, stride_page, stride_slot, PAGE)
     k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    if SCALED:
+        scores *= k_scales.to(tl.float32)[None, :]
     scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
     finite = tl.where(new_maximum > float("-inf"), new_maximum, 0.0)
     weights = tl.exp2((scores - finite[:, None]) * scale_log2)
     shrink = tl.exp2((maximum - finite) * scale_log2)
     total = tl.fma(total, shrink, tl.sum(weights, 1))
+    if SCALED:
+        weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
     v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     mixed = tl.dot(weights.to(q.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
     return new_maximum, total, mixed
@@ -82,6 +91,7 @@ def _fixed_kernel(
     FIELDS: tl.constexpr, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -99,6 +109,8 @@ def _fixed_kernel(
     token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)
     d = tl.arange(0, D)
     q = tl.load(Q + ((first_token + token) * stride_q + head * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
+    if SCALED:
+        q = q.to(tl.float16)
     for index in range(0, n_passes):
         size = least_size << index
         n_segments = tl.cdiv(end, size)
@@ -115,7 +127,7 @@ def _fixed_kernel(
             for n0 in range(segment * size, tl.minimum((segment + 1) * size, end), BN):
                 part_maximum, part_total, part_mixed = _mix_keys(
                     q, K, V, table, kv_head * D, part_maximum, part_total, part_mixed, position, n0, length,
-                    scale_log2, stride_page, stride_slot, D, BN, PAGE, PRECISION,
+                    scale_log2, stride_page, stride_slot, kv_head, D, BN, PAGE, PRECISION, SCALED,
                 )  # fmt: skip
             maximum, total, mixed = _merge(maximum, total, mixed, part_maximum, part_total, part_mixed, scale_log2)
         is_whole = (n_splits == 1) | (n_segments <= 1)
@@ -145,6 +157,8 @@ def _fixed_kernel(
             stored = valid & (_segment_size(position + 1, SEGMENT, MOST, DOUBLINGS) == size)
             out = (first_token + token) * (n_heads * D) + head * D
             result = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+            if SCALED:
+                result *= 1 / VALUE_UNIT
             tl.store(OUT + out[:, None] + d[None, :], result.to(OUT.dtype.element_ty), mask=stored[:, None])
 
 

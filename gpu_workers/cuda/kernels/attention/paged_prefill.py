@@ -14,6 +14,7 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
 from messages.steps import PAGE_TOKENS
 
 
@@ -42,9 +43,10 @@ def place_pairs(pair, kv_head, first_position, n_tokens, GROUP: tl.constexpr, TO
 @triton.jit
 def _mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    k_scales, v_scales,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys into the running softmax of a tile."""
+    """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     if MASKED:
@@ -57,12 +59,16 @@ def _mix_keys(
     else:
         k = tl.load(K + place[:, None] + d[None, :]).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
+    if SCALED:
+        scores *= k_scales.to(tl.float32)[None, :]
     if MASKED:
         scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
     weights = tl.exp2(scores - new_maximum[:, None])
     shrink = tl.exp2(maximum - new_maximum)
     total = total * shrink + tl.sum(weights, 1)
+    if SCALED:
+        weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
     if MASKED:
         v = tl.load(V + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
     else:
@@ -77,6 +83,7 @@ def _prefill_kernel(
     GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     FIELDS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -95,16 +102,32 @@ def _prefill_kernel(
     mixed = tl.zeros([BM, D], tl.float32)
     plain_end = (first_position + 1) // BN * BN  # keys before it are seen by every token of the tile
     end = tl.minimum(first_position + TOKENS, length)
+    k_scales, v_scales = 0.0, 0.0
+    if SCALED:
+        q, key = q.to(tl.float16), tl.arange(0, BN)
+        k_scales, v_scales = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
     for n0 in range(0, plain_end, BN):
+        next_k, next_v = k_scales, v_scales
+        if SCALED:
+            key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
+            next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
             q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            D, BN, PAGE, False, PRECISION,
+            k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED,
         )  # fmt: skip
+        k_scales, v_scales = next_k, next_v
     for n0 in range(plain_end, end, BN):
+        next_k, next_v = k_scales, v_scales
+        if SCALED:
+            key = n0 + BN + tl.arange(0, BN)
+            next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
             q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            D, BN, PAGE, True, PRECISION,
+            k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED,
         )  # fmt: skip
+        k_scales, v_scales = next_k, next_v
+    if SCALED:
+        mixed *= 1 / VALUE_UNIT
     out = (first_token + token) * (n_heads * D) + head * D
     tl.store(OUT + out[:, None] + d[None, :], (mixed / total[:, None]).to(OUT.dtype.element_ty), mask=valid[:, None])
 

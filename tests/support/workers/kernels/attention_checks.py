@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,10 +14,21 @@ from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.page_format import FP8, format_of
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
-from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_pages
+from tests.support.workers.kernels.kernel_checks import (
+    HEAD_SHAPES,
+    Check,
+    assert_near,
+    assert_pages_near,
+    check_rope_and_store,
+    computed_in,
+    numbers_in,
+    poisoned_memory,
+    random_pages,
+)
 
 DECODE_ROWS = ((36, 1), (15, 1), (0, 1), (199, 1), (16, 1), (1030, 1))  # (position of the first token, tokens)
 MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))
@@ -51,13 +63,13 @@ def plain_attention(
 ) -> torch.Tensor:
     """The definition, row by row in float32: [T, n_heads, head_dim]."""
     out = []
+    keys, values = numbers_in(k_pages), numbers_in(v_pages)
     group = q.shape[1] // k_pages.shape[2]
     for row in range(step.n_rows):
         start, count, offset = (int(a[row]) for a in (step.row_starts, step.row_counts, step.row_offsets))
         length = start + count
         k, v = (
-            pages[step.page_table[row].long()].flatten(0, 1)[:length].float().repeat_interleave(group, 1)
-            for pages in (k_pages, v_pages)
+            pages[step.page_table[row].long()].flatten(0, 1)[:length].repeat_interleave(group, 1) for pages in (keys, values)
         )
         scores = torch.einsum("thd,shd->hts", q[offset : offset + count].float(), k) * scale
         hidden = torch.arange(length, device=q.device) > torch.arange(start, length, device=q.device)[:, None]
@@ -65,11 +77,11 @@ def plain_attention(
     return torch.cat(out)
 
 
-def check_decode(device: torch.device, dtype: torch.dtype) -> None:
+def check_decode(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Every number of splits, also more splits than blocks of keys."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
-        q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+        q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         prepared = attention.prepare(step)
@@ -77,10 +89,10 @@ def check_decode(device: torch.device, dtype: torch.dtype) -> None:
             chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
             with poisoned_memory():
                 got = chosen.attend(q, k_pages, v_pages, head_dim**-0.5)
-            assert_near(got, expected, dtype)
+            assert_near(got, expected, computed_in(dtype, page_dtype))
 
 
-def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
+def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Rotation, storing and attention in one kernel: outputs and pages of the three references one after the other, also for
     rows of length 0, which get zeros and write nothing."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
@@ -88,7 +100,7 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
         step.lengths[2] = 0
         qkv = torch.randn((step.n_tokens, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
         q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
-        kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, device)
+        kv = random_pages(KvShape(3, n_kv_heads, head_dim, page_dtype or dtype), n_pages, device)
         cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
         pages = step.page_table.gather(1, (step.positions // PAGE_TOKENS)[:, None])[:, 0].long()
         slots = pages * PAGE_TOKENS + step.positions % PAGE_TOKENS
@@ -97,7 +109,7 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
         rotated = TorchOps().rope_and_store(q, k, v, target)
         expected = plain_attention(rotated, wanted.keys[1], wanted.values[1], step, head_dim**-0.5)
         expected[2] = 0
-        wanted.storage[pages[2]] = kv.storage[pages[2]]
+        wanted.storage.view(torch.uint8)[pages[2]] = kv.storage.view(torch.uint8)[pages[2]]
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         prepared = attention.prepare(step)
         before = kv.storage.clone()
@@ -107,11 +119,14 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
             chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
             with poisoned_memory():
                 got = chosen.store_and_attend(_NoOps(), q, k, v, target, head_dim**-0.5)
-            assert_near(got, expected, dtype)
-            assert_near(kv.storage, wanted.storage, dtype)
+            if page_dtype is not None:  # numbers that are rounded to their other neighbour would be seen in the result
+                expected = plain_attention(rotated, kv.keys[1], kv.values[1], step, head_dim**-0.5)
+                expected[2] = 0
+            assert_near(got, expected, computed_in(dtype, page_dtype))
+            assert_pages_near(kv, wanted, dtype)
 
 
-def check_early_decode(device: torch.device, dtype: torch.dtype) -> None:
+def check_early_decode(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """One row whose pages are read early: as `check_decode_of_new_keys`, at every length. The kernel in front is torch's, which
     lets nothing start before its end."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
@@ -122,7 +137,7 @@ def check_early_decode(device: torch.device, dtype: torch.dtype) -> None:
             step, n_pages = make_step([row], 1, device)
             qkv = torch.randn((1, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
             q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
-            kv = random_pages(KvShape(2, n_kv_heads, head_dim, dtype), n_pages, device)
+            kv = random_pages(KvShape(2, n_kv_heads, head_dim, page_dtype or dtype), n_pages, device)
             cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
             slots = step.page_table[0, step.positions // PAGE_TOKENS].long() * PAGE_TOKENS + step.positions % PAGE_TOKENS
             wanted = KvPages.over(kv.shape, kv.storage.clone())
@@ -138,8 +153,10 @@ def check_early_decode(device: torch.device, dtype: torch.dtype) -> None:
                 chosen = replace(prepared, decode=replace(prepared.decode, splits=splits))
                 with poisoned_memory():
                     got = chosen.store_and_attend(_NoOps(), q, k, v, target, head_dim**-0.5)
-                assert_near(got, expected, dtype)
-                assert_near(kv.storage, wanted.storage, dtype)
+                if page_dtype is not None:
+                    expected = plain_attention(rotated, kv.keys[1], kv.values[1], step, head_dim**-0.5)
+                assert_near(got, expected, computed_in(dtype, page_dtype))
+                assert_pages_near(kv, wanted, dtype)
 
 
 class _NoOps(TorchOps):
@@ -150,10 +167,10 @@ class _NoOps(TorchOps):
         raise AssertionError("expected one kernel")
 
 
-def check_padding(device: torch.device, dtype: torch.dtype) -> None:
+def check_padding(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Rows of length 0 give zeros, whatever their pages hold."""
     step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
-    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype)
+    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype, page_dtype)
     step.lengths[1] = step.lengths[4] = 0
     attention = TritonAttention(9, 3, 64, dtype)
     prepared = attention.prepare(step)
@@ -164,23 +181,23 @@ def check_padding(device: torch.device, dtype: torch.dtype) -> None:
         assert got[[0, 2, 3, 5]].isfinite().all()
 
 
-def check_mixed(device: torch.device, dtype: torch.dtype) -> None:
+def check_mixed(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Decode rows, first chunks and later chunks of any length in one step."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         for rows, n_decode in ((MIXED_ROWS, 2), (MIXED_ROWS[2:], 0)):
             step, n_pages = make_step(rows, n_decode, device)
-            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
             attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
             with poisoned_memory():
                 got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
-            assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+            assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
 
 
-def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
+def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Tiles that only the device knows, among tiles that do nothing, over a table in which the rows stand elsewhere."""
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
     step, n_pages = make_step(MIXED_ROWS, 2, device)
-    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
     attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
     rows = np.arange(2, step.n_rows)
     starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
@@ -190,35 +207,40 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
     captured = replace(step, page_table=step.page_table[:2], device_tiles=DeviceTiles(padded, table))
     with poisoned_memory():
         got = attention.prepare(captured).attend(q, k_pages, v_pages, head_dim**-0.5)
-    assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+    assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
 
 
-def check_far_pages(device: torch.device, dtype: torch.dtype) -> None:
+def check_far_pages(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Pages whose offsets pass 2^31 numbers; on devices with the memory for them."""
     if device.type != "cuda" or dtype == torch.float32:
         return
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["llama-8b"]
-    kv = KvPages.allocate(KvShape(32, n_kv_heads, head_dim, dtype), 2300, device)
+    kv = KvPages.allocate(KvShape(32, n_kv_heads, head_dim, page_dtype or dtype), 2300, device)
     keys, values = kv.keys[31], kv.values[31]
     for rows, n_decode in ((((36, 1), (99, 1)), 2), (((36, 1), (0, 40), (30, 50)), 1)):
         near, _ = make_step(rows, n_decode, device)
         step = replace(near, page_table=kv.n_pages - 1 - near.page_table)
         pages = step.page_table.flatten().long().unique()
-        for layer in (keys, values):
-            layer[pages] = torch.randn((len(pages), PAGE_TOKENS, n_kv_heads, head_dim), device=device).to(dtype)
+        slots = (pages[:, None] * PAGE_TOKENS + torch.arange(PAGE_TOKENS, device=device)).flatten()
+        k, v = (torch.randn((len(slots), n_kv_heads, head_dim), device=device).to(dtype) for _ in range(2))
+        format_of(keys.dtype).store(keys, values, slots, k, v)
         q = torch.randn((step.n_tokens, n_heads, head_dim), device=device).to(dtype)
         got = TritonAttention(n_heads, n_kv_heads, head_dim, dtype).prepare(step).attend(q, keys, values, head_dim**-0.5)
-        gathered = replace(step, page_table=torch.searchsorted(pages, step.page_table.long()).int())
-        assert_near(got, plain_attention(q, keys[pages], values[pages], gathered, head_dim**-0.5), dtype)
+        assert_near(got, plain_attention(q, keys, values, step, head_dim**-0.5), dtype)
 
 
 def random_qkv(
-    n_tokens: int, n_pages: int, heads: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+    n_tokens: int,
+    n_pages: int,
+    heads: tuple[int, int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+    page_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """q [n_tokens, n_heads, head_dim], and the pages of one layer. heads: n_heads, n_kv_heads, head_dim."""
     n_heads, n_kv_heads, head_dim = heads
     q = torch.randn((n_tokens, n_heads, head_dim), device=device).to(dtype)
-    kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, device)
+    kv = random_pages(KvShape(3, n_kv_heads, head_dim, page_dtype or dtype), n_pages, device)
     return q, kv.keys[1], kv.values[1]
 
 
@@ -230,4 +252,18 @@ ATTENTION_CHECKS: dict[str, Check] = {
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
     "far_pages": check_far_pages,
+}
+SMALL_PAGE_CHECKS: dict[str, Check] = {
+    f"{kind} {name}": partial(check, page_dtype=page_dtype)
+    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8))
+    for name, check in (
+        ("rope and store", check_rope_and_store),
+        ("decode", check_decode),
+        ("decode of new keys", check_decode_of_new_keys),
+        ("early decode", check_early_decode),
+        ("padding", check_padding),
+        ("mixed", check_mixed),
+        ("device tiles", check_device_tiles),
+        ("far pages", check_far_pages),
+    )
 }

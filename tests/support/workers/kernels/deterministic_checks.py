@@ -4,6 +4,7 @@ kernel_checks."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTr
 from gpu_workers.cuda.kernels.attention.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
+from gpu_workers.layers.page_format import FP8
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.terms import RankTerms
 from messages.steps import NewSequence
@@ -24,6 +26,7 @@ from tests.support.workers.kernels.kernel_checks import (
     HEAD_SHAPES,
     Check,
     assert_near,
+    computed_in,
     poisoned_memory,
     random_state,
     random_tensor,
@@ -87,17 +90,17 @@ def check_gated_products(device: torch.device, dtype: torch.dtype) -> None:
             assert fixed_product(x, weight, None, replace(shape, is_split=True), is_gated=True).equal(whole)
 
 
-def check_attention(device: torch.device, dtype: torch.dtype) -> None:
+def check_attention(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Mixed steps are right, and a token has the same bits as a chunk's last, alone, and shared by several programs."""
     shapes = HEAD_SHAPES.values() if device.type == "cuda" else [HEAD_SHAPES["smollm2"]]
     for n_heads, n_kv_heads, head_dim in shapes:
         attention = DeterministicTritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         for rows, n_decode in ((MIXED_ROWS, 2), (_LONG_ROWS, 3), (((SEGMENT_KEYS - 20, 50),), 0), *_WIDER[device.type]):
             step, n_pages = make_step(rows, n_decode, device)
-            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
             with poisoned_memory():
                 got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
-            assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+            assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
             tokens = [int(offset + count - 1) for offset, count in zip(step.row_offsets, step.row_counts, strict=True)]
             single = _last_tokens(step)
             prepared = attention.prepare(single)
@@ -157,6 +160,8 @@ DETERMINISTIC_CHECKS: dict[str, Check] = {
     "split_products": check_split_products,
     "gated_products": check_gated_products,
     "attention": check_attention,
+    "attention over 8-bit floats": partial(check_attention, page_dtype=FP8),
+    "attention over 8-bit integers": partial(check_attention, page_dtype=torch.int8),
     "padding": check_padding,
     "norms": check_norms,
     "sampler": check_sampler,

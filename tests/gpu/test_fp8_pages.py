@@ -1,0 +1,69 @@
+"""A runner whose pages hold 8-bit numbers, on a CUDA device: the laws of plain pages, and answers near those of plain pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.page_format import FP8
+from gpu_workers.runner.model_runner import ModelRunner
+from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
+    test_a_copied_page_equals_an_own_one,
+    test_chunked_prefill_equals_whole,
+    test_drafts_change_nothing,
+    test_lease_equals_single_steps,
+    test_mixed_batch_equals_alone,
+    test_shared_prefix_equals_own,
+    test_two_in_flight_equals_one,
+)
+from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.tiny_model import load_runner, write_model
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module", params=["fp8", "int8"])
+def runners(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
+    """With pages of 8-bit numbers, and with plain ones."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("needs a CUDA device of compute capability 8.9")
+    folder = write_model(tmp_path_factory.mktemp("tiny"))
+    return load_runner(folder, "cuda", kv_dtype=request.param), load_runner(folder, "cuda")
+
+
+@pytest.fixture(scope="module")
+def runner(runners: tuple[ModelRunner, ModelRunner]) -> ModelRunner:
+    return runners[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    assert runner._graphs is not None
+    with_graphs = [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)]
+    monkeypatch.setattr(runner, "_graphs", None)
+    assert [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)] == with_graphs
+
+
+def test_most_first_tokens_are_those_of_plain_pages(runners: tuple[ModelRunner, ModelRunner]) -> None:
+    """Logits of the tiny model lie far apart."""
+    first = [[alone(runner, prompt_of(n), KINDS["greedy"], 1) for n in range(1, 61)] for runner in runners]
+    n_equal = sum(one == other for one, other in zip(*first, strict=True))
+    assert n_equal >= 48, n_equal
+
+
+def test_it_says_what_it_computes_with(runner: ModelRunner) -> None:
+    assert "8 keys and values" in runner.capacity().device
+
+
+def test_copies_of_pages_have_their_scales() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    kv = KvPages.allocate(KvShape(3, 2, 64, FP8), 9, "cuda")
+    words = kv.storage.view(9, -1).view(torch.int64)
+    words.random_()
+    expected = words.cpu()
+    expected[[7, 2, 8]] = expected[[1, 1, 4]]
+    kv.copy(np.array([1, 1, 4], np.int32), np.array([7, 2, 8], np.int32))
+    assert words.cpu().equal(expected)
