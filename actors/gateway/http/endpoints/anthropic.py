@@ -122,7 +122,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         return elsewhere
     body = await read(services, call, MessagesBody)
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
-    name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("msg_"), is_streamed=is_streamed)
+    name = name_of(call.identity, PATH, call.body, prefix="msg_", mint=services.owners.mint, is_streamed=is_streamed)
     schema, schema_field = body.schema
     grammar = {"structured_outputs": {"json": schema}} if schema is not None else {}
     own: dict[str, Any] = {**grammar, "model": body.model, "stream": body.stream, "stop": body.stop_sequences}
