@@ -111,7 +111,9 @@ class GatewayActor(Actor, Post, Status):
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
-        embeddings = None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate)
+        embeddings = (
+            None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate, manager.access_log)
+        )
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)

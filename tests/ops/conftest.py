@@ -11,7 +11,8 @@ from ops.bench.own_server import OwnServer, own_server
 
 @pytest.fixture(scope="package")
 def hash_chain_server() -> Iterator[OwnServer]:
-    """A running server with the hash-chain model. Answers without `max_tokens` are short."""
+    """A running server with the hash-chain model and one for embeddings. Answers without `max_tokens` are short."""
     flags = ["--model", "hash-chain", "--max-length", "1024", "--log-level", "warning"]
+    flags += ["--embedding-model", "all-MiniLM-L6-v2", "--set", "gateway.operator_key=my-key"]
     with own_server(flags, deadline_s=120.0) as server:
         yield server

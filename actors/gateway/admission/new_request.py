@@ -64,6 +64,7 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
     naming: Naming = Naming.FIXED
     must_be_known: bool = False  # the client has read a part of the answer already
     digest: str = ""  # of a request whose client gives its id: the same id with another digest is another request
+    answer_id: str = ""  # see `RequestSpec`
     correlation_id: str = ""  # the X-Request-Id of its client
     with_usage: bool = False  # its stream ends with an event of the usage
     tools: OfferedTools | None = None  # that the answer to `turns` may call

@@ -68,6 +68,7 @@ class SpecBuilder:
             is_resumable=new.is_resumable,
             ends_with_client=new.ends_with_client,
             digest=new.digest,
+            answer_id=new.answer_id,
             correlation_id=new.correlation_id,
             with_usage=new.with_usage,
             with_running_usage=new.with_running_usage,

@@ -30,3 +30,4 @@ class RequestName(msgspec.Struct, frozen=True):
     ends_with_client: bool
     must_be_known: bool
     digest: str
+    answer_id: str = ""

@@ -108,8 +108,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
         **fields: Any,
     ) -> NewRequest:
         """The request for admission. `fields`: those of `NewRequest` that differ from route to route. Raises: Refusal."""
-        grammars = _given(self, _GRAMMARS)
-        grammar, grammar_field = wanted_grammar(grammars) if grammars else (None, "")
+        grammar, grammar_field = wanted_grammar(grammars) if (grammars := _given(self, _GRAMMARS)) else (None, "")
         options = self.stream_options or StreamOptions()
         return NewRequest(
             **fields,
@@ -120,6 +119,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             ends_with_client=name.ends_with_client,
             must_be_known=name.must_be_known,
             digest=name.digest,
+            answer_id=name.answer_id,
             correlation_id=origin.correlation_id,
             cache_use=origin.cache_use,
             has_seed=self.seed is not None,

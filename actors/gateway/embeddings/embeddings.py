@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
+from actors.gateway.requests.access_log import AccessLog
 from actors.gateway.requests.refusals import Refusal, check_model, invalid
 from actors.gateway.settings import GatewaySettings
 
@@ -21,14 +22,15 @@ _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the
 
 @dataclass(frozen=True)
 class EmbeddingSpec:
-    """What a client asks for: either texts or token ids. `field`: what these are called in its API, for refusals."""
+    """What a client asks for: either texts or token ids. `texts_field`: what these are called in its API, for refusals."""
 
-    field: str
+    texts_field: str
     texts: Sequence[str] | None = None
     ids: Sequence[Any] | None = None  # lists or arrays of int
     dimensions: int | None = None  # of the vectors; None: all that the model has
     truncate_prompt_tokens: int | None = None  # None: a text that is too long is refused; -1: it is cut to what the model takes
     prompt_name: str | None = None  # of the prompt before each text; "": none; None: the model's default one
+    names: Mapping[str, str] = field(default_factory=dict)  # its id, its API and what else its line of the log has of them
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class Embeddings:
     """The embedding model as one gateway serves it."""
 
     def __init__(
-        self, settings: GatewaySettings, text: EmbeddingText, dispatcher: EmbeddingDispatcher, gate: AdmissionGate
+        self,
+        settings: GatewaySettings,
+        text: EmbeddingText,
+        dispatcher: EmbeddingDispatcher,
+        gate: AdmissionGate,
+        access_log: AccessLog,
     ) -> None:
         self.model_name = settings.embedding_model
         self.text = text
@@ -51,17 +58,19 @@ class Embeddings:
         self._normalizes = settings.embedding_normalized
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
+        self._access_log = access_log
 
     async def embed(self, spec: EmbeddingSpec) -> Vectors:
         """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder.
 
         Raises: Refusal when the texts or dimensions are not allowed, or the vectors do not come in time.
         """
-        gate = self._gate
+        gate, loop = self._gate, asyncio.get_running_loop()
+        began_s = loop.time()
         gate.check(1)
         texts = spec.texts if spec.texts is not None else spec.ids or ()
         if not 1 <= len(texts) <= self._max_texts:
-            raise invalid(spec.field, f"1 to {self._max_texts} texts", len(texts))
+            raise invalid(spec.texts_field, f"1 to {self._max_texts} texts", len(texts))
         if spec.dimensions is not None and not 1 <= spec.dimensions <= self._dimensions:
             raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", spec.dimensions)
         prompt = self._prompt(spec)
@@ -72,9 +81,14 @@ class Embeddings:
                 values = await self._dispatcher.embed(ids)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
+        except asyncio.CancelledError:
+            self._access_log.embedded(spec.names, self.model_name, len(texts), 0, loop.time() - began_s)
+            raise
         finally:
             gate.n_active -= 1
-        return Vectors(shortened(values, spec.dimensions, self._normalizes), sum(map(len, ids)))
+        n_tokens = sum(map(len, ids))
+        self._access_log.embedded(spec.names, self.model_name, len(texts), n_tokens, loop.time() - began_s)
+        return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens)
 
     def _prompt(self, spec: EmbeddingSpec) -> str:
         """What stands before each text. Raises: Refusal."""
@@ -90,11 +104,11 @@ class Embeddings:
     async def _tokenised(self, spec: EmbeddingSpec, prompt: str) -> list[np.ndarray]:
         limit = self.text.limit(spec.truncate_prompt_tokens)
         if spec.texts is None:
-            return self.text.check(spec.ids or (), spec.field, limit)
+            return self.text.check(spec.ids or (), spec.texts_field, limit)
         if sum(map(len, spec.texts)) + len(prompt) * len(spec.texts) <= _INLINE_CHARACTERS:
-            return self.text.encode(spec.texts, spec.field, limit, prompt)
+            return self.text.encode(spec.texts, spec.texts_field, limit, prompt)
         encode = self.text.encode
-        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.field, limit, prompt)
+        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.texts_field, limit, prompt)
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:

@@ -79,7 +79,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     error_form = error_body_at(endpoint.path)
 
-    async def call(http: HttpRequest) -> ASGIApp:
+    async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
         caller = caller_of_call(http.scope, headers, services.settings.caller_header)
         cache_use = cache_use_of(_text(headers, b"cache-control"))
@@ -89,13 +89,15 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
             if endpoint.method != "POST":
-                return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
+                call = Call(identity, origin, bytearray(), _parameters(http), http.scope)
+                return _correlated(await endpoint.handler(services, call), origin)
             if endpoint.needs_open and not _may_be_known(services, identity.key):
                 services.admission.check_open()
             body = CountedBody(services.admission.bodies)
             try:
                 await body.read(http.receive, _text(headers, b"content-length"))
-                return await endpoint.handler(services, Call(identity, origin, body.content, http.path_params, http.scope))
+                call = Call(identity, origin, body.content, http.path_params, http.scope)
+                return _correlated(await endpoint.handler(services, call), origin)
             finally:
                 body.release()
         except Refusal as refusal:
@@ -107,7 +109,14 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer
             return error_response(stopped())
 
-    return call
+    return answer
+
+
+def _correlated(answer: ASGIApp, origin: Origin) -> ASGIApp:
+    """An answer with its client's X-Request-Id. Those that are still being computed have it by themselves."""
+    if origin.correlation_id and isinstance(answer, Response):
+        answer.headers["X-Request-Id"] = origin.correlation_id
+    return answer
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

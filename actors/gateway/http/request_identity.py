@@ -3,7 +3,8 @@
     Idempotency-Key    names one generation: the same body again joins it, another body is refused
     Last-Event-ID      the last event that the client has read: it gets what comes after it
 
-The key is the id of the request in every answer. X-Request-Id identifies nothing: it is repeated in the answer and in the log.
+The key is the id of the request here and in the log. Where an API's ids have a form, its answers have the key in that form
+(`chatcmpl-key-KEY`), and clients may ask by either. X-Request-Id identifies nothing: answer and log repeat it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ ID_PATTERN, EVENT_ID_PATTERN = f"[ -~]{{1,{MAX_SHORT_CHARACTERS}}}", r"[0-9]{1,2
 _ID = re.compile(ID_PATTERN)
 _ID_RULE = f"1 to {MAX_SHORT_CHARACTERS} printable ASCII characters"
 _EVENT_ID = re.compile(EVENT_ID_PATTERN)
+_FORMS = ("chatcmpl-", "cmpl-", "resp_", "msg_")  # how the ids of answers begin in the APIs of OpenAI and Anthropic
+_MARK = "key-"
+_KEY_IN_FORM = re.compile(f"(?:(?:{'|'.join(_FORMS)}){_MARK})+(?=.)")
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -38,12 +42,14 @@ def name_of(
     path: str,
     body: bytes | bytearray,
     *,
-    mint: Callable[[], str],
+    prefix: str,
+    mint: Callable[[str], str],
     is_streamed: bool = False,
     given_in_body: str = "",
 ) -> RequestName:
-    """The name of a request that arrives at `path`. `mint`: makes an id if the client gives none. `is_streamed`: it is
-    recorded so that a client can come back to it, even if the client gave it no id. `given_in_body`: an id in place of the key.
+    """The name of a request that arrives at `path`. `mint`: makes an id that begins with `prefix` if the client gives none.
+    `is_streamed`: it is recorded so that a client can come back to it, even if the client gave it no id. `given_in_body`: an
+    id in place of the key.
 
     Raises: Refusal for a Last-Event-ID without an id: nobody knows of which stream it is.
     """
@@ -51,14 +57,24 @@ def name_of(
     if identity.last_event and not given:
         raise invalid("Last-Event-ID", "an Idempotency-Key beside it, which names the stream", identity.last_event)
     return RequestName(
-        given or mint(),
+        given or mint(prefix),
         "request_id" if given_in_body else "Idempotency-Key",
         Naming.FIXED if given_in_body else Naming.KEY,
         is_resumable=bool(given) or is_streamed,
         ends_with_client=not given,
         must_be_known=identity.last_event > 0,
         digest=digest_of(path, body) if given else "",
+        answer_id=_in_form(given, prefix) if given and prefix in _FORMS else "",
     )
+
+
+def request_of(shown: str) -> str:
+    """The id of the request that has `shown` as the id in its answer, or is called so itself."""
+    return _KEY_IN_FORM.sub("", shown, count=1) if _KEY_IN_FORM.match(shown) else shown
+
+
+def _in_form(key: str, prefix: str) -> str:
+    return key if key.startswith(prefix) else f"{prefix}{_MARK}{key}"
 
 
 def identity_of(headers: Mapping[bytes, bytes]) -> Identity:
@@ -66,7 +82,7 @@ def identity_of(headers: Mapping[bytes, bytes]) -> Identity:
     key = headers.get(b"idempotency-key")
     last_event = headers.get(b"last-event-id")
     return Identity(
-        "" if key is None else _checked(key.decode("latin-1"), "Idempotency-Key"),
+        "" if key is None else request_of(_checked(key.decode("latin-1"), "Idempotency-Key")),
         0 if last_event is None else event_number(last_event.decode("latin-1"), "Last-Event-ID"),
     )
 
@@ -79,7 +95,7 @@ def correlation_id_of(headers: Mapping[bytes, bytes]) -> str:
 
 def checked_request_id(given: str | None) -> str:
     """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the key."""
-    return "" if given is None else _checked(given, "request_id")
+    return "" if given is None else request_of(_checked(given, "request_id"))
 
 
 def event_number(given: str, field: str) -> int:

@@ -52,7 +52,7 @@ class RequestManager:
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
-        self._log, self._access_log = structlog.get_logger(), AccessLog(settings, post.later)
+        self._log, self.access_log = structlog.get_logger(), AccessLog(settings, post.later)
         self.refusals = RefusalLog(settings, metrics.refused, post.later)
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
@@ -81,7 +81,7 @@ class RequestManager:
 
     def stop(self) -> None:
         """Cancel all timers, and write what is left to log."""
-        self._access_log.write()
+        self.access_log.write()
         self.refusals.end_window()
         self.unfinished.stop()
         if self._sweep_timer is not None:
@@ -279,7 +279,7 @@ class RequestManager:
         self.unfinished.remove(request)
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
-        self._access_log.ended(request, ending)
+        self.access_log.ended(request, ending)
         self.equals.over(request, now_s)
         self.finished.keep(request, now_s)
 

@@ -7,7 +7,7 @@ logging library renders none of them. A kill loses the lines of the last tenth o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -57,6 +57,17 @@ class AccessLog:
         }
         if spec.cache_status:
             fields["cache"] = spec.cache_status
+        self._note(fields)
+
+    def embedded(self, names: Mapping[str, str], model_name: str, n_texts: int, n_tokens: int, total_s: float) -> None:
+        """Vectors were computed, or their client has left before: then `n_tokens` is 0. `names`: its id, and its API."""
+        if not self._is_on:
+            return
+        status, ending = (200, "stop") if n_tokens else (_CANCELLED_STATUS, "cancelled")
+        fields = {**names, "model": model_name, "status": status, "ending": ending, "texts": n_texts}
+        self._note({**fields, "prompt_tokens": n_tokens, "output_tokens": 0, "total_ms": _ms(total_s)})
+
+    def _note(self, fields: Fields) -> None:
         self._waiting.append(fields)
         if len(self._waiting) == 1:
             self._later(_BATCH_S, self.write)

@@ -52,6 +52,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_resumable: bool = False  # its client can ask for it again by its id
     ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
     digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
+    answer_id: str = ""  # the `id` in its answers, if that is another one: its key in the form of the API's ids
     correlation_id: str = ""  # the X-Request-Id of its client: answers and log lines repeat it, and it identifies nothing
     with_usage: bool = False  # its stream ends with an event of the usage
     with_running_usage: bool = False  # and every other event has the usage so far
@@ -105,6 +106,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     def shown_id(self) -> str:
         """What the answers have in their header X-Request-Id: the client's own, or else the id of the request."""
         return self.correlation_id or self.request
+
+    @property
+    def id_in_answers(self) -> str:
+        """What its answers have as their `id`."""
+        return self.answer_id or self.request
 
     @property
     def log_fields(self) -> dict[str, str]:

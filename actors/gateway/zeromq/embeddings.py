@@ -42,7 +42,8 @@ async def send_vectors(
 def _spec_of(message: public.EmbeddingsWanted) -> EmbeddingSpec:
     """What a ZeroMQ client wants: vectors of texts, or of token ids. Raises: Refusal when its counts do not add up."""
     prompt_name = None if message.prompt_name is msgspec.UNSET else message.prompt_name
-    options = (message.dimensions, message.truncate_prompt_tokens, prompt_name)
+    names = {"request": message.call, "api": "zeromq"}
+    options = (message.dimensions, message.truncate_prompt_tokens, prompt_name, names)
     if not len(message.counts):
         return EmbeddingSpec("texts", message.texts, None, *options)
     ends = np.cumsum(message.counts)

@@ -21,10 +21,12 @@ from actors.gateway.http.answers.stream_bytes import stream_headers
 from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.registry import format_of
+from actors.gateway.http.request_identity import correlation_id_of
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import stopped
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.requests.work_done import server_timing
 
 _SETTLE_S = 1.0  # longest wait before the headers of a stream, so that an early failure can still get an error status
@@ -32,12 +34,19 @@ _TURN_BYTES = 65_536  # of a whole body that are made in one turn of the event l
 _SLOW_CLIENT_S = 120.0  # time to read the rest of the answer after the request's own deadline
 
 
-def _failure(request: Request) -> Response | None:
-    """The error response of a request if one of its sequences has visibly failed; else None."""
+def _failure(request: Request, shown_id: str = "") -> Response | None:
+    """The error response of a request if one of its sequences has visibly failed; else None. `shown_id`: see `_shown_id`."""
     ended = failure_of(request)
     if ended is None:
         return None
-    return error_response(refusal_of(ended), {"X-Request-Id": request.spec.shown_id}, format_of(request.spec.api).error)
+    shown_id = shown_id or request.spec.shown_id
+    return error_response(refusal_of(ended), {"X-Request-Id": shown_id}, format_of(request.spec.api).error)
+
+
+def _shown_id(spec: RequestSpec, scope: Scope) -> str:
+    """What a whole answer has as its header X-Request-Id. A call that has joined a request may have one of its own."""
+    own = correlation_id_of(dict(scope.get("headers", ()))) if spec.is_resumable else ""
+    return own or spec.shown_id
 
 
 async def join_pieces(pieces: Iterable[bytes]) -> bytes:
@@ -162,13 +171,14 @@ class WholeAnswer(_Answer):
         await self._wait_end()
         if self.reader.has_left:
             return
-        response = next(filter(None, map(_failure, self._requests)), None)
+        shown_id = _shown_id(self.request.spec, scope)
+        response = next(filter(None, (_failure(one, shown_id) for one in self._requests)), None)
         sequences = [sequence for request in self._requests for sequence in request.sequences]
         if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in sequences):
             body = format_of(self.request.spec.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
-            headers = {"X-Request-Id": self.request.spec.shown_id, "Server-Timing": server_timing(self.request)}
+            headers = {"X-Request-Id": shown_id, "Server-Timing": server_timing(self.request)}
             if self.request.spec.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.spec.ignored_fields
             found = {request.spec.cache_status for request in self._requests}

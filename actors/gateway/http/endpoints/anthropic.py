@@ -102,17 +102,22 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _Offered = with_offered_fields(_Conversation)
 
 
-class MessagesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages, with the fields of sampling and terms."""
-
-    max_tokens: MaxTokens
+class _Asked(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop_sequences: list[str] | None = None
     temperature: _Share | None = None
     stream: bool | None = None
 
 
-class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages/count_tokens."""
+class MessagesBody(_Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages, with the fields of sampling and terms."""
+
+    max_tokens: MaxTokens
+
+
+class CountTokensBody(_Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages/count_tokens. The fields of a message that is to be generated have no effect here."""
+
+    max_tokens: MaxTokens | None = None
 
 
 async def messages(services: Services, call: Call) -> ASGIApp:
@@ -122,7 +127,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         return elsewhere
     body = await read(services, call, MessagesBody)
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
-    name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("msg_"), is_streamed=is_streamed)
+    name = name_of(call.identity, PATH, call.body, prefix="msg_", mint=services.owners.mint, is_streamed=is_streamed)
     schema, schema_field = body.schema
     grammar = {"structured_outputs": {"json": schema}} if schema is not None else {}
     own: dict[str, Any] = {**grammar, "model": body.model, "stream": body.stream, "stop": body.stop_sequences}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from actors.gateway.http.answers.hangup import EXTENSION, Hangup
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.requests.refusals import invalid
+from messages.ids import mint_request_id
 
 _CUT = -1  # longer texts are cut to what the model takes
 
@@ -61,12 +63,13 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
     if body.encoding_format not in (None, "float", "base64"):
         raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
     texts, ids = prompts_of(body.input, "input")
-    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens, body.prompt_name)
+    names = _names(call, "embeddings")
+    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens, body.prompt_name, names)
     found = await _while_connected(call, model, spec)
     shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
     usage = {"prompt_tokens": found.n_tokens, "total_tokens": found.n_tokens}
-    return json_response({"object": "list", "data": data, "model": model.model_name, "usage": usage}, ignored=call.ignored)
+    return _answer(call, names, {"object": "list", "data": data, "model": model.model_name, "usage": usage})
 
 
 async def ollama_embed(services: Services, call: Call) -> ASGIApp:
@@ -76,7 +79,8 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
     model = _model(services, body)
     texts = [body.input] if isinstance(body.input, str) else body.input
     cut = None if body.truncate is False else _CUT
-    found = await _while_connected(call, model, EmbeddingSpec("input", texts, None, body.dimensions, cut))
+    names = _names(call, "ollama_embed")
+    found = await _while_connected(call, model, EmbeddingSpec("input", texts, None, body.dimensions, cut, names=names))
     answer = {
         "model": body.model or body.name or model.model_name,
         "embeddings": found.values.tolist(),
@@ -84,15 +88,17 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
         "load_duration": 0,
         "prompt_eval_count": found.n_tokens,
     }
-    return json_response(answer, ignored=call.ignored)
+    return _answer(call, names, answer)
 
 
 async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
     """POST /api/embeddings: the vector of one text. Raises: Refusal."""
     body = await read(services, call, OllamaEmbeddingsBody)
     model = _model(services, body)
-    found = await _while_connected(call, model, EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT))
-    return json_response({"embedding": found.values[0].tolist()}, ignored=call.ignored)
+    names = _names(call, "ollama_embeddings")
+    spec = EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT, names=names)
+    found = await _while_connected(call, model, spec)
+    return _answer(call, names, {"embedding": found.values[0].tolist()})
 
 
 async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -> Vectors:
@@ -105,6 +111,20 @@ async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -
     finally:
         watch.cancel()
         work.cancel()  # this call may have been cancelled itself
+
+
+def _names(call: Call, api: str) -> dict[str, str]:
+    """What the log says of who asks: a new id, its client's X-Request-Id and trace where it has them, and the API."""
+    origin = call.origin
+    others = {"x_request_id": origin.correlation_id, "trace": origin.trace_id.hex()}
+    return {"request": mint_request_id(), **{name: value for name, value in others.items() if value}, "api": api}
+
+
+def _answer(call: Call, names: Mapping[str, str], value: object) -> ASGIApp:
+    """The answer, with the id of the call in its header."""
+    response = json_response(value, ignored=call.ignored)
+    response.headers["X-Request-Id"] = names["request"]
+    return response
 
 
 def _cancel(work: asyncio.Future[Vectors]) -> None:

@@ -28,7 +28,8 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         call.identity,
         "/v1/generate",
         call.body,
-        mint=lambda: services.owners.mint("gen-"),
+        prefix="gen-",
+        mint=services.owners.mint,
         is_streamed=False,
         given_in_body=given,
     )
@@ -56,7 +57,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         raise invalid(name, f"1 to {max_batch} prompts", n_prompts)
     new = body.new_request(
         "generate",
-        name_of(call.identity, "/v1/batch", call.body, mint=lambda: services.owners.mint("batch-")),
+        name_of(call.identity, "/v1/batch", call.body, prefix="batch-", mint=services.owners.mint),
         call.origin,
         call.ignored,
         max_tokens=body.max_tokens,
@@ -76,7 +77,7 @@ async def _full_requests(services: Services, call: Call, body: BatchBody) -> ASG
     if not 1 <= n_requests <= max_batch:
         raise invalid("requests", f"1 to {max_batch} requests", n_requests)
     # recorded as streams are: after a restart all requests of the batch go on, though only the first one's connection is known
-    name = name_of(call.identity, BATCH_PATH, call.body, mint=lambda: services.owners.mint("batch-"), is_streamed=True)
+    name = name_of(call.identity, BATCH_PATH, call.body, prefix="batch-", mint=services.owners.mint, is_streamed=True)
     news = batch_requests(body, name, call, services.settings.strict_fields)
     requests = await services.admission.admit_all(news, placed_refusal)
     longest_s, model = services.settings.request_timeout_s, services.model

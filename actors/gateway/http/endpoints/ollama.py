@@ -214,7 +214,8 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
         call.identity,
         call.scope["path"],
         call.body,
-        mint=lambda: services.owners.mint("ollama-"),
+        prefix="ollama-",
+        mint=services.owners.mint,
         is_streamed=body.is_streamed and settings.journal_http_streams,
     )
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else NO_TOKEN_LIMIT

@@ -17,6 +17,7 @@ from actors.gateway.http.endpoints.server_facts import server_version
 from actors.gateway.http.formats.ollama_lines import time_text
 from actors.gateway.requests.refusals import is_same_model
 from actors.gateway.text.model_card import ModelCard, model_card
+from actors.gateway.text.models.text_model import TextModel
 
 _FOREVER = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -64,7 +65,7 @@ async def show(services: Services, call: Call) -> ASGIApp:
             "template": model.template,
             "details": _details(card),
             "model_info": facts,
-            "capabilities": [model.capability],
+            "capabilities": model.capabilities,
             "modified_at": time_text(services.started_s),
         }
     )
@@ -79,7 +80,7 @@ class _Model:
     digest: str
     max_length: int
     device: str
-    capability: str
+    capabilities: list[str]
     template: str
     facts: dict[str, int]
 
@@ -89,13 +90,20 @@ def _models(services: Services) -> list[_Model]:
     settings, identity = services.settings, services.manager.identity
     digest, facts = (identity.model + identity.tokenizer).hex(), {"vocab_size": services.model.vocabulary}
     place = settings.model_folder, digest, settings.max_length, settings.device
-    found = [_Model(settings.model_name, *place, "completion", services.model.chat_template, facts)]
+    found = [_Model(settings.model_name, *place, _capabilities(services.model), services.model.chat_template, facts)]
     if services.embeddings is not None:
         folder, name = settings.embedding_folder, settings.embedding_model
         digest = blake2b(folder.encode(), digest_size=32).hexdigest()  # no weights are read for it
         place = folder, digest, settings.embedding_length, settings.embedding_device
-        found.append(_Model(name, *place, "embedding", "", {"embedding_length": settings.embedding_dimensions}))
+        found.append(_Model(name, *place, ["embedding"], "", {"embedding_length": settings.embedding_dimensions}))
     return found
+
+
+def _capabilities(model: TextModel) -> list[str]:
+    """What clients ask of a model before they offer it tools, or ask it to think. A template that knows no tools gets them as
+    text."""
+    can = {"tools": bool(model.chat_template), "thinking": model.reasoning is not None}
+    return ["completion", *(name for name, is_so in can.items() if is_so)]
 
 
 async def _card(model: _Model) -> ModelCard:

@@ -43,7 +43,7 @@ def _check_prompt_logprobs(body: ChatBody | CompletionBody) -> None:
 
 def _name(services: Services, call: Call, body: RequestFields, path: str, prefix: str) -> RequestName:
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
-    return name_of(call.identity, path, call.body, mint=lambda: services.owners.mint(prefix), is_streamed=is_streamed)
+    return name_of(call.identity, path, call.body, prefix=prefix, mint=services.owners.mint, is_streamed=is_streamed)
 
 
 async def _answer(services: Services, call: Call, body: RequestFields, new: NewRequest) -> ASGIApp:

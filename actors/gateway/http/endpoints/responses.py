@@ -23,7 +23,7 @@ from actors.gateway.http.endpoints.streams import events_after, generated
 from actors.gateway.http.formats.responses.events import event_before
 from actors.gateway.http.formats.responses.object import output_of, response_object
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH
-from actors.gateway.http.request_identity import event_number, name_of
+from actors.gateway.http.request_identity import event_number, name_of, request_of
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
 from actors.gateway.requests.reader import Reader
@@ -69,7 +69,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
     """The request for admission. `before`: the items of the conversation that it goes on with. Raises: Refusal."""
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
     is_kept = body.is_stored or is_streamed
-    name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("resp_"), is_streamed=is_kept)
+    name = name_of(call.identity, PATH, call.body, prefix="resp_", mint=services.owners.mint, is_streamed=is_kept)
     if body.background:
         name = msgspec.structs.replace(name, ends_with_client=False)
     items, tools = [*before, *items_of(body.input)], body.offered_tools
@@ -114,9 +114,10 @@ async def show(services: Services, call: Call) -> ASGIApp:
         return await _at_owner(services, call, "show")
     after = call.parameters.get("starting_after", "")
     start = call.identity.last_event or event_before(event_number(after, "starting_after"))
-    if (elsewhere := await forwarded(services, call, call.parameters["id"], start)) is not None:
+    request_id = request_of(call.parameters["id"])
+    if (elsewhere := await forwarded(services, call, request_id, start)) is not None:
         return elsewhere
-    return events_after(services, await _stored(services, call.parameters["id"], "id"), start, "starting_after")
+    return events_after(services, await _stored(services, request_id, "id"), start, "starting_after")
 
 
 async def remove(services: Services, call: Call) -> ASGIApp:
@@ -144,9 +145,10 @@ async def of_gateway(services: Services, call: Call) -> ASGIApp:
 
 async def _at_owner(services: Services, call: Call, do: str) -> ASGIApp:
     """Do `do` here, or at the gateway that has the response. Raises: Refusal."""
-    if socket := await gateway_of(services, call.parameters["id"]):
-        return await fetched(socket, _call_for(do, call.parameters))
-    return await _DO[do](services, call.parameters)
+    parameters = {**call.parameters, "id": request_of(call.parameters["id"])}
+    if socket := await gateway_of(services, parameters["id"]):
+        return await fetched(socket, _call_for(do, parameters))
+    return await _DO[do](services, parameters)
 
 
 def _call_for(do: str, parameters: Mapping[str, str]) -> bytes:
@@ -154,8 +156,9 @@ def _call_for(do: str, parameters: Mapping[str, str]) -> bytes:
     return get(f"{target}?{urlencode({**parameters, 'do': do})}")
 
 
-async def _conversation(services: Services, response_id: str) -> Items:
+async def _conversation(services: Services, shown_id: str) -> Items:
     """The items of a stored response's conversation, its own answer included. Raises: Refusal."""
+    response_id = request_of(shown_id)
     if not (socket := await gateway_of(services, response_id)):
         return _items_after(services, await _stored(services, response_id, _PREVIOUS))
     answer = await fetched(socket, _call_for("conversation", {"id": response_id}))
@@ -198,7 +201,7 @@ async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
 async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
     request = await _ended(services, parameters["id"])
     services.manager.finished.retained.delete(request.spec.request)
-    return json_response({"id": request.spec.request, "object": "response", "deleted": True})
+    return json_response({"id": request.spec.id_in_answers, "object": "response", "deleted": True})
 
 
 async def _ended(services: Services, response_id: str) -> Request:

@@ -10,7 +10,7 @@ from actors.gateway.http.answers.sse import EventStream, WholeAnswer
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
 from actors.gateway.http.formats.registry import format_of
-from actors.gateway.http.request_identity import event_number
+from actors.gateway.http.request_identity import event_number, request_of
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
 
@@ -26,9 +26,10 @@ async def stream(services: Services, call: Call) -> ASGIApp:
     # a browser's EventSource sends Last-Event-ID with the address that it was given first
     field = "Last-Event-ID" if call.identity.last_event else _AFTER
     start = call.identity.last_event or event_number(call.parameters.get(field, ""), field)
-    if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, call.parameters[_FIELD], start)):
+    request_id = request_of(call.parameters[_FIELD])
+    if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, request_id, start)):
         return elsewhere
-    request = await services.admission.known(call.parameters[_FIELD], _FIELD)
+    request = await services.admission.known(request_id, _FIELD)
     if request.spec.api == "zeromq":  # of a ZeroMQ client, whose ids are its own
         raise services.admission.unknown(request.spec.request, _FIELD)
     return events_after(services, request, start, field)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.bodies.fields.ranges import Turns
 from actors.gateway.bodies.fields.wanted_template import check_continued, wanted_template
+from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 from actors.gateway.text.models.model_files import tokenizer_settings
@@ -27,6 +28,7 @@ class TokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     prompt: str | None = None
     messages: Turns | None = None
+    tools: list[dict[str, Any]] | None = None  # that the template tells a conversation of
     add_special_tokens: bool | None = None  # true for a prompt; a conversation has those of its template
     return_token_strs: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -76,7 +78,10 @@ async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
         turns, options = turns_of(body.messages), wanted_template(msgspec.structs.asdict(body))
         if options.continues_last:
             check_continued(turns, "continue_final_message")
-        return await encoder.encode_chat(turns, "messages", options=options)
+        offered = wanted_tools({"tools": body.tools})
+        return await encoder.encode_chat(turns, "messages", offered.as_openai() if offered is not None else (), options)
+    if body.tools:
+        raise invalid("tools", "none beside prompt, which no template tells of them", body.tools)
     add_special_tokens = body.add_special_tokens is not False
     return (await encoder.encode([body.prompt or ""], "prompt", add_special_tokens=add_special_tokens))[0]
 

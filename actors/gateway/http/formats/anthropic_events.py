@@ -100,7 +100,7 @@ def _message(
     request: Request, model_name: str, content: list[Any], why: str | None, matched: str | None, usage: dict[str, int]
 ) -> dict[str, Any]:
     return {
-        "id": request.spec.request,
+        "id": request.spec.id_in_answers,
         "type": "message",
         "role": "assistant",
         "model": model_name,

@@ -46,7 +46,7 @@ def usage_of(request: Request) -> dict[str, Any]:
 
 def head_of(spec: RequestSpec, kind: str, model_name: str) -> dict[str, Any]:
     """What every body and every event of an answer begins with. `kind`: of the object."""
-    head = {"id": spec.request, "object": kind, "created": int(spec.created_s), "model": model_name}
+    head = {"id": spec.id_in_answers, "object": kind, "created": int(spec.created_s), "model": model_name}
     return {**head, "system_fingerprint": spec.fingerprint} if spec.fingerprint else head
 
 

@@ -51,6 +51,14 @@ async def test_a_request_sent_twice_is_one_generation(headers: dict[str, str], s
         assert len(scheduler.submits) == 1
 
 
+async def test_each_whole_answer_has_the_x_request_id_of_its_own_call() -> None:
+    async with rig() as r:
+        calls = [completion(r, {**KEY, "X-Request-Id": name}, stream=False) for name in ("one", "two")]
+        assert await calls[0].end() == await calls[1].end()
+        assert [call.headers["x-request-id"] for call in calls] == ["one", "two"]
+        assert len(r.scheduler().submits) == 1
+
+
 async def test_another_body_under_a_key_is_refused_and_says_so() -> None:
     async with rig() as r:
         await completion(r, KEY).end()

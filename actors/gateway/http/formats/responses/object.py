@@ -44,7 +44,7 @@ def begun_object(request: Request, model_name: str) -> dict[str, Any]:
     spec = request.spec
     assert spec.response is not None, "it is a request of /v1/responses"
     return {
-        "id": spec.request,
+        "id": spec.id_in_answers,
         "object": "response",
         "created_at": int(spec.created_s),
         "status": "in_progress",

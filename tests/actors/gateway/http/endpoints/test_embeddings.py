@@ -12,6 +12,7 @@ import numpy as np
 import ollama
 import openai
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.embedding.embedders import DIMENSIONS, HeldEmbedder, add_embedder, formula, gateway_fields
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -47,6 +48,35 @@ async def test_the_openai_client() -> None:
                 await create(model="text-embedding-3-small", input="hello")
             assert [one.id async for one in client.models.list()] == ["hash-chain", "minilm"]
             assert (await client.models.retrieve("minilm")).id == "minilm"
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/api/embed", "/api/embeddings"])
+async def test_the_log_has_a_line_for_each_call(path: str) -> None:
+    with capture_logs() as log:
+        async with rig(**gateway_fields()) as r, r.http() as http:
+            await add_embedder(r)
+            body = {"prompt": "hello"} if path == "/api/embeddings" else {"input": "hello"}
+            first = await http.post(path, json=body, headers={"X-Request-Id": "mine"})
+            second = await http.post(path, json=body)
+    lines = [line for line in log if line["event"] == "request"]
+    assert [line["x_request_id"] for line in lines if "x_request_id" in line] == [first.headers["X-Request-Id"]] == ["mine"]
+    assert lines[1]["request"] == second.headers["X-Request-Id"] != lines[0]["request"]
+    api = {"/v1/embeddings": "embeddings", "/api/embed": "ollama_embed", "/api/embeddings": "ollama_embeddings"}[path]
+    told = ("api", "model", "status", "ending", "texts", "prompt_tokens", "output_tokens")
+    assert [tuple(line[name] for name in told) for line in lines] == [(api, "minilm", 200, "stop", 1, 3, 0)] * 2
+
+
+async def test_a_client_that_leaves_its_embeddings_has_a_line() -> None:
+    with capture_logs() as log:
+        async with (
+            rig(with_socket=True, **gateway_fields()) as r,
+            openai.AsyncOpenAI(base_url=f"{url_of(r)}/v1", api_key="none", timeout=DEADLINE_S) as client,
+        ):
+            call = asyncio.ensure_future(client.embeddings.create(model="minilm", input="hello"))  # nobody computes it
+            await r.cluster.wait_until(lambda: r.gateway.manager.gate.n_active == 1)
+            call.cancel()
+            await r.cluster.wait_until(lambda: r.gateway.manager.gate.n_active == 0)
+    assert [(line["status"], line["ending"]) for line in log if line["event"] == "request"] == [(499, "cancelled")]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])

@@ -43,7 +43,7 @@ async def test_sync_client() -> None:
                 assert [(m.model, m.size) for m in client.list().models] == [("hash-chain:latest", 0)]
                 assert [(m.name, m.context_length) for m in client.ps().models] == [("hash-chain:latest", 8192)]
                 shown = client.show("hash-chain:latest")
-                assert shown.capabilities == ["completion"]
+                assert shown.capabilities == ["completion", "tools"]
                 assert shown.modelinfo is not None
                 assert shown.modelinfo["unknown.context_length"] == 8192
                 whole = client.chat("hash-chain", HELLO, options=GREEDY)

@@ -95,6 +95,7 @@ async def test_ollama(smollm2_text_folder: Path, smollm2_text: FolderText) -> No
 
         def talk() -> None:
             with ollama.Client(url, timeout=DEADLINE_S) as client:
+                assert client.show("m").capabilities == ["completion", "tools", "thinking"]
                 whole = client.chat("m", HELLO, think=True)
                 assert (whole.message.thinking, whole.message.content) == (THOUGHT, ANSWER)
                 parts = list(client.chat("m", HELLO, stream=True))

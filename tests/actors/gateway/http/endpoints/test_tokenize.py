@@ -32,6 +32,16 @@ async def test_text_becomes_ids_and_ids_become_text() -> None:
             assert (answer.status_code, answer.json()) == (200, {"prompt": text})
 
 
+async def test_a_conversation_is_told_of_its_tools_as_the_model_is() -> None:
+    tools = [{"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}]
+    async with rig() as r, r.http() as http:
+        told = {"messages": HELLO, "tools": tools}
+        answer = (await http.post("/v1/chat/completions", json={**told, "max_tokens": 1, "return_token_ids": True})).json()
+        assert (await http.post("/tokenize", json=told)).json()["tokens"] == answer["prompt_token_ids"]
+        refused = await http.post("/tokenize", json={"prompt": "x", "tools": tools})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
+
+
 @pytest.mark.slow
 async def test_a_real_tokenizer_gives_what_it_was_given(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
     async with rig(with_scheduler=False, model_folder=str(smollm2_text_folder)) as r, r.http() as http:
