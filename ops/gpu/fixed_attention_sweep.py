@@ -13,7 +13,8 @@ from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvShape
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.kernels.attention_checks import make_step
-from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, random_pages
+from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES
+from tests.support.workers.kernels.page_checks import random_pages
 
 _CASES = tuple((name, rows, 225) for name in ("smollm2", "llama-8b") for rows in (1, 64, 256))
 _CUTS = (

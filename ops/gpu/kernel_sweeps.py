@@ -23,7 +23,8 @@ from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.kernels.attention_checks import make_step
-from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, column_of, random_pages, random_state
+from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, column_of, random_state
+from tests.support.workers.kernels.page_checks import random_pages
 
 DEVICE = torch.device("cuda", 0)
 BF16 = torch.bfloat16

@@ -18,15 +18,12 @@ from gpu_workers.layers.page_format import FP8, format_of
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
-from tests.support.workers.kernels.kernel_checks import (
-    HEAD_SHAPES,
-    Check,
-    assert_near,
+from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
+from tests.support.workers.kernels.page_checks import (
     assert_pages_near,
     check_rope_and_store,
     computed_in,
     numbers_in,
-    poisoned_memory,
     random_pages,
 )
 
@@ -245,6 +242,7 @@ def random_qkv(
 
 
 ATTENTION_CHECKS: dict[str, Check] = {
+    "rope_and_store": check_rope_and_store,
     "decode": check_decode,
     "decode_of_new_keys": check_decode_of_new_keys,
     "early_decode": check_early_decode,

@@ -26,11 +26,11 @@ from tests.support.workers.kernels.kernel_checks import (
     HEAD_SHAPES,
     Check,
     assert_near,
-    computed_in,
     poisoned_memory,
     random_state,
     random_tensor,
 )
+from tests.support.workers.kernels.page_checks import computed_in
 
 _ROW_COUNTS = {"cuda": (1, 2, 16, 63, 64, 65, 128, 129, 256, 300, 2000), "cpu": (1, 3, 64, 65)}
 _WEIGHTS = {"cuda": ((4096, 4096), (6144, 4096), (960, 576), (576, 1536), (4096, 14_336), (1000, 600)), "cpu": ((96, 200),)}

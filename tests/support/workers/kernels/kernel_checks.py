@@ -14,12 +14,8 @@ from gpu_workers.cuda.kernels.gemv import GemvShape, gemv
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.cuda.ops import CudaOps
-from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.page_format import FP8, format_of, scales_of
-from gpu_workers.layers.rotary import cos_sin_table
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps
+from gpu_workers.layers.torch_ops import TorchOps
 from gpu_workers.sampling.sampler import least_kept_sorted
-from messages.steps import PAGE_TOKENS
 
 Check = Callable[[torch.device, torch.dtype], None]
 HEAD_SHAPES = {"llama-8b": (32, 8, 128), "smollm2": (9, 3, 64), "qwen3-0.6b": (16, 8, 128), "one-group": (16, 1, 64)}
@@ -41,49 +37,6 @@ def assert_near(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -
     """Equal shapes and values that differ by rounding to `dtype` only."""
     atol, rtol = _TOLERANCE[dtype]
     torch.testing.assert_close(got.float(), expected.float(), atol=atol, rtol=rtol)
-
-
-def random_pages(shape: KvShape, n_pages: int, device: torch.device) -> KvPages:
-    """Pages of random keys and values in all layers, of vectors of different lengths."""
-    kv = KvPages.allocate(shape, n_pages, device)
-    if shape.dtype.itemsize > 1:
-        kv.storage.copy_(torch.randn(kv.storage.shape, device=device))
-        return kv
-    sizes, slots = (PAGE_TOKENS * n_pages, shape.n_kv_heads, shape.head_dim), torch.arange(PAGE_TOKENS * n_pages, device=device)
-    for pages in zip(kv.keys, kv.values, strict=True):
-        lengths = torch.logspace(-2, 0.5, sizes[0], device=device)[torch.randperm(sizes[0], device=device), None, None]
-        k, v = (torch.randn(sizes, device=device) for _ in range(2))
-        format_of(shape.dtype).store(*pages, slots, k, v * lengths)
-    return kv
-
-
-def numbers_in(pages: torch.Tensor) -> torch.Tensor:
-    """What the pages of one layer stand for, float32."""
-    if pages.dtype.itemsize > 1:
-        return pages.float()
-    return pages.float() * scales_of(pages).transpose(1, 2)[..., None].float()
-
-
-def computed_in(dtype: torch.dtype, page_dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype whose rounding attention shows: it widens 8-bit numbers to float16."""
-    return torch.float16 if page_dtype is not None and dtype == torch.float32 else dtype
-
-
-def assert_pages_near(got: KvPages, wanted: KvPages, dtype: torch.dtype) -> None:
-    """Equal pages but for rounding: 8-bit numbers that differ are neighbours, and few differ. dtype: of the model."""
-    if got.shape.dtype.itemsize > 1:
-        return assert_near(got.storage, wanted.storage, dtype)
-    for ours, theirs in zip((*got.keys, *got.values), (*wanted.keys, *wanted.values), strict=True):
-        torch.testing.assert_close(scales_of(ours).float(), scales_of(theirs).float(), atol=0, rtol=2**-7)
-        numbers, expected = ours.float(), theirs.float()
-        step = expected.abs() / 7 + 2**-9 if ours.dtype == FP8 else 1.0
-        is_near = (numbers - expected).abs() <= step
-        if ours.device.type == "cpu":  # Triton's interpreter rounds wrongly below powers of two, and subnormal numbers
-            is_near |= ((numbers * 2 - expected).abs() <= numbers.abs() / 7) | (expected.abs() < 2**-6)
-        else:
-            assert (numbers != expected).float().mean() < 0.005
-        assert is_near.all()
-    return None
 
 
 def check_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
@@ -117,24 +70,6 @@ def check_silu_mul(device: torch.device, dtype: torch.dtype) -> None:
         with poisoned_memory():
             got = CudaOps().silu_mul(gate_up)
         assert_near(got, TorchOps().silu_mul(gate_up.clone()), dtype)
-
-
-def check_rope_and_store(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
-    """Rotated queries, and pages that hold the new keys and values and nothing else that is new."""
-    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
-        for n_tokens in (1, 37):
-            qkv = random_tensor(device, dtype, n_tokens, (n_heads + 2 * n_kv_heads) * head_dim).view(n_tokens, -1, head_dim)
-            q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
-            cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
-            positions = torch.randint(0, 4096, (n_tokens,), device=device)
-            slots = torch.randperm(7 * 16, device=device)[:n_tokens]
-            kv = random_pages(KvShape(3, n_kv_heads, head_dim, page_dtype or dtype), 7, device)
-            wanted = KvPages.over(kv.shape, kv.storage.clone())
-            with poisoned_memory():
-                got = CudaOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, kv.keys[1], kv.values[1], slots))
-            want = TorchOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, wanted.keys[1], wanted.values[1], slots))
-            assert_near(got, want, dtype)
-            assert_pages_near(kv, wanted, dtype)
 
 
 def check_gemv(device: torch.device, dtype: torch.dtype) -> None:
@@ -313,7 +248,6 @@ KERNEL_CHECKS: dict[str, Check] = {
     "rms_norm": check_rms_norm,
     "add_rms_norm": check_add_rms_norm,
     "silu_mul": check_silu_mul,
-    "rope_and_store": check_rope_and_store,
     "gemv": check_gemv,
     "few_rows": check_few_rows,
     "linear": check_linear,

@@ -1,0 +1,1 @@
+"""Tests of pages that need a CUDA device."""
