@@ -5,6 +5,7 @@
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
 #   make test-long                    minutes of kills, more seeds and five times the random examples: about 42 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
+#   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
@@ -24,6 +25,7 @@ SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
 CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis,$(VENV)/clients/$(name)/installed)
+OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
@@ -38,7 +40,7 @@ FAST_LONG := tests/simulation $(FAST)
 REPORT := $(VENV)/tests.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
-.PHONY: serve test test-fast test-long client-env bench-clients coverage lint gpu-test bench sbom audit format clean
+.PHONY: serve test test-fast test-long client-env open-webui-env bench-clients coverage lint gpu-test bench sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -55,6 +57,9 @@ test-long: $(TEST_STAMP) client-env
 	@TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
+
+# its suite runs with test-long if it is there
+open-webui-env: $(OPEN_WEBUI_STAMP)
 
 bench-clients: $(LOAD_TOOL_STAMPS)
 

@@ -37,7 +37,7 @@ def main(names: list[str]) -> int:
             if done.returncode:
                 failed.append(name)
                 continue
-            requests = without_prose(recorder.requests) if client.program else recorder.requests
+            requests = without_prose(recorder.requests) if client.has_texts else recorder.requests
             found = {"client": client.client, "version": client.version, "requests": requests}
             (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return len(failed)

@@ -24,12 +24,14 @@ class Suite:
     """A suite: the package of its client, and the environment that has it; "": that of the tests.
 
     `program`: what is run of a client that is no Python package. `forced`: the call that the model is made to answer with.
+    `has_texts`: its requests have texts of its authors, which no recording keeps.
     """
 
     client: str
     environment: str = ""
     program: str = ""
     forced: ForcedCall | None = None
+    has_texts: bool = False
 
     @property
     def python(self) -> str:
@@ -61,9 +63,12 @@ BY_NAME: Mapping[str, Suite] = {
     "lm_eval": Suite("lm-eval", "openai-3"),
     "llama_index": Suite("llama-index-llms-openai-like", "openai-2"),
     "litellm": Suite("litellm", "openai-2"),
-    "codex": Suite("@openai/codex", "agents", "codex", ForcedCall("exec_command", {"cmd": _COMMAND})),
-    "claude_code": Suite("@anthropic-ai/claude-code", "agents", "claude", ForcedCall("Bash", {"command": _COMMAND})),
-    "continue": Suite("@continuedev/cli", "agents", "cn", ForcedCall("Bash", {"command": _COMMAND})),
+    "codex": Suite("@openai/codex", "agents", "codex", ForcedCall("exec_command", {"cmd": _COMMAND}), has_texts=True),
+    "claude_code": Suite(
+        "@anthropic-ai/claude-code", "agents", "claude", ForcedCall("Bash", {"command": _COMMAND}), has_texts=True
+    ),
+    "continue": Suite("@continuedev/cli", "agents", "cn", ForcedCall("Bash", {"command": _COMMAND}), has_texts=True),
+    "open_webui": Suite("open-webui", "open-webui", forced=ForcedCall("get_time", {"zone": "UTC"}), has_texts=True),
 }
 
 

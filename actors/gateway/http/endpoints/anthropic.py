@@ -102,17 +102,22 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _Offered = with_offered_fields(_Conversation)
 
 
-class MessagesBody(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages, with the fields of sampling and terms."""
-
-    max_tokens: MaxTokens
+class _SampledConversation(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop_sequences: list[str] | None = None
     temperature: _Share | None = None
     stream: bool | None = None
 
 
-class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/messages/count_tokens."""
+class MessagesBody(_SampledConversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages, with the fields of sampling and terms."""
+
+    max_tokens: MaxTokens
+
+
+class CountTokensBody(_SampledConversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages/count_tokens. The fields of a message that is to be generated have no effect here."""
+
+    max_tokens: MaxTokens | None = None
 
 
 async def messages(services: Services, call: Call) -> ASGIApp:

@@ -42,6 +42,9 @@ async def test_sync_client() -> None:
                 stopped = client.messages.create(**ASKED, stop_sequences=["never", str(ANSWER[2])])
                 assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", str(ANSWER[2]))
                 assert client.messages.count_tokens(model="hash-chain", messages=HELLO).input_tokens == len(PROMPT)
+                whole: Any = {"max_tokens": 5, "temperature": 0, "stop_sequences": ["x"], "stream": False, "top_k": 3}
+                counted = client.messages.count_tokens(model="hash-chain", messages=HELLO, extra_body=whole)
+                assert counted.input_tokens == len(PROMPT), "as proxies send it, which count what they would have sent"
                 with pytest.raises(anthropic.NotFoundError, match="claude-x"):
                     client.messages.create(**{**ASKED, "model": "claude-x"})
 
