@@ -24,8 +24,8 @@ _WEIGHTS = (
 )  # fmt: skip
 _CUTS = tuple(
     GemvShape(rows, block, warps)
-    for rows, block, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096, 8192), (1, 2, 4, 8))
-    if 16 <= rows * block // (32 * warps) <= 256  # numbers of a thread
+    for rows, block, warps in itertools.product((1, 2, 4), (1024, 2048, 4096, 8192), (2, 4, 8))
+    if 16 <= rows * block // (32 * warps) <= 128  # numbers of a thread
 )
 _CACHE_BYTES = 1.5e8  # weights of one timed graph: more than the L2 cache holds
 _BEST = 4

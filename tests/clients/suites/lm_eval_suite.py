@@ -1,4 +1,5 @@
-"""lm-evaluation-harness on a local task of 20 documents, over completions with texts and with token ids.
+"""lm-evaluation-harness on a local task of 20 documents: likelihoods over completions, with texts and with token ids; and what
+is generated over chat completions.
 
 The log-likelihoods are written to the file CLIENT_OUT, whose reader compares them with those of `transformers`.
 """
@@ -33,6 +34,17 @@ doc_to_choice: "{{{{choices}}}}"
 doc_to_target: "{{{{answer}}}}"
 metric_list: [{{metric: acc}}]
 """
+GENERATED = """
+task: names
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {documents}}}, cache_dir: {cache}}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{choices[0]}}}}"
+generation_kwargs: {{until: ["\\n"], max_gen_toks: 8, do_sample: false}}
+metric_list: [{{metric: exact_match}}]
+"""
 
 
 @pytest.mark.parametrize("tokens", ["ids", "text"])
@@ -57,3 +69,24 @@ def test_twenty_documents(tokens: str, tmp_path: Path) -> None:
     ]
     if path := os.environ.get("CLIENT_OUT", ""):
         Path(f"{path}-{tokens}.json").write_text(json.dumps(rows))
+
+
+def test_twenty_documents_over_chat_completions(tmp_path: Path) -> None:
+    documents = tmp_path / "documents.jsonl"
+    documents.write_text("\n".join(json.dumps(one) for one in DOCUMENTS))
+    (tmp_path / "names.yaml").write_text(GENERATED.format(documents=documents, cache=tmp_path / "cache"))
+    terms: dict[str, Any] = {"model": MODEL, "base_url": f"{URL}/v1/chat/completions", "num_concurrent": 4, "max_retries": 1}
+    found = simple_evaluate(
+        model="local-chat-completions",
+        model_args=terms,
+        tasks=["names"],
+        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
+        log_samples=True,
+        bootstrap_iters=0,
+        apply_chat_template=True,
+    )
+    assert found is not None
+    answers = [one["resps"][0][0] for one in found["samples"]["names"]]
+    assert len(answers) == len(DOCUMENTS)
+    assert all(answers)
+    assert not any("\n" in answer for answer in answers)

@@ -102,19 +102,19 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _Offered = with_offered_fields(_Conversation)
 
 
-class _Asked(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SampledConversation(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop_sequences: list[str] | None = None
     temperature: _Share | None = None
     stream: bool | None = None
 
 
-class MessagesBody(_Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MessagesBody(_SampledConversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/messages, with the fields of sampling and terms."""
 
     max_tokens: MaxTokens
 
 
-class CountTokensBody(_Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountTokensBody(_SampledConversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/messages/count_tokens. The fields of a message that is to be generated have no effect here."""
 
     max_tokens: MaxTokens | None = None
