@@ -9,9 +9,12 @@ that the memory of an H200 allows; "does not fit" where the pages do not fit the
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import statistics
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +27,13 @@ from gpu_workers.models.model import Model
 from messages.steps import PAGE_TOKENS
 from ops.bench.machine import describe_machine
 from ops.gpu.kernel_sweeps import sweep_decode
-from ops.gpu.model_steps import DEVICE, build, limit_ms, make_state
+from ops.gpu.model_steps import DEVICE, build, limit_ms, make_state, prefill_step
 from ops.gpu.timing import replay_time_ms
 
 _KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8}
 _ROUNDS, _REPLAYS = 3, 8
 _LEAST_FREE_BYTES = 4 << 30  # for graphs and activations, beside weights and pages
+_PREFILLS = {"4 x 2048": [(0, 2048)] * 4, "2048 after 6144": [(6144, 2048)]}
 _SWEEPS = ((1, 225), (1, 1000), (1, 8192), (8, 1000), (8, 8192), (64, 225), (64, 1000), (64, 8192), (256, 1000))
 
 
@@ -48,10 +52,24 @@ def main() -> None:
                 sweep_decode(words.model, rows, context, page_dtype)
         return
     batches, contexts = ([int(word) for word in text.split(",")] for text in (words.batches, words.contexts))
-    models = {kind: build(words.model, page_dtype=_KINDS[kind]) for kind in words.kinds.split(",")}
+    built = build(words.model)
+    models = {kind: _with_pages(built, _KINDS[kind]) for kind in words.kinds.split(",")}
     cases = [_compare(models, rows, context) for context in contexts for rows in batches]
+    prefills = {title: {kind: _prefill_ms(model, rows) for kind, model in models.items()} for title, rows in _PREFILLS.items()}
+    print(prefills, flush=True)
     machine = {**describe_machine(), "gpu": torch.cuda.get_device_name(DEVICE)}
-    print(json.dumps({"bench": "kv-dtype-steps", "machine": machine, "model": words.model, "cases": cases}))
+    print(
+        json.dumps(
+            {"bench": "kv-dtype-steps", "machine": machine, "model": words.model, "cases": cases, "prefill_ms": prefills}
+        )
+    )
+
+
+def _with_pages(model: Model, page_dtype: torch.dtype | None) -> Model:
+    """The same weights with pages of another dtype."""
+    twin = copy.copy(model)
+    vars(twin)["_parts"] = replace(model.parts, page_dtype=page_dtype)
+    return twin
 
 
 def _compare(models: dict[str, Model], rows: int, context: int) -> dict[str, Any]:
@@ -80,7 +98,7 @@ def _fits(model: Model, rows: int, context: int) -> bool:
     return n_pages * model.kv_shape.bytes_per_page + _LEAST_FREE_BYTES <= free_bytes
 
 
-def _captured(model: Model, rows: int, context: int) -> Any:
+def _captured(model: Model, rows: int, context: int) -> Callable[[], object]:
     """A function that runs one step of `rows` rows again, each with `context` keys."""
     state, n_pages = make_state(rows, context + PAGE_TOKENS)
     kv = KvPages.allocate(model.kv_shape, n_pages, DEVICE)
@@ -88,7 +106,21 @@ def _captured(model: Model, rows: int, context: int) -> Any:
     graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), decode_sizes=(rows,))
     graphs.capture()
     graphs.decode.run(np.arange(rows), np.full(rows, context - 1), 1, lambda index: None)
-    return graphs.decode._captured[rows].graph.replay
+    graph = graphs.decode._captured[rows].graph
+
+    def replay() -> tuple[StepGraphs, KvPages]:
+        graph.replay()
+        return graphs, kv  # which must live as long as the graph
+
+    return replay
+
+
+def _prefill_ms(model: Model, rows: list[tuple[int, int]]) -> float:
+    """Milliseconds of one step outside of graphs. rows: (start, count) of each."""
+    state, n_pages = make_state(len(rows), max(start + count for start, count in rows))
+    kv = KvPages.allocate(model.kv_shape, n_pages, DEVICE)
+    step = prefill_step(state, rows)
+    return round(replay_time_ms(lambda: model.logits(model.forward(step, kv)), 4), 2)
 
 
 def fill_pages(kv: KvPages) -> None:
