@@ -17,7 +17,8 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.generation.grammar import Grammar, GrammarKind
-from tests.support.answers.kills import kill_when
+from messages.ids import SUPERVISOR
+from tests.support.answers.kills import PARENT, kill_when
 from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
 from tests.support.real_server import RealServer, real_server
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_STREAMS = 20
 ROUNDS = (
     ("worker/0.0",), ("scheduler/0",), ("gateway/0",), ("speculation/0",), ("cache_directory/0",), ("custodian/0",),
+    (SUPERVISOR,), (PARENT,),
     ("worker/0.0", "gateway/0"), ("scheduler/0", "custodian/0"), ("gateway/0", "scheduler/0", "worker/0.0"),
 )  # fmt: skip
 BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")

@@ -6,12 +6,15 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+from messages.ids import SUPERVISOR
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S
 
+PARENT = "parent"  # of the supervisor
+
 
 async def kill_when(server: RealServer, victims: tuple[str, ...], is_time: Callable[[], bool]) -> None:
-    """Waits until is_time() is true, and kills these actors with SIGKILL, one after the other. No victims: returns at once.
+    """Waits until is_time() is true, and kills these actors (or `PARENT`) with SIGKILL in turn. No victims: returns at once.
 
     Raises: TimeoutError if it is never true."""
     if not victims:
@@ -20,4 +23,7 @@ async def kill_when(server: RealServer, victims: tuple[str, ...], is_time: Calla
         while not is_time():
             await asyncio.sleep(0.005)
     for name in victims:
+        if name in (SUPERVISOR, PARENT):
+            await asyncio.to_thread(server.kill_supervisor if name == SUPERVISOR else server.kill_parent)
+            continue
         await asyncio.to_thread(server.kill, name, signal.SIGKILL)
