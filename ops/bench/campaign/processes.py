@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from messages.ids import memory_owner, role_of
 from messages.lifecycle.tree import ChildStatus, StatusReport
 from supervisor.directories.run_dir_files import read_pid
@@ -87,9 +89,12 @@ class Processes:
         return Victim(PARENT, supervisor.pid, is_ready=False)
 
     def custodians_of_gateways(self) -> dict[tuple[str, int], float]:
-        """How many custodians each incarnation of a gateway has connected to, as it has told last."""
+        """How many custodians each incarnation of a gateway has connected to, as it has told last: none, if it is dead."""
         gateways = [child for child in self._report().children if role_of(child.name) == "gateway"]
-        return {(child.name, int(child.incarnation)): child.statistics.get("custodians", 0.0) for child in gateways}
+        return {
+            (child.name, int(child.incarnation)): child.statistics.get("custodians", 0.0) if _is_alive(int(child.pid)) else 0.0
+            for child in gateways
+        }
 
     def wait_held(self, had: dict[tuple[str, int], float], longest_s: float = BACK_S) -> None:
         """Wait until each gateway has given its connections to another custodian than the ones it `had`, at most `longest_s`.
@@ -135,3 +140,11 @@ class Processes:
             self._last_report = ask_status(self._run_dir)
             self._is_answered = True
         return self._last_report
+
+
+def _is_alive(pid: int) -> bool:
+    """False also for a process that was killed a moment ago, of which the status still tells what it has said last."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
