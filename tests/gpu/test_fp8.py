@@ -31,7 +31,7 @@ def test_graphs_change_little(runners: tuple[ModelRunner, ModelRunner], monkeypa
     monkeypatch.setattr(runner, "_graphs", None)
     without = [alone(runner, prompt_of(n), KINDS[kind], 2) for n in range(1, 61)]
     n_equal = sum(one == other for one, other in zip(with_graphs, without, strict=True))
-    assert n_equal >= 45, n_equal
+    assert n_equal >= 36, n_equal
 
 
 def test_most_first_tokens_are_those_of_the_plain_model(runners: tuple[ModelRunner, ModelRunner]) -> None:

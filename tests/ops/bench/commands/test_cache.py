@@ -37,4 +37,4 @@ def test_a_bad_file_and_a_cache_that_is_too_small_are_refused(tmp_path: Path) ->
     assert "bad.jsonl, line 1:" in result.output
     result = CliRunner().invoke(command, ["--trace", "chat", "--requests", "300", "--pages", "64"])
     assert result.exit_code == 1
-    assert "cache: expected room for the" in result.output
+    assert "pages: expected at least " in result.output

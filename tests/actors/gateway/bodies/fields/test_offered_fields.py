@@ -13,7 +13,7 @@ from actors.gateway.http.endpoints.anthropic import MessagesBody
 from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
 from messages.generation.terms import SERVER_TERMS, RankTerms, Terms
-from tests.support.answers.short_bodies import BODIES, USER_TURN
+from tests.support.answers.short_bodies import BODIES
 from tests.support.gateway.gateway_rig import rig
 
 OTHERWISE = {"logprobs", "prompt_logprobs", "max_tokens", "stop", "stop_tokens", "trace_id", "grammar"}  # under other names
@@ -48,6 +48,6 @@ async def test_their_values_reach_the_scheduler() -> None:
 async def test_what_a_body_does_not_offer_is_still_refused() -> None:
     async with rig() as r, r.http() as http:
         for field, value in (("min_p", 0.1), ("temperature", 1.0), ("seed", 0)):
-            answer = await http.post("/v1/messages/count_tokens", json={"messages": USER_TURN, field: value})
+            answer = await http.post("/tokenize", json={"prompt": "A text.", field: value})
             assert answer.status_code == 400, (field, answer.text)
-            assert f"{field}: unknown field; known fields are" in answer.json()["error"]["message"]
+            assert f"{field}: unknown field; known fields are" in answer.text
