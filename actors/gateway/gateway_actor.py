@@ -102,12 +102,10 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
         manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
-        if manager.equals.kept is not None:
-            self.registry.register(AnswerCacheMetrics(manager.equals.kept))
-        if manager.equals.coalescing is not None:
-            self.registry.register(CoalescingMetrics(manager.equals.coalescing))
+        self._register_caches(manager)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
-        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), self.servers.claimed_requests)
+        claimed, now_s = self.servers.claimed_requests, self.now_s()
+        resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
@@ -122,6 +120,13 @@ class GatewayActor(Actor, Post, Status):
         services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings)
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
+
+    def _register_caches(self, manager: RequestManager) -> None:
+        """Adds the metrics of those caches of answers that are turned on."""
+        if manager.equals.kept is not None:
+            self.registry.register(AnswerCacheMetrics(manager.equals.kept))
+        if manager.equals.coalescing is not None:
+            self.registry.register(CoalescingMetrics(manager.equals.coalescing))
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""

@@ -55,6 +55,10 @@ def test_a_server_stops_while_a_rolling_restart_waits_for_a_process_to_end() -> 
     assert not simulate(40553).problems, "the custodian was stopped as it handed over"
 
 
+def test_a_damaged_journal_loses_the_run_in_which_a_response_was_written() -> None:
+    assert not simulate(107645).problems, "the next run had the same number, and the response went on at a wrong byte"
+
+
 def test_seeds_are_the_same_in_other_processes_with_other_hashes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     shown = {one.seed: one.digest for one in run_seeds(range(3, 5), n_jobs=2)}

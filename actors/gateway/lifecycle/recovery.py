@@ -20,9 +20,10 @@ def take_over_all(
     recovered: list[Recovered],
     model: TextModel,
     now_s: float,
+    incarnation: int,
     connected: Set[str] = frozenset(),
 ) -> int:
-    """Hand every request of the journal to the request manager; returns how many of them go on.
+    """Hand every request of the journal to the request manager of this `incarnation`; returns how many of them go on.
 
     Unfinished requests that are resumable, or in `connected`, are submitted to schedulers again, unless another model is served
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
@@ -47,7 +48,7 @@ def take_over_all(
             manager.finished.keep(request, now_s)
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
-            _begin_run(request, journal, now_s)
+            _begin_run(request, journal, now_s, incarnation)
             n_other_numerics += entry.identity.numerics != numerics
     if n_other_numerics:
         log.warning("requests go on with other ranks, devices, kernels or dtype", requests=n_other_numerics, numerics=numerics)
@@ -55,10 +56,10 @@ def take_over_all(
     return resumed
 
 
-def _begin_run(request: Request, journal: Journal, now_s: float) -> None:
+def _begin_run(request: Request, journal: Journal, now_s: float, incarnation: int) -> None:
     """Begin a new run of a request with several sequences.
 
     The last process may have shown tokens in an order that it could not record, and new events must not repeat their ids."""
     if len(request.sequences) > 1 and request.spec.is_resumable:
-        request.begin_run(now_s)
+        request.begin_run(now_s, incarnation)
         journal.step(run_record(request), lambda: None)

@@ -232,9 +232,11 @@ class Request:
         """The number of the present run of the request; 0 is the first one."""
         return self.runs[-1] if self.runs else 0
 
-    def begin_run(self, now_s: float) -> None:
-        """Another process goes on with this request. `now_s`: the monotonic clock, by which the number is always a new one."""
-        self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1))
+    def begin_run(self, now_s: float, incarnation: int) -> None:
+        """Another process goes on with this request. Its run needs a number that none before had, also where a damaged journal
+        has lost those runs, and the age of the request too. `now_s`: the monotonic clock. `incarnation`: of the gateway.
+        """
+        self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1, incarnation))
         self.stream_items.append(RUN_ITEM)
 
     def show_ping(self) -> None:

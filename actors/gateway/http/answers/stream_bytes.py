@@ -90,11 +90,13 @@ class Begun:
 
 def _end_of_run(request: Request, run: int) -> int | None:
     """How many items the journal had at the end of a run of the request; None if that run has not ended, or everything was in
-    the journal.
+    the journal. Of a run that a damaged journal has lost, nothing is known: 0.
     """
     if len(request.sequences) == 1:
         is_whole = request.is_over and request.n_restored_items == len(request.stream_items)
         return None if is_whole else request.n_restored_items
+    if run and run not in request.runs:
+        return 0
     marks = [item for item, kind in enumerate(request.stream_items) if kind == RUN_ITEM]
     return next((mark for mark, begun in zip(marks, request.runs, strict=True) if begun > run), None)
 

@@ -92,11 +92,11 @@ def test_each_request_gets_what_its_record_says() -> None:
     answer = FinishedRecord(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
     dropped: list[int] = []
     journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None, delete=dropped.append)
-    assert take_over_all(manager, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
+    assert take_over_all(manager, journal, entries, MODEL, 50.0, 2) == 2  # pyright: ignore[reportArgumentType]
     assert manager.taken_over == [1, 2, 7]
     assert (manager.settled, manager.kept, journal.finished) == ([3], [(4, 3.0)], [])
     assert dropped == [5, 6], "a gap, and a sequence that the request does not have"
-    assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
+    assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, 2, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

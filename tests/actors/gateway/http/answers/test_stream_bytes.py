@@ -90,7 +90,7 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         await r.cluster.wait_until(lambda: request.n_generated == 3 * n)
         request.n_restored_items = len(request.stream_items)  # as if a successor had read it from the journal
         if n > 1:
-            request.begin_run(0.5)
+            request.begin_run(0.5, 2)
         n_bytes = len(bytes_of(request, r, is_kept_alive=True).take())
         n_bare_bytes = len(stream_head(request, is_kept_alive=True)) + sum(map(len, events_of(request, r).take()))
         scheduler.step(3)  # tokens that are computed after the death
@@ -108,4 +108,6 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
             assert is_more(begun)
             written_later = dataclasses.replace(begun, run=request.run)
             assert is_more(written_later) is not has_runs, "the present run may have written it"
+            if has_runs:
+                assert is_more(dataclasses.replace(begun, run=request.run + 1)), "a damaged journal has lost that run"
         writer.close()

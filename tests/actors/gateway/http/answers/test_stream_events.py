@@ -242,7 +242,7 @@ def next_life(journaled: Journaled, now_s: float) -> Journaled:
     following = Journaled(journaled.spec, list(journaled.states), list(journaled.records))
     following.request = following.restored()
     if len(following.request.sequences) > 1:
-        following.request.begin_run(now_s)
+        following.request.begin_run(now_s, 2)
         following.records.append(records.run_record(following.request))
     return following
 
