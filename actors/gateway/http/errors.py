@@ -32,6 +32,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
 _TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
 _MOST_PATH_CHARACTERS = 120
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
+_ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset", "/ping": "/live"}  # vLLM's, SGLang's
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
@@ -108,15 +109,17 @@ async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTP
 
 
 def _unknown_path(http: HttpRequest) -> str:
-    """What is said of a path that no endpoint has: the paths of the same API."""
+    """What is said of a path that no endpoint has: the nearest path of any API, as clients of Anthropic's and Ollama's put /v1
+    before theirs, and the paths of its API; all paths where its API is not known."""
     if http.url.path.startswith(_OF_MODELS):
         called = f"{http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}"
         return f"path: models cannot be pulled, made or deleted here, got {called}; GET /api/tags names the one served"
     form = error_body_at(http.url.path)
-    paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes if error_body_at(route.path) is form})
-    close = get_close_matches(http.url.path, paths, n=1, cutoff=NEAR)
-    known = f"did you mean {close[0]}? Known are" if close else "known are"
-    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"
+    paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
+    same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)
+    near = [_ELSEWHERE[http.url.path]] if http.url.path in _ELSEWHERE else get_close_matches(http.url.path, paths, 1, NEAR)
+    known = f"did you mean {near[0]}? Known are" if near else "known are"
+    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(same)}"
 
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:
