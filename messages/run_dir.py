@@ -23,7 +23,7 @@ def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id:
     Raises: ValueError for a port that is not a whole number from 0 to `MAX_PORT`.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
-        raise ValueError(f"port: expected 0 to {MAX_PORT}, got {port!r}")
+        raise ValueError(f"port: expected a whole number from 0 to {MAX_PORT}, got {port!r}")
     variables = os.environ if environment is None else environment
     runtime = variables.get("XDG_RUNTIME_DIR", "")
     if runtime and Path(runtime).is_dir():

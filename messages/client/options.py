@@ -88,7 +88,7 @@ def endpoint_of(endpoint: str | None, port: int) -> str:
 
 def endpoints_of(endpoint: str | Sequence[str] | None, port: int) -> list[str]:
     """The endpoints that a client was given, or the one of `port` on this machine; at least one. Raises: ConfigError."""
-    if endpoint is None or isinstance(endpoint, str):
+    if endpoint is None or not isinstance(endpoint, Sequence) or isinstance(endpoint, str):
         return [endpoint_of(endpoint, port)]
     if not endpoint:
         raise ConfigError("endpoint: expected at least one, got none")

@@ -11,7 +11,7 @@ import pytest
 
 from actors.gateway.bodies.schema import ChatBody, CompletionBody
 from messages.client import AsyncClient, Client
-from messages.client.options import AnswerOptions, Options, deadline_of, endpoint_of, request_of
+from messages.client.options import AnswerOptions, Options, deadline_of, endpoint_of, endpoints_of, request_of
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.sampling import Sampling, SamplingOptions
@@ -143,8 +143,10 @@ def test_where_the_server_is() -> None:
     for endpoint in ("localhost:8000", "http://localhost:8000", 8000):
         with pytest.raises(ConfigError, match=r"endpoint: expected ipc://.*, got .*8000"):
             endpoint_of(endpoint, 8000)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ConfigError, match=r"endpoint: expected ipc://.*, got .*8000"):
+            endpoints_of(endpoint, 8000)  # pyright: ignore[reportArgumentType]
     for port in (-1, 65_536, "8000", True):
-        with pytest.raises(ConfigError, match="port: expected 0 to 65535, got"):
+        with pytest.raises(ConfigError, match="port: expected a whole number from 0 to 65535, got"):
             endpoint_of(None, port)  # pyright: ignore[reportArgumentType]
 
 
