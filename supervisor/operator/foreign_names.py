@@ -15,7 +15,8 @@ _NO_TLS = "there is no TLS: put a proxy in front of the server"
 _AT_START = (
     "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
 )
-_NO_SPLIT = "--gpus 0 computes on CPU cores; a model is never split between GPUs and cores"
+_NO_SPLIT = "a model is never split between GPUs and cores; --gpus 0 computes on CPU cores"
+_NO_SWAP = "keys and values stay in the device's memory; --set worker.kv_memory_bytes=BYTES says how much of it"
 _ALWAYS = "this is always on"
 _BY_TEMPLATE = "this is known from the model's chat template"
 _EMBEDDINGS = "--embedding-model MODEL, beside --model"
@@ -82,6 +83,13 @@ FLAGS: Mapping[str, str] = {
     "--n-gpu-layers": _NO_SPLIT,
     "-ngl": _NO_SPLIT,
     "--cpu-offload-gb": _NO_SPLIT,
+    "--swap-space": _NO_SWAP,
+    "--kv-offloading-size": _NO_SWAP,
+    "--num-gpu-blocks-override": "--set worker.kv_memory_bytes=BYTES",
+    "--block-size": "a page has 16 tokens",
+    "--tokenizer": "the tokenizer is the one in the model's folder or GGUF file",
+    "--uds": "HTTP listens on a port; ZeroMQ clients have a Unix socket, which `supervisor status` shows",
+    "--workers": "--gateways for processes that accept requests, --replicas for copies of the model",
     "--threads": "--set worker.threads=NUMBER",
     "--device": "--gpus NUMBER; 0: CPU cores",
     "--api-server-count": "--gateways",
