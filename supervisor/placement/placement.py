@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_workers.settings import DeviceKind, Quantization, WorkerSettings
+from gpu_workers.settings import DeviceKind, KvDtype, Quantization, WorkerSettings
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.quantities import counted, gib_text
 
@@ -37,6 +37,7 @@ class Placement:
     context_tokens: int = 0  # the model's context length
     deterministic: bool = False  # see `WorkerSettings.deterministic`
     quantization: Quantization = "none"  # see `WorkerSettings.quantization`
+    kv_dtype: KvDtype = "auto"  # see `WorkerSettings.kv_dtype`
     has_standby: bool = False  # each replica has a second gang, on the same devices
 
     @property
@@ -56,10 +57,11 @@ class Placement:
         return ", ".join([layout, *self._numerics()])
 
     def _numerics(self) -> list[str]:
-        """What it computes with: ["float32", "int8 weights", "deterministic"]; [] for a model without arithmetic, unless it is
-        asked to be deterministic."""
+        """What it computes with: ["float32", "int8 weights", "int8 keys and values", "deterministic"]; [] for a model without
+        arithmetic, unless it is asked to be deterministic."""
         weights = [f"{self.quantization} weights"] if self.dtype and self.quantization != "none" else []
-        return [*filter(None, [self.dtype]), *weights, *["deterministic"] * self.deterministic]
+        kv = [f"{self.kv_dtype} keys and values"] if self.dtype and self.kv_dtype != "auto" else []
+        return [*filter(None, [self.dtype]), *weights, *kv, *["deterministic"] * self.deterministic]
 
     def text(self) -> str:
         """The plan in one line."""

@@ -38,7 +38,8 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     gpus = host.gpus if asked.gpus is None else host.gpus[: asked.gpus]
     is_on_cpu = not gpus or (model is None and asked.gpus is None)
     placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
-    return replace(placement, deterministic=asked.worker.deterministic, quantization=asked.worker.quantization)
+    worker = asked.worker
+    return replace(placement, deterministic=worker.deterministic, quantization=worker.quantization, kv_dtype=worker.kv_dtype)
 
 
 def check_gpus(host: Host, asked: PlacementRequest) -> None:

@@ -172,6 +172,12 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
             "CPU cores: 1 replica x tp 1, float32, deterministic, weights take 0.5 of 64.0 GiB, a standby for each replica",
             "1 replica x tp 1 on CPU cores, float32, deterministic",
         ),
+        (
+            plan_placement(host(0), SMOLLM2, PlacementRequest(worker=WorkerSettings(quantization="int8", kv_dtype="int8"))),
+            "CPU cores: 1 replica x tp 1, float32, int8 weights, int8 keys and values, weights take 0.2 of 64.0 GiB,"
+            " a standby for each replica",
+            "1 replica x tp 1 on CPU cores, float32, int8 weights, int8 keys and values",
+        ),
         (plan_placement(host(4), None, PlacementRequest()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
     ],
 )
