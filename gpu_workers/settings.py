@@ -54,7 +54,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
+    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
     # time that the steps of one plan should take at most; 0: 0.005 on a GPU, 0.04 on a CPU

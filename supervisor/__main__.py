@@ -76,7 +76,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
-        click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: on GPUs."),
+        click.option("--vault/--no-vault", default=None, help="KV memory outlives workers. Default: on GPUs or with standby."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: where there is room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),

@@ -117,7 +117,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
-    # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs
+    # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs, and with a
+    # standby
     vault: bool | None = None
     # a second gang of each replica, ready to take over, and a vault; not set: where there is room for it
     standby: bool | None = None
