@@ -30,10 +30,11 @@ def unfit(attempt: int, tokens: np.ndarray, capacity: EngineCapacity) -> Refused
     if n == 0:
         return Refused(attempt=attempt, code="invalid", detail="tokens: expected at least 1, got 0", retryable=False)
     if n >= capacity.max_length:
-        detail = f"tokens: expected fewer than {capacity.max_length} (context length), got {n}"
+        detail = f"the prompt: expected fewer than {capacity.max_length} tokens (context length), got {n}"
         return Refused(attempt=attempt, code="too_long", detail=detail, retryable=False)
     if n >= capacity.max_sequence_tokens:
-        detail = f"tokens: expected fewer than {capacity.max_sequence_tokens} ({capacity.n_pages} pages of memory), got {n}"
+        most, pages = capacity.max_sequence_tokens, capacity.n_pages
+        detail = f"the prompt: expected fewer than {most} tokens ({pages} pages of memory), got {n}"
         return Refused(attempt=attempt, code="too_large_for_memory", detail=detail, retryable=False)
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= capacity.vocabulary:

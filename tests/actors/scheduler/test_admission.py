@@ -30,9 +30,9 @@ def capacity_of(n_pages: int = 64, max_length: int = 100) -> EngineCapacity:
         ([], 64, "invalid", "tokens: expected at least 1, got 0"),
         ([1, 50], 64, "invalid", "tokens: expected ids from 0 to 49, got 50"),
         ([-1], 64, "invalid", "tokens: expected ids from 0 to 49, got -1"),
-        ([1] * 100, 64, "too_long", "tokens: expected fewer than 100 (context length), got 100"),
-        ([1] * 100, 2, "too_long", "tokens: expected fewer than 100 (context length), got 100"),
-        ([1] * 32, 2, "too_large_for_memory", "tokens: expected fewer than 32 (2 pages of memory), got 32"),
+        ([1] * 100, 64, "too_long", "the prompt: expected fewer than 100 tokens (context length), got 100"),
+        ([1] * 100, 2, "too_long", "the prompt: expected fewer than 100 tokens (context length), got 100"),
+        ([1] * 32, 2, "too_large_for_memory", "the prompt: expected fewer than 32 tokens (2 pages of memory), got 32"),
     ],
 )
 def test_what_can_never_run_is_refused_for_good(ids: list[int], n_pages: int, code: str, detail: str) -> None:
