@@ -57,18 +57,22 @@ _ROWS, _STEPS, _STREAMS = 32, 20, (1, 8)
 @click.option("--new-tokens", default=64, help="Tokens of each of these streams.")
 @click.option("--repeats", default=1, help="Measurements of each kind; the fastest counts.")
 @click.option("--model", default="", help="A folder; empty: the packaged model.")
+@click.option("--load-format", type=click.Choice(["auto", "random"]), default="auto", help="random: needs no weights.")
 @click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
-    answers: int, streams: int, new_tokens: int, repeats: int, model: str, server_args: tuple[str, ...], out: str | None
+    answers: int, streams: int, new_tokens: int, repeats: int, model: str, load_format: str, server_args: tuple[str, ...],
+    out: str | None,
 ) -> None:  # fmt: skip
     """Structured output: masks, grammars, JSON with and without forced tokens, many streams without and with grammars."""
-    folder = Path(str(worker_child(load_config(None, [{"model": model}])).model_folder))
+    wanted = {"model": model, "worker": {"load_format": load_format}}
+    folder = Path(str(worker_child(load_config(None, [wanted])).model_folder))
+    server_args = ("--model", model, "--load-format", load_format, *server_args)
     result: dict[str, Any] = {"bench": "structured-output", "machine": describe_machine(), **_in_process(folder)}
     forms = {"with_forced_tokens": [], "without": ["--set", "scheduler.grammar_drafts=false"]}
     try:
         for name, flags in forms.items() if answers else [("", [])]:
-            with own_server(["--log-level", "warning", "--model", model, *server_args, *flags]) as server:
+            with own_server(["--log-level", "warning", *server_args, *flags]) as server:
                 for n in _STREAMS if answers else ():
                     _json_tokens_s(server.url, n, 1)  # compiles
                     speeds = [_json_tokens_s(server.url, n, answers) for _ in range(repeats)]
