@@ -62,9 +62,9 @@ def check_models() -> None:
 
 def time_models() -> None:
     """Decode steps by graph, then prefills."""
-    for name in ("smollm2-135m", "llama-8b", "qwen3-0.6b"):
+    for name in ("smollm2-135m", "llama-8b", "llama-8b+fp8", "qwen3-0.6b"):
         attempt(f"decode {name}", time_decode, name, _DECODE_SIZES, _PROFILED_SIZES)
-    for name in ("smollm2-135m", "llama-8b"):
+    for name in ("smollm2-135m", "llama-8b", "llama-8b+fp8"):
         for title, rows in _PREFILLS.items():
             attempt(f"{name} {title}", time_prefill, name, rows, title)
 
