@@ -234,6 +234,7 @@ def _read(
             data = read_segment(segment)
         except OSError as error:
             segment.is_damaged = True
+            replay.add(Damage(0, 0, is_at_end=False))
             log.error("journal: a file cannot be read", file=segment.path.name, error=str(error))
             continue
         for frame in read_frames(data, segment.salt):

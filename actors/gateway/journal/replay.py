@@ -1,12 +1,15 @@
 """Reads a journal: its requests, and the tokens and endings after their last whole record. Pure; damaged frames are skipped.
 
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
-with the same seed, so they are the same. Finished requests stay encoded, and steps before the oldest unfinished request
-are not decoded, so a start takes the time of reading the files.
+with the same seed, so they are the same. But the order in which several sequences of a request were shown is not known after
+a damaged frame, so a new run of the request begins there. Finished requests stay encoded, and steps before the oldest
+unfinished request are not decoded, so a start takes the time of reading the files.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -53,6 +56,7 @@ class _Growing:
     position: int
     recovered: Recovered
     n_sequences: int
+    run: int = 0  # the newest one
     n_tokens: dict[int, int] = field(default_factory=dict)
     lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
 
@@ -68,14 +72,15 @@ class Replay:
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
         self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
-        self.damages: list[Damage] = []
+        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes inside a file
         self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
         self.shortened: set[int] = set()  # numbers of requests that have lost tokens
 
     def add(self, frame: Frame | Damage) -> None:
         """Take the next frame."""
         if isinstance(frame, Damage):
-            self.damages.append(frame)
+            if not frame.is_at_end:
+                self._damaged_after.append(self._n_frames)
             return
         self._n_frames += 1
         if frame.time_s > self.last_s:
@@ -136,9 +141,12 @@ class Replay:
 
     def _add_steps(self, growing: dict[int, _Growing]) -> None:
         oldest = min((one.position for one in growing.values()), default=self._n_frames)
+        damaged_after = deque(self._damaged_after)
         for position, payload in self._steps:
             if position < oldest:
                 continue
+            while damaged_after and damaged_after[0] < position:
+                _begin_runs(growing.values(), damaged_after.popleft())
             try:
                 step = decode_step(payload)
             except (ValueError, TypeError):
@@ -159,13 +167,26 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
     age_s = max(now_s - known.began_s, 0.0)
     recovered = Recovered(number, decode_spec(record.spec), states, age_s=age_s, identity=record.identity)
     n_tokens = {state.row.key & ((1 << KEY_BITS) - 1): state.row.first + len(state.row.ids) // 4 for state in states}
-    return _Growing(known.position, recovered, recovered.spec.n_sequences, n_tokens)
+    run = max((run for state in states[:1] for run in state.runs), default=0)
+    return _Growing(known.position, recovered, recovered.spec.n_sequences, run, n_tokens)
+
+
+def _begin_runs(growing: Iterable[_Growing], position: int) -> None:
+    """After the frame `position` bytes are damaged: what follows of a request with several sequences is a new run.
+
+    No process has had its number: those of processes grow by more than one, or the number is 1, which none has.
+    """
+    for one in growing:
+        if one.n_sequences > 1 and one.position <= position:
+            one.run += 1
+            one.recovered.steps.append(StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, one.run, b""))
 
 
 def _add_row(one: _Growing, row: StepRow) -> bool:
     """Append a row to its request; False if the tokens before it are missing, or it belongs to no sequence."""
     index = row.key & ((1 << KEY_BITS) - 1)
     if index == SUSPICION_ROW or (index in (PING_ITEM, RUN_ITEM) and not row.ids):
+        one.run = max(one.run, row.first) if index == RUN_ITEM else one.run
         one.recovered.steps.append(row)
         return True
     n_tokens, n_bytes = one.n_tokens.get(index, 0), len(row.ids)
