@@ -59,6 +59,14 @@ def test_a_damaged_journal_loses_the_run_in_which_a_response_was_written() -> No
     assert not simulate(107645).problems, "the next run had the same number, and the response went on at a wrong byte"
 
 
+def test_a_damaged_journal_has_lost_the_order_of_several_sequences() -> None:
+    assert not simulate(303512).problems, "a response went on in the middle of an event"
+
+
+def test_two_faults_of_a_device_that_meet_one_sequence_condemn_nobody() -> None:
+    assert not simulate(303340).problems, "a refused plan and a step that hung, with one sequence at the gang"
+
+
 def test_seeds_are_the_same_in_other_processes_with_other_hashes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     shown = {one.seed: one.digest for one in run_seeds(range(3, 5), n_jobs=2)}

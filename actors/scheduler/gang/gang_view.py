@@ -153,7 +153,7 @@ class GangView:
             return []
         rows, named = self._rows_of(failed)
         self._trial.is_needed |= not named  # the device may be at fault, as after a death
-        endings = self.probation.plan_refused(named or rows, failed.reason[:1000])
+        endings = self.probation.plan_refused(named or rows, failed.reason[:1000], are_named=bool(named))
         self._end_epoch()
         self._drop_memory()
         self.n_changes += 1

@@ -10,8 +10,9 @@ outside, the death says nothing about any sequence (`is_evidence`).
 A first death has no consequence. From the second death on, a suspect is computed alone, one step at a time, while all others
 wait; the sequence with the most deaths comes first. It is free once it has been computed past the positions that were in
 flight at the death, so the others wait for a bounded time. Only a death on probation proves anything, because nothing else was
-computed; progress between two of them starts the count again. So a poisonous sequence is quarantined after four gang deaths;
-one that makes progress between deaths never is.
+computed; progress between two of them starts the count again. So a poisonous sequence is quarantined after four gang deaths, or
+after three if it was alone at all of them: two faults of a device can meet one sequence by chance. One that makes progress
+between deaths never is.
 
 A refused plan counts like a death. If it names a single sequence, that sequence is proven to be the cause.
 
@@ -36,6 +37,7 @@ from messages.lifecycle.lifecycle import Cause
 _DEATHS_TO_PROBATION = 2
 _NO_EVIDENCE: frozenset[Cause] = frozenset(("killed", "ended"))
 _CERTAIN_DEATHS = 2
+_LEAST_DEATHS = 3  # before a sequence is judged that no refusal has named
 
 
 @dataclass
@@ -133,17 +135,18 @@ class Probation:
         """
         reaches = _reaches(in_flight)
         is_certain = len(reaches) == 1 and self.is_on_probation(reaches[0][0])
-        blamed = self._blame(reaches, is_certain)
+        blamed = self._blame(reaches, is_certain, _LEAST_DEATHS)
         detail = "workers died {} times while they computed this sequence, {} times with nothing beside it"
         return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in blamed]
 
-    def plan_refused(self, suspects: list[RowEnd], reason: str) -> list[ForcedEnding]:
-        """The gang has refused a plan because of these rows, and has computed nothing of it.
+    def plan_refused(self, suspects: list[RowEnd], reason: str, *, are_named: bool) -> list[ForcedEnding]:
+        """The gang has refused a plan because of these rows, and has computed nothing of it. `are_named`: it has said so.
 
         Returns: the sequences that must end.
         """
         reaches = _reaches(suspects)
-        return [ForcedEnding(s.sequence, "failed", reason) for s in self._blame(reaches, len(reaches) == 1)]
+        blamed = self._blame(reaches, len(reaches) == 1, 0 if are_named else _LEAST_DEATHS)
+        return [ForcedEnding(s.sequence, "failed", reason) for s in blamed]
 
     def computed(self, rows: list[RowEnd]) -> None:
         """A step has succeeded. Frees the suspects that it has computed past their reach."""
@@ -160,7 +163,7 @@ class Probation:
         if self._suspicions.pop(sequence.number, None) is not None:
             self._update()
 
-    def _blame(self, reaches: list[tuple[Sequence, int]], is_certain: bool) -> list[_Suspicion]:
+    def _blame(self, reaches: list[tuple[Sequence, int]], is_certain: bool, least_deaths: int) -> list[_Suspicion]:
         blamed = []
         for sequence, reach in reaches:
             suspicion = self._suspicions.setdefault(sequence.number, _Suspicion(sequence, reach))
@@ -170,7 +173,7 @@ class Probation:
                 has_progressed = suspicion.passed > suspicion.passed_before
                 suspicion.certain = 1 if has_progressed else suspicion.certain + 1
                 suspicion.passed_before = suspicion.passed
-            if suspicion.certain >= _CERTAIN_DEATHS:
+            if suspicion.certain >= _CERTAIN_DEATHS and suspicion.deaths >= least_deaths:
                 blamed.append(suspicion)
         self._update()
         return blamed

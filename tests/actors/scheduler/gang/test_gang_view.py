@@ -223,3 +223,14 @@ def test_a_death_that_is_proven_to_be_a_crash_makes_the_memory_suspect_whatever_
     bench.gang.rank_died("gang", is_last=True)
     bench.gang.note_proof("crashed")
     assert bench.gang.begin_epoch().is_memory_suspect
+
+
+def test_two_faults_of_a_device_condemn_nobody_who_was_alone_at_both() -> None:
+    bench = GangBench()
+    alone = bench.submit()
+    bench.plan()
+    assert bench.refuse() == [], "a refusal that names nobody"
+    assert bench.plan() == [alone]
+    assert bench.die("hung") == []
+    assert bench.plan() == [alone]
+    assert bench.die("hung") == [(alone, "quarantined")]
