@@ -18,12 +18,13 @@ import msgspec
 
 from messages.generation.sampling import Sampling
 from ops.bench.children.direct_engine import DirectJob, DirectRun, load_engine
-from ops.bench.children.line_child import answer_lines
+from ops.bench.children.line_child import answer_lines, reserve_output
 from ops.bench.prompts import random_ids
 
 
 def main(settings: str) -> None:
     """Load the engine once, then answer."""
+    replies = reserve_output()
     engine = load_engine(settings.encode(), {})
     epochs = itertools.count(1)
 
@@ -33,7 +34,7 @@ def main(settings: str) -> None:
         sampling = Sampling(temperature=question["temperature"], seed=question.get("seed", 0))
         return asdict(DirectRun(engine, jobs_of(question), sampling, next(epochs)).run())
 
-    answer_lines(answer)
+    answer_lines(replies, answer)
     engine.close()
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 
 class ChildEnded(Exception):
@@ -57,10 +57,15 @@ class LineChild:
             self._process.wait(20.0)
 
 
-def answer_lines(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """The subprocess's side: answer until the input ends. Only answers may go to standard output."""
+def reserve_output() -> TextIO:
+    """The subprocess's side, before anything else: returns standard output. What is printed later goes to standard error."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return replies
+
+
+def answer_lines(replies: TextIO, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The subprocess's side: answer each line until the input ends."""
     for line in sys.stdin:
         replies.write(json.dumps(answer(json.loads(line))) + "\n")
         replies.flush()
