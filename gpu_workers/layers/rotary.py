@@ -11,6 +11,8 @@ from gpu_workers.model_store.rope import Rope
 
 def rotary_table(rope: Rope, head_dim: int, max_position: int, device: torch.device) -> torch.Tensor:
     """The `cos_sin_table` of a rope: [max_position, head_dim] float32 on `device`."""
+    if device.type == "meta":  # where a model is only counted; arithmetic there would import sympy, which takes seconds
+        return torch.empty(max_position, head_dim, device=device)
     return cos_sin_table(inverse_frequencies(rope, head_dim).to(device), max_position)
 
 
