@@ -29,9 +29,8 @@ from gpu_workers.cuda.triton_attention import TritonAttention, prefill_shape
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_format import FP8
 from gpu_workers.models.model import Model
-from gpu_workers.runner.cuda_backend import triton_attention
 from ops.bench.machine import describe_machine
-from ops.gpu.kv_dtype_steps import fill_pages
+from ops.gpu.kv_dtype_steps import fill_pages, with_pages
 from ops.gpu.model_steps import DEVICE, DTYPE, build, make_state, prefill_step
 from ops.gpu.timing import graph_time_ms, replay_time_ms
 from tests.support.workers.kernels.kernel_checks import Check
@@ -106,14 +105,6 @@ def models_of(built: Model) -> dict[str, Model]:
         twin = models[f"{kind} as read"] = copy.copy(models[kind])
         vars(twin)["_parts"] = replace(twin.parts, attention=built.parts.attention)
     return models
-
-
-def with_pages(built: Model, page_dtype: torch.dtype | None) -> Model:
-    """The same weights with pages of this dtype, and the attention that is served with them."""
-    attention = triton_attention(DTYPE, built.config, built.parts.shard, page_dtype, DEVICE)
-    twin = copy.copy(built)
-    vars(twin)["_parts"] = replace(built.parts, page_dtype=page_dtype, attention=attention)
-    return twin
 
 
 def compare(models: dict[str, Model], rows: list[tuple[int, int]], rounds: int) -> dict[str, float]:
