@@ -21,6 +21,8 @@ class DeviceTiles:
 
     tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see `kernels.attention.tiles`; tiles of zeros do nothing
     page_table: torch.Tensor  # [slots, max_pages] int32, device: a tile names its row
+    may_widen: bool = False  # the keys of some tiles may have a place among widened keys
+    may_read_pages: bool = True  # those of some may have none
 
 
 @dataclass(frozen=True)

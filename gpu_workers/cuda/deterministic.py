@@ -105,7 +105,8 @@ class DeterministicTritonAttention(TritonAttention):
         n = step.n_decode
         lengths = step.lengths[:n].long()
         place = torch.arange(n, device=lengths.device)
-        single = torch.stack((place, place, torch.ones_like(place), lengths - 1, lengths), 1)
+        one = torch.ones_like(place)
+        single = torch.stack((place, place, one, lengths - 1, lengths, -one, one), 1)
         is_many = n * self._n_kv_heads >= _MANY_PAIRS
         n_splits = 1 if is_many else most_segments(step.page_table.shape[1] * PAGE_TOKENS)
         return FixedStep(step.page_table, single, self._long_rows(step), n_splits, self._shape)

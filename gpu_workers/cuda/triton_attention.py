@@ -2,7 +2,7 @@
 
 Rows of one token take the decode kernel, whose launch depends on nothing but the number of rows and so can be captured in a
 graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host, or that a captured step finds on the
-device.
+device. Of pages with 8-bit numbers the keys of long chunks are widened first, see `kernels.attention.widened_keys`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from gpu_workers.cuda.capability import HEAD_DIMS
 from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, kernels_of
 from gpu_workers.cuda.kernels.attention.early_decode import early_decode
 from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
-from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
-from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
+from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill, widened_prefill
+from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles
+from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.layers.attention import Attention, AttentionStep
 from gpu_workers.layers.torch_ops import KvTarget, Ops
@@ -43,15 +44,22 @@ class TritonStep(AttentionStep):
     long_rows: DeviceTiles | None  # None: all rows are decode rows
     prefill: TileShape
     is_early: bool = False  # new keys by `early_decode`
+    widened: torch.Tensor | None = None  # see `kernels.attention.widened_keys`
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """One kernel for the decode rows, one for the longer rows. Shapes as in `AttentionStep.attend`."""
+        """One kernel for the decode rows, one for the longer rows, and two for those whose keys are widened. Shapes as in
+        `AttentionStep.attend`."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         n = self.n_decode
         if n:
             paged_decode(q[:n], k_pages, v_pages, self.page_table[:n], self.lengths, out[:n], scale, self.decode)
-        if self.long_rows is not None:
-            paged_prefill(q, k_pages, v_pages, self.long_rows.page_table, self.long_rows.tiles, out, scale, self.prefill)
+        rows = self.long_rows
+        if rows is not None and rows.may_widen and self.widened is not None:
+            tile_tokens = self.prefill.tokens(q.shape[1] // k_pages.shape[2])
+            widen_keys(k_pages, v_pages, rows.page_table, rows.tiles, self.widened, tile_tokens)
+            widened_prefill(q, self.widened, rows.tiles, out, scale, self.prefill)
+        if rows is not None and rows.may_read_pages:
+            paged_prefill(q, k_pages, v_pages, rows.page_table, rows.tiles, out, scale, self.prefill)
         return out
 
     def store_and_attend(
@@ -71,10 +79,20 @@ class TritonStep(AttentionStep):
 
 
 class TritonAttention(Attention):
-    """The CUDA back end of `Attention`; holds no tensors."""
+    """The CUDA back end of `Attention`."""
 
-    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype, *, follows_late: bool = False) -> None:
+    def __init__(
+        self,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        *,
+        follows_late: bool = False,
+        widened: torch.Tensor | None = None,
+    ) -> None:
         """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
+        widened: memory for keys of 8-bit pages, see `kernels.attention.widened_keys`; None: they are widened as they are read.
         Raises ValueError for shapes that the kernels do not cover."""
         if head_dim not in HEAD_DIMS:
             raise ValueError(f"head_dim: expected one of {HEAD_DIMS}, got {head_dim}")
@@ -85,11 +103,17 @@ class TritonAttention(Attention):
         self._dtype = dtype
         self._is_early = follows_late and head_dim <= EARLY_HEAD_DIM
         self._prefill = prefill_shape(head_dim, dtype)
+        self._widened = widened
 
     @property
     def tile_tokens(self) -> int:
         """Tokens of one tile of prefill attention."""
         return self._prefill.tokens(self._group)
+
+    @property
+    def widened_room(self) -> int:
+        """Keys that can be widened in one step; see `list_tiles`."""
+        return self._widened.shape[2] if self._widened is not None else 0
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
         """The arguments of the kernels for this step. window: always None, see `why_not_triton`. Reads row_* only for rows
@@ -97,7 +121,10 @@ class TritonAttention(Attention):
         assert window is None, "the kernels have no window"
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
-        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill, is_early)
+        rows = self._long_rows(step)
+        return TritonStep(
+            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened
+        )  # fmt: skip
 
     def decode_row_counts(self, most_rows: int) -> list[int]:
         """For each set of decode kernels the smallest number of rows, 1 to most_rows, that launches it."""
@@ -110,10 +137,14 @@ class TritonAttention(Attention):
     def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
         """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device."""
         if step.n_decode == step.n_rows:
-            return step.device_tiles
+            may_widen = step.n_tokens - step.n_decode >= LEAST_WIDENED_TOKENS
+            return step.device_tiles and replace(step.device_tiles, may_widen=may_widen)
         rows = np.arange(step.n_decode, step.n_rows)
-        cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
-        return DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
+        starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
+        cut = list_tiles(rows, starts, counts, offsets, self.tile_tokens, self.widened_room)
+        is_widened = cut[:, 5] >= 0
+        tiles = upload(cut, step.token_ids.device)
+        return DeviceTiles(tiles, step.page_table, bool(is_widened.any()), not is_widened.all())
 
 
 def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:

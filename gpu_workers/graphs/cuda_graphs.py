@@ -25,14 +25,15 @@ class StepGraphs:
         mixed: Sequence[MixedSize] = (),
         tile_tokens: int = 1,
         decode_sizes: Sequence[int] | None = None,
+        widened_room: int = 0,
     ) -> None:
         """mixed: sizes of steps with prompts, from `mixed_sizes`, with the same tile_tokens; if empty, none is captured.
-        decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default."""
+        decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default. widened_room: of attention."""
         decode_sizes = decode_sizes or graph_sizes(state.n_slots)
         most = max([*decode_sizes, *(size.samples for size in mixed)])
         self.pool = GraphPool(state, compute_logits, most)
         self.decode = DecodeGraphs(self.pool, decode_sizes)
-        self.mixed = MixedGraphs(self.pool, mixed, tile_tokens) if mixed else None
+        self.mixed = MixedGraphs(self.pool, mixed, tile_tokens, widened_room) if mixed else None
 
     def capture(self, on_progress: Callable[[float], None] = lambda fraction: None) -> None:
         """Captures all sizes. The device's tables and pages must not move afterwards. on_progress gets the fraction done."""

@@ -32,10 +32,10 @@ class CapturedMixed:
 class MixedGraphs:
     """Steps of decode rows, chunks of prompts and drafts to be verified. Use and rules as in `DecodeGraphs`."""
 
-    def __init__(self, pool: GraphPool, sizes: Sequence[MixedSize], tile_tokens: int) -> None:
-        """sizes: at least one, from `mixed_sizes`, with the same tile_tokens."""
+    def __init__(self, pool: GraphPool, sizes: Sequence[MixedSize], tile_tokens: int, widened_room: int = 0) -> None:
+        """sizes: at least one, from `mixed_sizes`, with the same tile_tokens. widened_room: of attention, see `list_tiles`."""
         self._pool, state = pool, pool.state
-        self._sizes, self._tile_tokens = sizes, tile_tokens
+        self._sizes, self._tile_tokens, self._widened_room = sizes, tile_tokens, widened_room
         self._captured: dict[MixedSize, CapturedMixed] = {}
         n_words = max(size.n_words for size in sizes)
         self._words = torch.zeros(n_words, dtype=torch.int64, device=state.device)
@@ -87,7 +87,8 @@ class MixedGraphs:
 
         prepare: called before the step is queued, if it fits. Returns False if it fits no size; then nothing has been done."""
         n = step.n_decode
-        tiles = list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], self._tile_tokens)
+        columns = (step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:])
+        tiles = list_tiles(*columns, self._tile_tokens, self._widened_room)
         size = choose_size(self._sizes, step, len(tiles))
         if size is None:
             return False

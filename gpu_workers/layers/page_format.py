@@ -19,8 +19,13 @@ from messages.steps import PAGE_TOKENS
 
 FP8 = torch.float8_e4m3fn
 GREATEST_FP8 = 448.0
+FP8_STEP, N_FP8_STEPS = 32.0, 7  # the numbers from 256 to 448
+FP8_DROPPED_BITS = 20  # of a float32's 23: e4m3 has three
 GREATEST_INT8 = 127.0
 LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
+
+
+Quantise = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class PageFormat(Protocol):
@@ -74,17 +79,17 @@ class ScaledFormat(PageFormat):
 
     scale_bytes = 2
 
-    def __init__(self, quantise: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """quantise: see `quantise_int8`."""
-        self._quantise = quantise
+    def __init__(self, quantise_keys: Quantise, quantise_values: Quantise) -> None:
+        """Both as `quantise_int8`."""
+        self._quantise_keys, self._quantise_values = quantise_keys, quantise_values
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> None:
         """Quantises each vector and writes its numbers and its scale. Arguments as in `PageFormat.store`."""
         page_ids, tokens = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
-        for pages, vectors in ((k_pages, k), (v_pages, v)):
-            numbers, scales_of(pages)[page_ids, :, tokens] = self._quantise(vectors)
+        for pages, quantised in ((k_pages, self._quantise_keys(k)), (v_pages, self._quantise_values(v))):
+            numbers, scales_of(pages)[page_ids, :, tokens] = quantised
             pages.view(torch.int8)[page_ids, tokens] = numbers.view(torch.int8)  # 8-bit floats cannot be indexed everywhere
 
     def gather(
@@ -114,8 +119,36 @@ def quantise_fp8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return scaled.to(FP8), scales
 
 
-def _scaled(vectors: torch.Tensor, greatest: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The vectors divided by their scales, float32 [..., n], and the scales."""
+def quantise_fp8_keys(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `quantise_fp8`, but the greatest magnitude becomes that number from 256 to 448, in steps of 32, with which the squares
+    of the rounding errors have the least sum. It is itself hardly rounded with any of them."""
+    scaled, scales = _scaled(keys, _fp8_tops(keys.float()))
+    return scaled.to(FP8), scales
+
+
+def _fp8_tops(vectors: torch.Tensor) -> torch.Tensor:
+    """What the greatest magnitude of each vector is to become, float32 [...]. vectors [..., n] float32."""
+    greatest = vectors.abs().amax(-1)
+    units = torch.where(greatest > LEAST_SCALE, greatest.reciprocal(), 0.0)
+    best, least = torch.full_like(greatest, GREATEST_FP8), torch.full_like(greatest, float("inf"))
+    for index in range(N_FP8_STEPS):
+        top = GREATEST_FP8 - FP8_STEP * index
+        scaled = vectors * (units * top)[..., None]
+        errors = (fp8_digits(scaled) - scaled).square().sum(-1) * (1 / top**2)
+        best, least = torch.where(errors < least, top, best), torch.minimum(errors, least)
+    return best
+
+
+def fp8_digits(x: torch.Tensor) -> torch.Tensor:
+    """x, float32, with the digits of e4m3 (ties to even), and with all powers of two. By its bits, as kernels do it."""
+    bits = x.view(torch.int32)
+    half = (1 << (FP8_DROPPED_BITS - 1)) - 1
+    rounded = bits + half + ((bits >> FP8_DROPPED_BITS) & 1)
+    return (rounded >> FP8_DROPPED_BITS << FP8_DROPPED_BITS).view(torch.float32)
+
+
+def _scaled(vectors: torch.Tensor, greatest: float | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors divided by their scales, float32 [..., n], and the scales: the greatest magnitude / `greatest`."""
     wide = vectors.float()
     scales = (wide.abs().amax(-1) * (1 / greatest)).bfloat16()
     inverses = torch.where(scales > LEAST_SCALE, scales.float().reciprocal(), 0.0)
@@ -123,7 +156,10 @@ def _scaled(vectors: torch.Tensor, greatest: float) -> tuple[torch.Tensor, torch
 
 
 _PLAIN = PlainFormat()
-_FORMATS: dict[torch.dtype, PageFormat] = {torch.int8: ScaledFormat(quantise_int8), FP8: ScaledFormat(quantise_fp8)}
+_FORMATS: dict[torch.dtype, PageFormat] = {
+    torch.int8: ScaledFormat(quantise_int8, quantise_int8),
+    FP8: ScaledFormat(quantise_fp8_keys, quantise_fp8),
+}
 
 
 def format_of(dtype: torch.dtype) -> PageFormat:

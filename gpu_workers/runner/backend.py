@@ -88,7 +88,7 @@ def choose_backend(
     if deterministic:
         return _deterministic_backend(placement, config, shard, page_dtype)
     if placement.device.type == "cuda":
-        return _cuda_backend(placement, config, shard, attention)
+        return _cuda_backend(placement, config, shard, attention, page_dtype)
     ops = cpu_ops(placement.dtype, page_dtype, placement.quantization)
     return Backend(ops, _cpu_attention(placement.dtype, config, shard, page_dtype))
 
@@ -237,11 +237,15 @@ def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_d
     return _torch_attention(dtype, shard)
 
 
-def _cuda_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard, choice: AttentionChoice) -> Backend:
+def _cuda_backend(
+    placement: WeightPlacement, config: ModelConfig, shard: Shard, choice: AttentionChoice, page_dtype: torch.dtype | None
+) -> Backend:
     from gpu_workers.runner.cuda_backend import cuda_ops, triton_attention
 
-    is_triton, dtype = chooses_triton(config, choice), placement.dtype
-    attention = triton_attention(dtype, config, shard) if is_triton else _torch_attention(dtype, shard)
+    if chooses_triton(config, choice):
+        attention = triton_attention(placement.dtype, config, shard, page_dtype, placement.device)
+    else:
+        attention = _torch_attention(placement.dtype, shard)
     return Backend(cuda_ops(placement.quantization), attention)
 
 

@@ -10,6 +10,7 @@ from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
 from gpu_workers.cuda.fp8_ops import Fp8CudaOps
+from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened
 from gpu_workers.cuda.kernels.launch import LATE_WIDTH
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.cuda.triton_attention import TritonAttention
@@ -21,6 +22,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
+from gpu_workers.runner.memory_estimate import widened_tokens
 from gpu_workers.settings import Quantization
 
 
@@ -29,10 +31,15 @@ def cuda_ops(quantization: Quantization) -> Ops:
     return Fp8CudaOps() if quantization == "fp8" else CudaOps()
 
 
-def triton_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:
-    """Attention for a model for which `why_not_triton` finds nothing, between `CudaOps`."""
+def triton_attention(
+    dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None, device: torch.device
+) -> Attention:
+    """Attention for a model for which `why_not_triton` finds nothing, between `CudaOps`. page_dtype: as in `choose_backend`."""
     heads, kv_heads, follows_late = len(shard.heads), len(shard.kv_heads), config.hidden <= LATE_WIDTH
-    return TritonAttention(heads, kv_heads, config.head_dim, dtype, follows_late=follows_late)
+    widened = None
+    if page_dtype is not None:
+        widened = allocate_widened(kv_heads, widened_tokens(config, kv_heads), config.head_dim, dtype, device)
+    return TritonAttention(heads, kv_heads, config.head_dim, dtype, follows_late=follows_late, widened=widened)
 
 
 def deterministic_ops() -> Ops:
@@ -61,6 +68,12 @@ def capture_graphs(
         return None
     max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
     sizes = mixed_sizes(state.n_slots, max_tokens, attention.tile_tokens, n_ranks)
-    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, attention.tile_tokens)
+    graphs = StepGraphs(
+        state,
+        lambda step: model.logits(model.forward(step, kv)),
+        sizes,
+        attention.tile_tokens,
+        widened_room=attention.widened_room,
+    )
     graphs.capture(on_progress)
     return graphs

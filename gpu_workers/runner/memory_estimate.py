@@ -25,6 +25,9 @@ FP8_WEIGHT_BYTES = 1.01  # of a number, with its part of a scale; see `cuda.fp8_
 INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
 INT4_WEIGHT_BYTES = (4 + 16) / 32  # with its part of a step and a least number; see `cpu.kernels.int4_weights`
 _SCALE_BYTES = 2
+_MOST_WIDENED_BYTES = GIB // 2
+_LEAST_WIDENED_TOKENS = 65_536  # for the prompts of one step together
+_WIDENED_BLOCK = 64
 _BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -62,11 +65,26 @@ def estimate_cuda_rank(
     activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
     activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
     working_bytes = step_tokens * activation_columns * itemsize + sampling_bytes(n_slots, config.vocabulary)
+    if kv_dtype != "auto":
+        working_bytes += widened_tokens(config, len(shard.kv_heads)) * _widened_token_bytes(config, len(shard.kv_heads))
     return RankEstimate(
         weight_bytes=_rank_weight_bytes(config, shard, dtype, quantization),
         working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
         kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * _vector_bytes(config.head_dim, itemsize, kv_dtype),
     )
+
+
+def widened_tokens(config: ModelConfig, n_kv_heads: int) -> int:
+    """Tokens whose keys and values of one layer, n_kv_heads on this rank, a GPU has memory to widen at once where its pages
+    hold 8-bit numbers: those of the longest sequence, or of several long prompts, but at most 512 MiB; a whole number of
+    blocks. See `cuda.kernels.attention.widened_keys`."""
+    wanted = max(config.max_position, _LEAST_WIDENED_TOKENS)
+    most = _MOST_WIDENED_BYTES // _widened_token_bytes(config, n_kv_heads)
+    return min(wanted, most) // _WIDENED_BLOCK * _WIDENED_BLOCK
+
+
+def _widened_token_bytes(config: ModelConfig, n_kv_heads: int) -> int:
+    return 2 * n_kv_heads * config.head_dim * _BYTES_BY_DTYPE["float16"]
 
 
 def _vector_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:

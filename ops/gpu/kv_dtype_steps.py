@@ -24,10 +24,11 @@ from gpu_workers.graphs.cuda_graphs import StepGraphs
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_format import FP8, scales_of
 from gpu_workers.models.model import Model
+from gpu_workers.runner.cuda_backend import triton_attention
 from messages.steps import PAGE_TOKENS
 from ops.bench.machine import describe_machine
 from ops.gpu.kernel_sweeps import sweep_decode
-from ops.gpu.model_steps import DEVICE, build, limit_ms, make_state, prefill_step
+from ops.gpu.model_steps import DEVICE, DTYPE, build, limit_ms, make_state, prefill_step
 from ops.gpu.timing import replay_time_ms
 
 _KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8}
@@ -53,7 +54,7 @@ def main() -> None:
         return
     batches, contexts = ([int(word) for word in text.split(",")] for text in (words.batches, words.contexts))
     built = build(words.model)
-    models = {kind: _with_pages(built, _KINDS[kind]) for kind in words.kinds.split(",")}
+    models = {kind: with_pages(built, _KINDS[kind]) for kind in words.kinds.split(",")}
     cases = [_compare(models, rows, context) for context in contexts for rows in batches]
     prefills = {title: {kind: _prefill_ms(model, rows) for kind, model in models.items()} for title, rows in _PREFILLS.items()}
     print(prefills, flush=True)
@@ -65,10 +66,11 @@ def main() -> None:
     )
 
 
-def _with_pages(model: Model, page_dtype: torch.dtype | None) -> Model:
-    """The same weights with pages of another dtype."""
+def with_pages(model: Model, page_dtype: torch.dtype | None) -> Model:
+    """The same weights with pages of this dtype, None: the model's, and the attention that is served with them."""
+    attention = triton_attention(DTYPE, model.config, model.parts.shard, page_dtype, DEVICE)
     twin = copy.copy(model)
-    vars(twin)["_parts"] = replace(model.parts, page_dtype=page_dtype)
+    vars(twin)["_parts"] = replace(model.parts, page_dtype=page_dtype, attention=attention)
     return twin
 
 

@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 
 from tests.support.workers.device_choice import DTYPES, kernel_device
 from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS, SMALL_PAGE_CHECKS
+from tests.support.workers.kernels.widened_checks import WIDENED_CHECKS
 
 pytestmark = pytest.mark.gpu
 
@@ -25,3 +26,10 @@ def test_attention_gives_what_its_definition_gives(name: str, dtype: torch.dtype
 def test_pages_of_8_bits_give_what_they_stand_for(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(11)
     SMALL_PAGE_CHECKS[name](kernel_device(), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", WIDENED_CHECKS)
+def test_widened_keys_give_what_their_pages_stand_for(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(11)
+    WIDENED_CHECKS[name](kernel_device(), dtype)

@@ -22,10 +22,12 @@ _GRAPH_TOKENS = 32  # steps with more tokens of prompts run kernel by kernel, as
 _OPTIONS: list[Sampling] = [*KINDS.values(), example_of(Sampling)]
 
 
-@pytest.fixture(params=[False, True], ids=["fast", "deterministic"])
+@pytest.fixture(params=["fast", "deterministic", "8-bit pages"])
 def runner(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRunner:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+    if request.param == "8-bit pages" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("needs a CUDA device of compute capability 8.9")
     monkeypatch.setattr("gpu_workers.runner.cuda_backend.launch_bound_tokens", lambda n, most: min(most, _GRAPH_TOKENS))
     settings = WorkerSettings(
         model_folder=str(write_model(tmp_path)),
@@ -33,7 +35,8 @@ def runner(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         n_slots=96,
         max_step_tokens=2048,
         kv_memory_bytes=32 << 20,
-        deterministic=request.param,
+        deterministic=request.param == "deterministic",
+        kv_dtype="fp8" if request.param == "8-bit pages" else "auto",
         max_lease_steps=4,
     )
     return load_model_runner(settings, tmp_path, lambda phase, fraction: None)

@@ -26,15 +26,17 @@ def _store_scaled(
     x, y = tl.load(K, mask=in_half, other=0.0).to(tl.float32), tl.load(K + HALF, mask=in_half, other=0.0).to(tl.float32)
     first = (x * cos - y * sin).to(K.dtype.element_ty).to(tl.float32)
     second = (y * cos + x * sin).to(K.dtype.element_ty).to(tl.float32)
-    _store_halves(first, second, K_PAGES, place, scale_places(K_PAGES, page, token, kv_head, stride_slot, PAGE), in_half, HALF)
+    k_scale = scale_places(K_PAGES, page, token, kv_head, stride_slot, PAGE)
+    _store_halves(first, second, K_PAGES, place, k_scale, in_half, HALF, True)
     x, y = tl.load(V, mask=in_half, other=0.0).to(tl.float32), tl.load(V + HALF, mask=in_half, other=0.0).to(tl.float32)
-    _store_halves(x, y, V_PAGES, place, scale_places(V_PAGES, page, token, kv_head, stride_slot, PAGE), in_half, HALF)
+    v_scale = scale_places(V_PAGES, page, token, kv_head, stride_slot, PAGE)
+    _store_halves(x, y, V_PAGES, place, v_scale, in_half, HALF, False)
 
 
 @triton.jit
-def _store_halves(x, y, PAGES, place, scale_place, in_half, HALF: tl.constexpr):
+def _store_halves(x, y, PAGES, place, scale_place, in_half, HALF: tl.constexpr, IS_KEY: tl.constexpr):
     """Both halves of a vector, float32, to the offsets `place` of PAGES and HALF after them, and their scale."""
-    scale, inverse = scale_of(tl.max(tl.maximum(tl.abs(x), tl.abs(y)), 0), PAGES)
+    scale, inverse = scale_of(x, y, PAGES, IS_KEY)
     tl.store(PAGES + place, rounded(x * inverse, PAGES), mask=in_half)
     tl.store(PAGES + place + HALF, rounded(y * inverse, PAGES), mask=in_half)
     tl.store(scale_place, scale)

@@ -14,11 +14,20 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from gpu_workers.layers.page_format import GREATEST_FP8, GREATEST_INT8, LEAST_SCALE
+from gpu_workers.layers.page_format import (
+    FP8_DROPPED_BITS,
+    FP8_STEP,
+    GREATEST_FP8,
+    GREATEST_INT8,
+    LEAST_SCALE,
+    N_FP8_STEPS,
+)
 
 VALUE_UNIT = tl.constexpr(2048.0)
 _GREATEST_FP8, _GREATEST_INT8 = tl.constexpr(GREATEST_FP8), tl.constexpr(GREATEST_INT8)
 _LEAST_SCALE = tl.constexpr(LEAST_SCALE)
+_FP8_STEP, _N_FP8_STEPS, _DROPPED = tl.constexpr(FP8_STEP), tl.constexpr(N_FP8_STEPS), tl.constexpr(FP8_DROPPED_BITS)
+_BELOW_HALF = tl.constexpr((1 << (FP8_DROPPED_BITS - 1)) - 1)
 _SCALE_BYTES = tl.constexpr(2)
 _TO_WHOLE = tl.constexpr(1.5 * 2**23)  # added and subtracted, it leaves whole numbers, ties to even
 _INTERPRETED = tl.constexpr(knobs.runtime.interpret)
@@ -48,10 +57,36 @@ def scale_places(PAGES, page_start, token, kv_head, stride_slot, PAGE: tl.conste
 
 
 @triton.jit
-def scale_of(greatest, PAGES):
-    """From the greatest magnitude of a vector: its scale, bfloat16, and by what its numbers are multiplied, float32."""
+def _squared_errors(x):
+    """The squares of what x, float32, loses with the digits of e4m3; see `page_format.fp8_digits`."""
+    bits = x.to(tl.int32, bitcast=True)
+    digits = (bits + _BELOW_HALF + ((bits >> _DROPPED) & 1)) >> _DROPPED << _DROPPED
+    error = digits.to(tl.float32, bitcast=True) - x
+    return error * error
+
+
+@triton.jit
+def _fp8_top(x, y, greatest):
+    """What the greatest magnitude of the key with the parts x and y, float32, is to become; see `page_format`."""
+    is_usable = greatest > _LEAST_SCALE
+    unit = tl.where(is_usable, tl.div_rn(1.0, tl.where(is_usable, greatest, 1.0)), 0.0)
+    best, least = greatest * 0.0 + _GREATEST_FP8, greatest * 0.0 + float("inf")
+    for index in tl.static_range(_N_FP8_STEPS):
+        top = _GREATEST_FP8 - _FP8_STEP * index
+        errors = tl.sum(_squared_errors(x * (unit * top)) + _squared_errors(y * (unit * top)), 0) * (1 / (top * top))
+        best = tl.where(errors < least, top, best)
+        least = tl.minimum(errors, least)
+    return best
+
+
+@triton.jit
+def scale_of(x, y, PAGES, IS_KEY: tl.constexpr):
+    """The scale of a vector with the parts x and y, float32: bfloat16, and by what its numbers are multiplied, float32."""
+    greatest = tl.max(tl.maximum(tl.abs(x), tl.abs(y)), 0)
     if PAGES.dtype.element_ty == tl.int8:
         scale = (greatest * (1 / _GREATEST_INT8)).to(tl.bfloat16)
+    elif IS_KEY:
+        scale = (greatest * tl.div_rn(1.0, _fp8_top(x, y, greatest))).to(tl.bfloat16)
     else:
         scale = (greatest * (1 / _GREATEST_FP8)).to(tl.bfloat16)
     wide = scale.to(tl.float32)
@@ -70,11 +105,11 @@ def rounded(x, PAGES):
 
 
 @triton.jit
-def store_vector(x, PAGES, place, scale_place, is_stored):
+def store_vector(x, PAGES, place, scale_place, is_stored, IS_KEY: tl.constexpr):
     """Quantises x, a vector of floats of any dtype, and stores it at the offsets `place` of PAGES, with its scale. Returns the
     numbers that readers will see, float32. is_stored: one truth value."""
     x = x.to(tl.float32)
-    scale, inverse = scale_of(tl.max(tl.abs(x), 0), PAGES)
+    scale, inverse = scale_of(x, x, PAGES, IS_KEY)
     numbers = rounded(x * inverse, PAGES)
     tl.store(PAGES + place, numbers, mask=is_stored)
     tl.store(scale_place, scale, mask=is_stored)

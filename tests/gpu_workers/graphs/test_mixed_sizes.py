@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.step_arrays import StepArrays, build_step
-from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, list_tiles
+from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TILE_FIELDS, WIDENED_BLOCK, list_tiles
 from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size, mixed_sizes
 from messages.steps import Plan
 from messages.wire.arrays import int32s
@@ -36,20 +36,41 @@ def steps(draw: st.DrawFn) -> StepArrays:
     return build_step(plan, table)
 
 
-def tiles_of(step: StepArrays) -> np.ndarray:
+def tiles_of(step: StepArrays, room: int = 0) -> np.ndarray:
     n = step.n_decode
-    return list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], TILE_TOKENS)
+    return list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], TILE_TOKENS, room)
 
 
 @given(steps())
 def test_tiles_cover_every_token_of_long_rows_once(step: StepArrays) -> None:
     covered = []
-    for slot, first, left, position, length in tiles_of(step).tolist():
+    for slot, first, left, position, length, *_ in tiles_of(step).tolist():
         covered += [(first + i, slot, position + i) for i in range(min(left, TILE_TOKENS))]
         assert position + left == length
     n = step.n_decode
     expected = zip(range(n, len(step.positions)), step.token_slots[n:].tolist(), step.positions[n:].tolist(), strict=True)
     assert sorted(covered) == list(expected)
+
+
+@given(steps(), st.integers(0, 40).map(lambda n: n * WIDENED_BLOCK))
+def test_widened_keys_have_room_of_their_own(step: StepArrays, room: int) -> None:
+    tiles = tiles_of(step, room)
+    starts, taken = step.starts.tolist(), np.zeros(room, bool)
+    for slot in np.unique(tiles[:, 0]).tolist():
+        of_row = tiles[tiles[:, 0] == slot]
+        [place], [n_tiles] = (np.unique(of_row[:, column]).tolist() for column in (5, 6))
+        assert n_tiles == len(of_row)
+        row = step.slots.tolist().index(slot)
+        end = starts[row] + int(step.counts[row])
+        if place >= 0:
+            assert step.counts[row] >= LEAST_WIDENED_TOKENS
+            assert place % WIDENED_BLOCK == 0
+            padded = -(-end // WIDENED_BLOCK) * WIDENED_BLOCK
+            assert place + padded <= room
+            assert not taken[place : place + padded].any()
+            taken[place : place + padded] = True
+    if room == 0:
+        assert (tiles[:, 5] == -1).all()
 
 
 @given(steps())
@@ -73,7 +94,7 @@ def test_a_step_keeps_its_tokens_samples_and_tiles_in_a_size(step: StepArrays) -
     assert (sample_slots[n:] == N_SLOTS).all()
     assert not sample_positions[n:].any()
     placed = device_tiles.reshape(-1, TILE_FIELDS)
-    for slot, first, left, position, _ in placed[: len(tiles)].tolist():
+    for slot, first, left, position, *_ in placed[: len(tiles)].tolist():
         assert slots[first : first + left].tolist() == [slot] * left
         assert positions[first] == position
     assert not placed[len(tiles) :].any()

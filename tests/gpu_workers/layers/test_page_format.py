@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.layers.attention import TorchAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.page_format import FP8, format_of, quantise_fp8, quantise_int8, scales_of
+from gpu_workers.layers.page_format import FP8, format_of, quantise_fp8, quantise_fp8_keys, quantise_int8, scales_of
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import examples
 from tests.support.workers.dense_attention import (
@@ -68,7 +68,7 @@ def test_what_is_read_is_near_what_was_written(n_tokens: int, dtype: torch.dtype
         for got, written in zip(read, (k, v), strict=True):
             wanted = written[:, head].float()
             greatest = wanted.abs().amax(-1, keepdim=True)
-            step = greatest / 127 if small_dtype == torch.int8 else (wanted.abs() / 8).maximum(greatest / 448 / 2**9)
+            step = greatest / 127 if small_dtype == torch.int8 else (wanted.abs() / 8).maximum(greatest / 256 / 2**9)
             assert (got - wanted).abs().le(step * 0.51 + 1e-6).all()
     others = torch.ones(4 * PAGE_TOKENS, dtype=torch.bool).index_fill(0, slots, value=False).view(4, PAGE_TOKENS)
     assert not kv.keys[1].float()[others].any()
@@ -89,8 +89,24 @@ def test_vectors_of_zeros_and_of_tiny_and_huge_numbers() -> None:
 def test_what_is_no_number_stays_none() -> None:
     """A fault in a vector is seen by those who read it."""
     for fault in (float("nan"), float("inf")):
-        numbers, scales = quantise_fp8(torch.tensor([[1.0, fault], [1.0, 2.0]]))
-        assert (numbers.float() * scales[:, None].float()).isnan().any(1).tolist() == [True, False]
+        for quantise in (quantise_fp8, quantise_fp8_keys):
+            numbers, scales = quantise(torch.tensor([[1.0, fault], [1.0, 2.0]]))
+            assert (numbers.float() * scales[:, None].float()).isnan().any(1).tolist() == [True, False]
+
+
+def test_the_scale_of_a_key_is_the_one_that_loses_least() -> None:
+    """Of keys with few great numbers, as models have them, a third of the squared error goes."""
+    keys = torch.randn((500, 64), generator=torch.Generator().manual_seed(3))
+    keys[:, [5, 37]] *= 8
+    errors = [
+        (numbers.float() * scales[:, None].float() - keys).square().sum(-1)
+        for numbers, scales in (quantise_fp8(keys), quantise_fp8_keys(keys))
+    ]
+    assert (errors[1] <= errors[0] * 1.1).all(), "but for the rounding of scales"
+    assert errors[1].sum() < 0.72 * errors[0].sum()
+    numbers, scales = quantise_fp8_keys(torch.tensor([[0.0, 0.0], [1e-39, -1e-40], [3e38, -1e38]]))
+    assert numbers[:2].float().eq(0).all()
+    assert scales.isfinite().all()
 
 
 @SMALL

@@ -15,8 +15,8 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.weights import RandomSource, WeightPlacement, WeightReader
-from gpu_workers.runner.memory_estimate import cpu_weight_bytes, estimate_cuda_rank
-from gpu_workers.settings import Quantization
+from gpu_workers.runner.memory_estimate import cpu_weight_bytes, estimate_cuda_rank, widened_tokens
+from gpu_workers.settings import KvDtype, Quantization
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -121,6 +121,17 @@ def test_the_estimate_of_fp8_weights_is_a_little_above_what_a_rank_holds(is_tied
     estimate = estimate_cuda_rank(config, 1, "bfloat16", 64, 4, "fp8").weight_bytes
     assert n_bytes <= estimate <= 1.01 * n_bytes
     assert sum(tensor.dtype == torch.uint8 for tensor in tensors.values()) == 2 * 4
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8"])
+def test_the_estimate_counts_the_memory_for_widened_keys(kv_dtype: KvDtype) -> None:
+    """That of the longest sequence, or of 65,536 tokens, or 512 MiB, whichever is less; each rank has its kv heads."""
+    for max_position, tp, n_tokens in ((8192, 1, 65_536), (131_072, 1, 131_072), (1 << 20, 1, 131_072), (1 << 20, 4, 524_288)):
+        config = LlamaConfig("llama", 2, 4096, 32, 8, 128, 1024, 640, max_position)
+        plain, small = (estimate_cuda_rank(config, tp, "bfloat16", 64, 4, "none", dtype) for dtype in ("auto", kv_dtype))
+        assert widened_tokens(config, 8 // tp) == n_tokens
+        assert small.working_bytes - plain.working_bytes == n_tokens * 2 * (8 // tp) * 128 * 2 <= 512 << 20
+        assert small.kv_token_bytes < 0.51 * plain.kv_token_bytes
 
 
 def _count(weights: ModelWeights) -> int:

@@ -41,15 +41,15 @@ def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
 
 
 def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:
-    """GPUs have the kernels; this is their arithmetic in torch. Over the whole text the ratio is 1.0070."""
+    """GPUs have the kernels; this is their arithmetic in torch. Over the whole text the ratio is 1.0016."""
     config = read_model_config(smollm2_folder)
     shard = shard_model(config, 0, 1)
     attention = TorchAttention(torch.float32, shard.shared_heads, len(shard.kv_heads))
     parts = RankParts(shard, TorchOps(), attention, SingleRank(), FP8)
     model = load_model(config, smollm2_folder, WeightPlacement(torch.device("cpu"), torch.float32), parts)
     ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
-    assert ratio <= 1.01
-    assert agreement >= 0.94
+    assert ratio <= 1.005
+    assert agreement >= 0.955
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.page_format import quantise_fp8, quantise_int8, scales_of
+from gpu_workers.layers.page_format import quantise_fp8, quantise_fp8_keys, quantise_int8, scales_of
 from messages.steps import PAGE_TOKENS
 from tests.support.workers.paged_loop import PagedSequence, build_step
 
@@ -62,8 +62,9 @@ def quantised(k: torch.Tensor, v: torch.Tensor, dtype: torch.dtype = torch.int8)
     """k, v [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] of a float dtype -> the same as 8-bit pages of one layer of several."""
     n_pages, _, n_kv_heads, head_dim = k.shape
     kv = KvPages.allocate(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, k.device)
-    for pages, plain in ((kv.keys[1], k), (kv.values[1], v)):
-        numbers, scales = (quantise_int8 if dtype == torch.int8 else quantise_fp8)(plain)
+    quantise = (quantise_int8, quantise_int8) if dtype == torch.int8 else (quantise_fp8_keys, quantise_fp8)
+    for pages, plain, quantise_one in zip((kv.keys[1], kv.values[1]), (k, v), quantise, strict=True):
+        numbers, scales = quantise_one(plain)
         pages.copy_(numbers)
         scales_of(pages).copy_(scales.transpose(1, 2))
     return kv.keys[1], kv.values[1]

@@ -99,8 +99,8 @@ def _early_decode_kernel(
         page, token = place - (last % PAGE) * stride_slot - kv_offset, last % PAGE
         k_scale = scale_places(K, page, token, kv_head, stride_slot, PAGE)
         v_scale = scale_places(V, page, token, kv_head, stride_slot, PAGE)
-        new_k = store_vector(new_k, K, place + d, k_scale, has_new)
-        new_v = store_vector(new_v, V, place + d, v_scale, has_new) * VALUE_UNIT
+        new_k = store_vector(new_k, K, place + d, k_scale, has_new, True)
+        new_v = store_vector(new_v, V, place + d, v_scale, has_new, False) * VALUE_UNIT
     else:
         tl.store(K + place + d, new_k, mask=has_new)
         tl.store(V + place + d, new_v, mask=has_new)

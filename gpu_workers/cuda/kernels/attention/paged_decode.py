@@ -51,9 +51,9 @@ def _store_scaled(
     """As `_store_new`, for pages of 8-bit numbers; returns what these stand for. page: offset of the page; token: within it."""
     d = tl.arange(0, D)
     k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
-    k = store_vector(k, K, place + d, scale_places(K, page, token, kv_head, stride_slot, PAGE), True)
+    k = store_vector(k, K, place + d, scale_places(K, page, token, kv_head, stride_slot, PAGE), True, True)
     v = tl.load(NEW_V + v_start + d)
-    return k, store_vector(v, V, place + d, scale_places(V, page, token, kv_head, stride_slot, PAGE), True)
+    return k, store_vector(v, V, place + d, scale_places(V, page, token, kv_head, stride_slot, PAGE), True, False)
 
 
 @triton.jit

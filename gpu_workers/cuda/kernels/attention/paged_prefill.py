@@ -2,6 +2,9 @@
 
 A tile holds consecutive tokens of a row times all query heads of one kv head, so that short chunks fill it too and no key is
 read once per head. FlashAttention's running softmax (Dao et al., 2022); the packing of grouped heads follows FlashAttention 3.
+
+Keys stand in pages of the model's dtype or of 8-bit numbers, or have been widened from these for the whole row (WIDENED, see
+`widened_keys`). Each launch leaves out the tiles whose keys are read in the other way.
 """
 
 # pyright: reportIndexIssue=false, reportMissingImports=false
@@ -31,6 +34,13 @@ def read_tile(tile):
 
 
 @triton.jit
+def read_widening(tile):
+    """The other fields: where the keys of the row begin among the widened ones (-1: they are not there), int64, and the tiles
+    of the row, int32."""
+    return tl.load(tile + 5).to(tl.int64), tl.load(tile + 6).to(tl.int32)
+
+
+@triton.jit
 def place_pairs(pair, kv_head, first_position, n_tokens, GROUP: tl.constexpr, TOKENS: tl.constexpr):
     """(token of the tile, head, is it there, position) of each pair of a tile."""
     token = pair // GROUP
@@ -41,23 +51,33 @@ def place_pairs(pair, kv_head, first_position, n_tokens, GROUP: tl.constexpr, TO
 
 
 @triton.jit
+def _load_keys(PAGES, place, seen, D: tl.constexpr, IS_MASKED: tl.constexpr):
+    """Keys or values at the offsets `place`. IS_MASKED: zeros where not `seen`."""
+    at = PAGES + place[:, None] + tl.arange(0, D)[None, :]
+    if IS_MASKED:
+        return tl.load(at, mask=seen[:, None], other=0.0)
+    else:
+        return tl.load(at)
+
+
+@triton.jit
 def _mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-    k_scales, v_scales,
-    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
+    k_scales, v_scales, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr,
+    PRECISION: tl.constexpr, SCALED: tl.constexpr, WIDENED: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`."""
+    """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`. WIDENED: keys follow one
+    another from kv_offset on, and zeros follow the last."""
     key = n0 + tl.arange(0, BN)
-    d = tl.arange(0, D)
-    if MASKED:
-        page = tl.load(table + key // PAGE, mask=key < length, other=0).to(tl.int64)
+    seen = key < length
+    if WIDENED:
+        place = kv_offset + key * stride_slot
+    elif MASKED:
+        place = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64) * stride_page
+        place += (key % PAGE) * stride_slot + kv_offset
     else:
-        page = tl.load(table + key // PAGE).to(tl.int64)
-    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
-    if MASKED:
-        k = tl.load(K + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
-    else:
-        k = tl.load(K + place[:, None] + d[None, :]).to(q.dtype)
+        place = tl.load(table + key // PAGE).to(tl.int64) * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k = _load_keys(K, place, seen, D, MASKED and not WIDENED).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
     if SCALED:
         scores *= k_scales.to(tl.float32)[None, :]
@@ -69,10 +89,7 @@ def _mix_keys(
     total = total * shrink + tl.sum(weights, 1)
     if SCALED:
         weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
-    if MASKED:
-        v = tl.load(V + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
-    else:
-        v = tl.load(V + place[:, None] + d[None, :]).to(q.dtype)
+    v = _load_keys(V, place, seen, D, MASKED and not WIDENED).to(q.dtype)
     mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
     return new_maximum, total, mixed
 
@@ -81,8 +98,9 @@ def _mix_keys(
 def _prefill_kernel(
     Q, K, V, TABLE, TILES, OUT, scale_log2, stride_q, stride_table, stride_page, stride_slot, n_heads,
     GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
-    FIELDS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    FIELDS: tl.constexpr, PRECISION: tl.constexpr, WIDENED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """WIDENED: K and V are the widened ones, stride_page lies between kv heads, stride_slot between tokens."""
     SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -91,6 +109,13 @@ def _prefill_kernel(
     kv_head = tl.program_id(1)
     row, first_token, n_tokens, first_position, length = read_tile(tile)
     table = TABLE + row * stride_table
+    kv_offset = kv_head * D
+    if SCALED or WIDENED:
+        widened_place, _ = read_widening(tile)
+        if (widened_place >= 0) != WIDENED:
+            return
+        if WIDENED:
+            kv_offset = kv_head * stride_page.to(tl.int64) + widened_place * stride_slot
 
     pair = tl.arange(0, BM)
     token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)
@@ -103,8 +128,11 @@ def _prefill_kernel(
     plain_end = (first_position + 1) // BN * BN  # keys before it are seen by every token of the tile
     end = tl.minimum(first_position + TOKENS, length)
     k_scales, v_scales = 0.0, 0.0
+    if WIDENED:
+        q = q.to(K.dtype.element_ty)
     if SCALED:
-        q, key = q.to(tl.float16), tl.arange(0, BN)
+        q = q.to(tl.float16)
+        key = tl.arange(0, BN)
         k_scales, v_scales = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
     for n0 in range(0, plain_end, BN):
         next_k, next_v = k_scales, v_scales
@@ -112,8 +140,8 @@ def _prefill_kernel(
             key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED,
+            q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
+            k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED, WIDENED,
         )  # fmt: skip
         k_scales, v_scales = next_k, next_v
     for n0 in range(plain_end, end, BN):
@@ -122,8 +150,8 @@ def _prefill_kernel(
             key = n0 + BN + tl.arange(0, BN)
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED,
+            q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
+            k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED, WIDENED,
         )  # fmt: skip
         k_scales, v_scales = next_k, next_v
     if SCALED:
@@ -143,15 +171,37 @@ def paged_prefill(
     shape: TileShape,
 ) -> None:
     """q, out [T, n_heads, head_dim], heads contiguous; tiles from `list_tiles`, on the device; the rest as in paged_decode.
-    Writes the tokens that tiles name and no others."""
+    Writes the tokens that tiles name and no others; with pages of 8-bit numbers, only those whose keys are not widened."""
+    strides = (page_table.stride(0), k_pages.stride(0), k_pages.shape[2] * k_pages.shape[3])
+    _launch(q, (k_pages, v_pages, page_table), strides, k_pages.shape[2], tiles, out, scale, shape, is_widened=False)
+
+
+def widened_prefill(
+    q: torch.Tensor, widened: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor, scale: float, shape: TileShape
+) -> None:
+    """As `paged_prefill`, for the tokens whose keys are widened. widened: after `widen_keys` with the same tiles."""
+    keys, values = widened
+    strides = (0, keys.stride(0), keys.stride(1))
+    _launch(q, (keys, values, tiles), strides, len(keys), tiles, out, scale, shape, is_widened=True)
+
+
+def _launch(
+    q: torch.Tensor,
+    sources: tuple[torch.Tensor, torch.Tensor, torch.Tensor],  # keys, values, page table
+    strides: tuple[int, int, int],  # of the page table, of pages and of slots; see the kernel
+    n_kv_heads: int,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    scale: float,
+    shape: TileShape,
+    *,
+    is_widened: bool,
+) -> None:
     n_heads, head_dim = q.shape[1:]
-    n_kv_heads = k_pages.shape[2]
-    group = n_heads // n_kv_heads
-    pdl = dependent_launch(q.device)
+    group, pdl = n_heads // n_kv_heads, dependent_launch(q.device)
     _prefill_kernel[(tiles.shape[0], n_kv_heads)](
-        q, k_pages, v_pages, page_table, tiles, out,
-        scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads,
+        q, *sources, tiles, out, scale * LOG2_E, q.stride(0), *strides, n_heads,
         GROUP=group, TOKENS=shape.tokens(group), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
-        FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", WIDENED=is_widened, PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip

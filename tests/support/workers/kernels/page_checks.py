@@ -41,19 +41,23 @@ def computed_in(dtype: torch.dtype, page_dtype: torch.dtype | None) -> torch.dty
 
 
 def assert_pages_near(got: KvPages, wanted: KvPages, dtype: torch.dtype) -> None:
-    """Equal pages but for rounding: 8-bit numbers that differ are neighbours, and few differ. dtype: of the model."""
+    """Equal pages but for rounding: 8-bit numbers that differ are neighbours, and few differ. Among the scales of a vector of
+    floats two may be as good as each other; then what it stands for is nearly the same. dtype: of the model."""
     if got.shape.dtype.itemsize > 1:
         return assert_near(got.storage, wanted.storage, dtype)
     for ours, theirs in zip((*got.keys, *got.values), (*wanted.keys, *wanted.values), strict=True):
-        torch.testing.assert_close(scales_of(ours).float(), scales_of(theirs).float(), atol=0, rtol=2**-7)
+        scales, wanted_scales = (scales_of(pages).float().transpose(1, 2)[..., None] for pages in (ours, theirs))
+        has_other_scale = (scales - wanted_scales).abs() > wanted_scales * 2**-7
+        assert has_other_scale.float().mean() <= (0.02 if ours.dtype == FP8 else 0.0)
         numbers, expected = ours.float(), theirs.float()
+        means_the_same = (numbers * scales - expected * wanted_scales).abs() <= wanted_scales * (expected.abs() / 7 + 2**-8)
         step = expected.abs() / 7 + 2**-9 if ours.dtype == FP8 else 1.0
         is_near = (numbers - expected).abs() <= step
         if ours.device.type == "cpu":  # Triton's interpreter rounds wrongly below powers of two, and subnormal numbers
             is_near |= ((numbers * 2 - expected).abs() <= numbers.abs() / 7) | (expected.abs() < 2**-6)
         else:
-            assert (numbers != expected).float().mean() < 0.005
-        assert is_near.all()
+            assert ((numbers != expected) & ~has_other_scale).float().mean() < 0.005
+        assert torch.where(has_other_scale, means_the_same, is_near).all()
     return None
 
 
