@@ -53,8 +53,9 @@ class CpuOps(TorchOps):
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
         # of a product; torch computes larger ones. In bfloat16 the kernel is as fast for any number of rows, and a token has
-        # the same bits in a prompt as in a step of its own.
-        self._most_kernel_rows = sys.maxsize if is_bf16 and machine.has_bf16_dot else self.most_rows
+        # the same bits in a prompt as in a step of its own. Only oneDNN's tiles are faster (AMX).
+        has_no_limit = is_bf16 and machine.has_bf16_dot and not machine.has_bf16_tiles
+        self._most_kernel_rows = sys.maxsize if has_no_limit else self.most_rows
         self._pass_rows = matrix.MOST_ROWS  # that share one read of a block of the weight
         self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
         self._few_rows = self.compile_product()

@@ -22,6 +22,7 @@ class Machine:
     has_bf16_dot: bool = False  # AVX512-BF16: pairs of bfloat16 multiplied and summed in float32
     is_x86: bool = True
     has_int8_dot: bool = False  # VNNI: four products of 8-bit integers summed in a 32-bit lane
+    has_bf16_tiles: bool = False  # AMX: products of whole tiles of bfloat16, which oneDNN uses and our kernels do not
 
 
 @cache
@@ -64,7 +65,8 @@ def this_machine() -> Machine | None:
         return None
     if features.get("avx512f"):
         has_int8_dot = bool(features.get("avx512vnni") and features.get("avx512bw"))
-        return Machine(16, 32, bool(features.get("avx512bf16")), has_int8_dot=has_int8_dot)
+        has_tiles = bool(features.get("amx-bf16"))
+        return Machine(16, 32, bool(features.get("avx512bf16")), has_int8_dot=has_int8_dot, has_bf16_tiles=has_tiles)
     if features.get("avx2") and features.get("fma"):
         return Machine(8, 16, has_int8_dot=bool(features.get("avxvnni")))
     return Machine(8, 16, is_x86=False) if platform.machine() == "aarch64" else None

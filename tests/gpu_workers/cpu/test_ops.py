@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_workers.cpu.kernels.calls import DirectCalls
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight
 from gpu_workers.layers.kv_pages import KvPages, KvShape
@@ -79,6 +80,29 @@ def test_a_row_is_computed_alike_in_any_company(dtype: torch.dtype) -> None:
         pytest.skip("the kernel does not compute so many rows here")
     whole = ops.linear(x, packed, None)
     assert all(ops.linear(x[row : row + 1], packed, None).equal(whole[row : row + 1]) for row in range(64))
+
+
+class _Noted(DirectCalls):
+    """Calls that note what is left to torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[str] = []
+
+    def leave_to_torch(self, what: str) -> None:
+        self.left.append(what)
+
+
+@pytest.mark.parametrize("has_tiles", [False, True])
+def test_prompts_in_bfloat16_are_left_to_torch_where_it_has_tiles(has_tiles: bool) -> None:
+    machine = this_machine()
+    if machine is None or not machine.has_bf16_dot:
+        pytest.skip("the kernel leaves such prompts to torch in any case")
+    ops, noted = CpuOps(torch.bfloat16, dataclasses.replace(machine, has_bf16_tiles=has_tiles)), _Noted()
+    packed = ops.pack_linear(torch.ones(128, 96, dtype=torch.bfloat16))
+    for rows in (64, 65):
+        ops.through(noted).linear(torch.ones(rows, 96, dtype=torch.bfloat16), packed, None)
+    assert noted.left == (["a product of many rows"] if has_tiles else [])
 
 
 @pytest.mark.parametrize("shape", [(64, 33), (40, 48), (65, 16)])

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +29,6 @@ from actors.gateway.journal.records import (
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import read_segment, segments_in
 from actors.gateway.requests.request_spec import Ended
-from actors.gateway.requests.stream_items import RUN_ITEM
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.errors import ConfigError
 from messages.generation.logprobs import TokenLogprobs
@@ -173,24 +171,6 @@ async def test_a_damaged_step_costs_its_own_tokens_only(tmp_path: Path) -> None:
     one, two = await read_again(path)
     assert ids_of(one) == [token_of(1, 0), token_of(1, 1)]
     assert ids_of(two) == [], "token 0 is lost, so token 1 is computed again too"
-
-
-async def test_behind_a_damaged_step_several_sequences_begin_a_new_run(tmp_path: Path) -> None:
-    """The step may have held something that was shown between the others, so what follows is not known by its place."""
-    path = tmp_path / "journal"
-    journal = opened(path)
-    for number, n in ((1, 1), (2, 2)):
-        spec = msgspec.structs.replace(spec_of(number), n=n)
-        journal.admission(number, request_blob(spec), lambda: None, unwanted)
-    second = StepRow(key(2) | 1, 0, row_at(2, 0).ids)
-    for rows in ([row_at(1, 0), row_at(2, 0)], [row_at(2, 1)], [second, row_at(1, 1)]):
-        journal.step(encode_step(rows, []), lambda: None)
-    await journal.close()
-    spoil(path, 4)
-    for _ in range(2):  # each start finds the same
-        one, two = (restore(recovered, MODEL, 0.0) for recovered in await read_again(path))
-        assert (list(one.stream_items), one.runs) == ([0, 0], [])
-        assert (list(two.stream_items), two.runs) == ([0, RUN_ITEM, 1], [1])
 
 
 async def test_tokens_behind_a_damaged_step_are_computed_again_and_read_at_the_next_start(tmp_path: Path) -> None:
