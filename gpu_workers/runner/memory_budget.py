@@ -44,10 +44,17 @@ def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: in
 
     Raises: ConfigError when not even one short sequence fits.
     """
-    useful = n_slots * -(-max_length // PAGE_TOKENS)
-    pages = min(kv_bytes // bytes_per_page, useful)
-    if pages < min(MIN_PAGES, useful):
+    check_pages(kv_bytes, bytes_per_page, n_slots, max_length)
+    return min(kv_bytes // bytes_per_page, _useful_pages(n_slots, max_length))
+
+
+def check_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> None:
+    """Raises: ConfigError when not even one short sequence fits into `kv_bytes`."""
+    if kv_bytes // bytes_per_page < min(MIN_PAGES, _useful_pages(n_slots, max_length)):
         raise ConfigError(
             f"worker.kv_memory_bytes: expected room for {MIN_PAGES} pages of {bytes_per_page} bytes, got {kv_bytes} bytes"
         )
-    return pages
+
+
+def _useful_pages(n_slots: int, max_length: int) -> int:
+    return n_slots * -(-max_length // PAGE_TOKENS)

@@ -70,8 +70,14 @@ def estimate_cuda_rank(
     return RankEstimate(
         weight_bytes=_rank_weight_bytes(config, shard, dtype, quantization),
         working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
-        kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * _vector_bytes(config.head_dim, itemsize, kv_dtype),
+        kv_token_bytes=kv_token_bytes(config, tp, dtype, kv_dtype),
     )
+
+
+def kv_token_bytes(config: ModelConfig, tp: int, dtype: str, kv_dtype: KvDtype = "auto") -> int:
+    """Bytes of keys and values of one token, in all layers of the fullest of `tp` ranks."""
+    n_vectors = config.n_layers * 2 * len(shard_model(config, 0, tp).kv_heads)
+    return n_vectors * _vector_bytes(config.head_dim, _BYTES_BY_DTYPE[dtype], kv_dtype)
 
 
 def widened_tokens(config: ModelConfig, n_kv_heads: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from messages.errors import ConfigError
+from supervisor.config.byte_sizes import explained, with_sizes_as_bytes
 
 Table = dict[str, Any]
 
@@ -83,6 +84,7 @@ def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
 
     Raises: ConfigError naming the full path of every key that is unknown (with the nearest known one) or has a wrong value.
     """
+    table = with_sizes_as_bytes(table)
     proposals = [path for path in _paths(into) if path not in hidden]
     unknown = list(_unknown_keys(table, into, ""))
     errors = [_unknown_key(path, is_section, proposals) for path, is_section in unknown]
@@ -150,7 +152,7 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
         expected += f", as {path}.KEY=VALUE makes one"
     if expected.endswith("a list") and isinstance(value, str):
         expected += f" such as [{json.dumps(value)}]"
-    return f"{expected[:1].lower()}{expected[1:]}, got {_shown(value)}"
+    return f"{explained(expected[:1].lower() + expected[1:], path)}, got {_shown(value)}"
 
 
 def _plain_type(name: str) -> str:

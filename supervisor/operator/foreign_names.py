@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "ps": "supervisor status",
     "kill": "supervisor stop",
     "down": "supervisor stop",
-    "reload": "supervisor restart --rolling",
+    "reload": "supervisor restart",
     "help": "--help, also after each command",
     "version": "--version",
     "logs": "the log is what `supervisor start` writes; under systemd `journalctl -u tardigrade` shows it",

@@ -14,8 +14,10 @@ import msgspec
 
 from gpu_workers.layers.shard import can_split, is_even_split, split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.runner.memory_estimate import RankEstimate, cpu_weight_bytes, estimate_cuda_rank
+from gpu_workers.runner.memory_budget import check_pages
+from gpu_workers.runner.memory_estimate import RankEstimate, cpu_weight_bytes, estimate_cuda_rank, kv_token_bytes
 from messages.errors import ConfigError
+from messages.steps import PAGE_TOKENS
 from supervisor.placement.cpu_room import CpuRoom
 from supervisor.placement.gpu_room import GpuRoom
 from supervisor.placement.hardware import Gpu, Host
@@ -60,6 +62,7 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
         return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby))
     _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
+    _check_kv_memory(model, asked, tp, dtype)
     replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
@@ -73,6 +76,14 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
         )
     has_standby = CpuRoom(host.memory_bytes, asked.worker).has_standby(asked.standby, weight_bytes, tp * replicas)
     return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=has_standby)
+
+
+def _check_kv_memory(model: ModelConfig, asked: PlacementRequest, tp: int, dtype: str) -> None:
+    """Check that the memory for keys and values that was asked for holds a short sequence. Raises: ConfigError."""
+    worker = asked.worker
+    if worker.kv_memory_bytes:
+        page_bytes = PAGE_TOKENS * kv_token_bytes(model, tp, dtype, worker.kv_dtype)
+        check_pages(worker.kv_memory_bytes, page_bytes, worker.slots, asked.max_length or model.max_position)
 
 
 def _check_processes(host: Host, tp: int, replicas: int) -> None:
@@ -106,6 +117,7 @@ class _OnGpus:
             tp = self._asked.tp or 1
             self._check_number(tp)
             return self._placed(tp)
+        _check_kv_memory(self._model, self._asked, self._most_ranks(self._model), self._dtype)
         tp = self._checked_tp(self._model) if self._asked.tp else self._best_tp(self._model)
         estimate = self._estimate(self._model, tp)
         self._room.check_kv_memory(estimate)
@@ -134,6 +146,12 @@ class _OnGpus:
         self._check_number(tp)
         self._check_room(model, [tp])
         return tp
+
+    def _most_ranks(self, model: ModelConfig) -> int:
+        """The greatest tp that is possible; 1 if none is."""
+        asked = self._asked.tp
+        sizes = [asked] if asked else range(len(self._gpus), 0, -1)
+        return next((size for size in sizes if can_split(model, size)), 1)
 
     def _check_number(self, tp: int) -> None:
         n_gpus, replicas = len(self._gpus), self._asked.replicas or 1

@@ -1,4 +1,4 @@
-"""`supervisor restart --rolling`: its options, its progress lines, its exit status."""
+"""`supervisor restart`: its options, its progress lines, its exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASK_EVERY_S = 0.1
 
 
 @click.command(cls=CommandWithHints, short_help="Replace every process while the server goes on serving.")
-@click.option("--rolling", is_flag=True, help="One process after the other, without a lost request. There is no other way yet.")
+@click.option("--rolling", is_flag=True, help="One process after the other, without a lost request: so it is done in any case.")
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A new setting; may be repeated.")
 @click.option("--deadline", "deadline_s", type=SECONDS, default=3600.0, show_default=True, help="Seconds to wait for the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print each step as a line of JSON.")
@@ -31,7 +31,8 @@ def restart(
     rolling: bool, assignments: tuple[str, ...], deadline_s: float, as_json: bool, port: int, run_dir: Path | None
 ) -> None:
     """Replace every process of a running server by one that runs the program as it is on disk now, with the configuration as it
-    is now: the file of its start is read again, its flags stay, --set comes on top.
+    is now: the file of its start is read again, its flags stay, --set comes on top. One is replaced after the other, and no
+    request is lost.
 
     \b
     Exit status:
@@ -41,8 +42,6 @@ def restart(
       6  no server was found
       7  the deadline passed; the restart goes on
     """
-    if not rolling:
-        fail(ExitCode.UNUSABLE, "restart: expected --rolling; supervisor stop and supervisor start end and start the server")
     from supervisor.operator import calls
 
     where = run_dir_for(port, run_dir)

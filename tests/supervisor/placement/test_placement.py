@@ -148,6 +148,14 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
         plan_placement(host(1, A10), model, asked)
 
 
+@pytest.mark.parametrize(("there", "page_bytes"), [(host(0), 737_280), (host(2), 245_760)])
+def test_memory_for_keys_and_values_must_hold_a_short_sequence(there: Host, page_bytes: int) -> None:
+    asked = PlacementRequest(worker=WorkerSettings(kv_memory_bytes=100_000))
+    expected = f"worker.kv_memory_bytes: expected room for 4 pages of {page_bytes} bytes, got 100000 bytes"
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
+        plan_placement(there, SMOLLM2, asked)
+
+
 @pytest.mark.parametrize(
     ("placement", "text", "summary"),
     [

