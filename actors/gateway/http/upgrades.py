@@ -7,24 +7,19 @@ of the other protocol.
 from __future__ import annotations
 
 from array import array
-from typing import Protocol
 
 from httptools import HttpParserUpgrade, HttpRequestParser
-
-
-class HeadReader(Protocol):
-    """The protocol whose callbacks a parser calls, with what it has read of a request's head."""
-
-    url: bytes
-    headers: list[tuple[bytes, bytes]]  # names in lower case
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class HttpOnlyParser(HttpRequestParser):
     """A parser that reads each request as HTTP. A head with an offer is read twice: its callbacks come again without the header
     `Upgrade`, before those of its body. While `is_offered`, they are those of the first reading and must have no effect.
+
+    `reader` has the callbacks, and what they have told it of the head.
     """
 
-    def __init__(self, reader: HeadReader) -> None:
+    def __init__(self, reader: HttpToolsProtocol) -> None:
         super().__init__(reader)
         self._reader = reader
 
