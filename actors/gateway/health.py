@@ -20,7 +20,7 @@ from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.standstill import Standstill
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Holding
-from messages.ids import actor_name, replica_of
+from messages.ids import actor_name, memory_owner, replica_of
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ class Health:
         return facts.state in ("serving", "degraded"), body
 
     def _facts(self) -> _Facts:
-        schedulers, workers = self._post.living("scheduler"), self._post.living("worker")
-        with_gang = {name for name in schedulers if actor_name("worker", replica_of(name), 0) in workers}
+        schedulers, ranks = self._post.living("scheduler"), self._post.living("worker")
+        in_either_seat = {memory_owner(name) for name in ranks}
+        with_gang = {name for name in schedulers if actor_name("worker", replica_of(name), 0) in in_either_seat}
         told = self._manager.dispatcher.failover.replicas
         return _Facts(
             {name: told.condition(name) if name in with_gang else ReplicaCondition.DOWN for name in schedulers},

@@ -3,7 +3,8 @@
     drain      gateways refuse new requests and finish those they have;
                if one dies, its next incarnation finishes them             at most drain_s
     stop       group by group, in reverse start order: Stop to children that read their inbox, SIGKILL to those that do not
-               yet; a child that has not ended after stop_s is killed      at most stop_s a group
+               yet; one that is stopped from outside is told to go on;
+               a child that has not ended after stop_s is killed           at most stop_s a group
     force      every child is killed at once
 
 Each step has a deadline, and the next one follows in any case. Nothing here decides about restarts.
@@ -65,6 +66,8 @@ async def stop_in_order(children: ChildManager) -> bool:
             if record.is_reachable and record.state is not ChildState.WELCOMED:
                 record.enter(ChildState.STOPPING)
                 children.send(record, Stop())
+                if record.process is not None:
+                    record.process.resume()  # nobody replaces it any more if it is stopped from outside
             else:
                 children.kill(record, "stopped before it was ready", "ended")
         await _wait_dead(children, members, max(record.spec.deadlines.stop_s for record in members))

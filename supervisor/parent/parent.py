@@ -239,7 +239,8 @@ class Parent:
                     pass
             time.sleep(_RETRY_S)
         if code < 0:
-            signal.signal(-code, signal.SIG_DFL)
+            with contextlib.suppress(OSError):  # SIGKILL has no other handling
+                signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         os._exit(code if code >= 0 else 128 - code)
 

@@ -136,6 +136,17 @@ async def test_a_deaf_child_is_killed_at_its_deadline(open_rig) -> None:
         assert rig.record("gateway/0").process.exit.signal_name == "SIGKILL"
 
 
+async def test_a_child_that_is_suspended_ends_in_order_at_a_stop(open_rig) -> None:
+    """Nobody replaces it any more, so each one would take all of its time to end."""
+    patient = replace(DEADLINES, frozen_s=DEADLINE_S, suspended_s=DEADLINE_S, stop_s=DEADLINE_S)
+    async with open_rig(group("cache_directory/0", deadlines=patient), group("gateway/0")) as rig:
+        await rig.until_serving()
+        os.kill(rig.record("cache_directory/0").process.pid, signal.SIGSTOP)
+        rig.supervisor.commands.stop()
+        assert await rig.end() == 0
+        assert rig.record("cache_directory/0").process.exit.code == 0
+
+
 async def test_stop_waits_for_requests_in_progress(open_rig) -> None:
     async with open_rig(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
         await rig.until_serving()

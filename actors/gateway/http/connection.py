@@ -33,6 +33,7 @@ from actors.gateway.http.connection_limits import (
     too_large_head,
     too_many_connections,
 )
+from actors.gateway.http.upgrades import HttpOnlyParser
 from actors.gateway.requests.refusals import Refusal
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
@@ -44,6 +45,8 @@ class Connection(HttpToolsProtocol):
     def __init__(self, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any) -> None:
         """`custodian` None: nobody holds a duplicate of the connection."""
         super().__init__(**uvicorn_arguments)
+        self.parser: Any = HttpOnlyParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it: requests may be pipelined
         self._limits, self._custodian = limits, custodian
         self._hold: Hold | None = None
         self._since_s = 0.0  # when the wait for the rest of a request began; 0: no request is incomplete
@@ -93,6 +96,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        parser = self.parser
+        if parser.is_offered:
+            return
         self._is_head_read = True
         if self._head_bytes > MAX_HEAD_BYTES:  # what has come may also hold a body, or other requests
             n_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -102,7 +108,6 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         usual, origin = self.app, self._granted_origin()
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
-        parser: Any = self.parser
         has_chunks = parser.get_http_version() >= "1.1"
         if self._custodian is not None:
             keeps_alive = has_chunks and parser.should_keep_alive()
@@ -128,8 +133,7 @@ class Connection(HttpToolsProtocol):
         except Refusal as refusal:
             self.app = self._refusing(refusal)
             return ""
-        parser: Any = self.parser
-        if origin and is_preflight(parser.get_method(), self.headers):
+        if origin and is_preflight(self.parser.get_method(), self.headers):
             self.app = Response(b"", 204, {name.decode(): value.decode("latin-1") for name, value in preflight(self.headers)})
         return origin
 
@@ -142,6 +146,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.is_offered:
+            return
         self._since_s, self._is_reading, self._head_bytes = 0.0, False, 0
         super().on_message_complete()
         if not self.pipeline:

@@ -9,9 +9,11 @@ import pytest
 
 from actors.gateway.standstill import Standstill
 from messages.generation.sequences import Holding
+from messages.ids import STANDBY_SEAT, actor_name
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.memory_cluster import ScriptedActor
 
 BODY = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
 HERE, THERE = "scheduler/0", "scheduler/1"
@@ -120,3 +122,14 @@ async def test_a_server_with_another_replica_is_degraded(monkeypatch: pytest.Mon
         [scheduler] = [scheduler for scheduler in schedulers if scheduler.running]
         scheduler.step(4)
         assert (await asked).status_code == 200
+
+
+async def test_a_standby_gang_that_has_taken_over_is_a_gang() -> None:
+    """It sits in the other seat, and the next gang in the first seat is not announced."""
+    async with rig() as r, r.http() as http:
+        await r.cluster.kill("worker/0.0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("worker"))
+        assert await health(http) == (503, "unavailable", ["scheduler/0: its replica is down"])
+        r.cluster.introduce(ScriptedActor(r.cluster, actor_name("worker", 0, 0, STANDBY_SEAT)))
+        await r.cluster.wait_until(lambda: r.gateway.living("worker"))
+        assert await health(http) == (200, "serving", [])
