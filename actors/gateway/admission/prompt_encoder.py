@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -20,6 +21,11 @@ _LARGE_CHARACTERS = 1 << 18  # longer ones are encoded one at a time: each takes
 _LEAST_BOUND_CHARACTERS, _CHARACTERS_A_TOKEN = 1 << 20, 32  # of one text; a token has about four
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def int32_ids(ids: Sequence[int]) -> np.ndarray:
+    """Token ids as int32 [n], read-only. For 64 and more this is faster than numpy's own conversion. Raises: struct.error."""
+    return np.frombuffer(struct.pack(f"<{len(ids)}i", *ids), "<i4")
 
 
 def _characters(texts: Sequence[str]) -> int:
@@ -65,11 +71,20 @@ class PromptEncoder:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
         if not len(ids):
             raise invalid(field, "at least one token", [])
-        # for a list of usual length, Python's own functions take a fifth of the time of an array's
+        if not isinstance(ids, np.ndarray) and (known := self._known(ids)) is not None:
+            return known
         low, high = (int(ids.min()), int(ids.max())) if isinstance(ids, np.ndarray) else (min(ids), max(ids))
         if low < 0 or high >= self.model.vocabulary:
             raise invalid(field, f"token ids from 0 to {self.model.vocabulary - 1}", low if low < 0 else high)
         return np.asarray(ids, dtype="<i4")
+
+    def _known(self, ids: Sequence[int]) -> np.ndarray | None:
+        """The ids as int32 [n] if the model has all of them, else None. 128 take 3 us; `min`, `max` and numpy take 8."""
+        try:
+            array = int32_ids(ids)
+        except struct.error:  # more than 32 bits
+            return None
+        return array if int(array.view("<u4").max()) < self.model.vocabulary else None  # a negative id is a large one there
 
     def _size_of(self, texts: Sequence[str], field: str) -> int:
         """Characters of all texts, with what each costs. Raises: Refusal for more than one request may have encoded."""

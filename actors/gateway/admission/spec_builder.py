@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.admission.prompt_encoder import PromptEncoder, int32_ids
 from actors.gateway.admission.sampling_defaults import sampling_defaults
 from actors.gateway.admission.splitting import splitting_of
 from actors.gateway.admission.thinking_budget import with_budget
@@ -125,7 +125,7 @@ class SpecBuilder:
             if not ids:
                 raise invalid(field, "at least one token", "")
             self._check_length(min(len(ids), kept or len(ids)), field)
-        return [np.array(ids[-kept:], dtype="<i4") for ids in encoded]
+        return [int32_ids(ids[-kept:]) for ids in encoded]
 
     def _kept_tokens(self, new: NewRequest) -> int:
         """How many tokens of a prompt count, the last ones; 0: all. Raises: Refusal."""
@@ -226,7 +226,7 @@ class SpecBuilder:
             ) from None
 
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
-        longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length
+        longest, limit = max(map(len, prompts)), self._settings.max_length
         self._check_length(longest, new.prompt_field)
         wanted = new.terms.max_tokens
         if wanted == NO_TOKEN_LIMIT:

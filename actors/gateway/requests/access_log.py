@@ -95,7 +95,7 @@ class AccessLog:
 
 def _shown(fields: Fields) -> str:
     """Fields in the form of the console; a text with a blank is quoted."""
-    return " ".join([f"{name}={value!r}" if " " in str(value) else f"{name}={value}" for name, value in fields.items()])
+    return " ".join([f"{n}={v!r}" if isinstance(v, str) and " " in v else f"{n}={v}" for n, v in fields.items()])
 
 
 def _status_of(request: Request) -> int:
@@ -109,4 +109,4 @@ def _status_of(request: Request) -> int:
 
 
 def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1e3, 3)
+    return None if seconds is None else round(seconds * 1e6) / 1e3  # `round` to digits takes twice as long

@@ -225,7 +225,7 @@ class Request:
     @property
     def n_generated(self) -> int:
         """Number of visible tokens of all sequences."""
-        return sum(s.n_visible for s in self.sequences)
+        return sum([s.n_visible for s in self.sequences])
 
     @property
     def run(self) -> int:

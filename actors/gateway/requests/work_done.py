@@ -13,11 +13,12 @@ def work_of(request: Request) -> Work | None:
     """For each phase the longest time of any sequence, and the drafts of all of them; only last attempts count.
 
     None unless the schedulers of all sequences have said it: a stop string, for example, ends a sequence at the gateway."""
+    if len(request.sequences) == 1:  # the most frequent case
+        ended = request.sequences[0].ended
+        return None if ended is None else ended.work
     works = [sequence.ended.work for sequence in request.sequences if sequence.ended is not None and sequence.ended.work]
     if len(works) != len(request.sequences):
         return None
-    if len(works) == 1:
-        return works[0]
     return Work(
         queue_s=max(work.queue_s for work in works),
         prefill_s=max(work.prefill_s for work in works),
@@ -30,7 +31,7 @@ def work_of(request: Request) -> Work | None:
 def n_cached_of(request: Request) -> int:
     """Prompt tokens that needed no computing: those of the first sequence of each prompt."""
     sequences = request.sequences[:: request.spec.n]
-    n_cached = sum(sequence.ended.n_cached for sequence in sequences if sequence.ended is not None)
+    n_cached = sum([sequence.ended.n_cached for sequence in sequences if sequence.ended is not None])
     return min(n_cached, sum(request.n_prompt))
 
 
