@@ -22,6 +22,7 @@ from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
+from messages.descriptors.reserve import process_reserve
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
@@ -50,7 +51,7 @@ class HttpServer:
         protocol: type[Connection] = Connection,
         on_refused: Callable[[Refusal], None] = lambda refusal: None,
     ) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head".
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "files" or "head".
 
         `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
         are accepted. `on_refused` is called with the refusal of each request that never reaches the application.
@@ -59,9 +60,13 @@ class HttpServer:
         self._socket.setblocking(False)
         self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
-        max_connections = min(settings.max_connections, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1))
+        self._wanted_connections = settings.max_connections
+        self._update_limit()
         rules = browser_rules(self._socket, settings)
-        self._limits = ConnectionLimits.of(settings, max_connections, on_cut, rules, on_refused)
+        files = process_reserve()
+        self._limits = ConnectionLimits.of(
+            settings, lambda: self._most_connections, lambda: files.is_short, on_cut, rules, on_refused
+        )
         self._custodian, self._protocol = custodian, protocol
         connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(
@@ -149,8 +154,13 @@ class HttpServer:
                 task.cancel()
         self._socket.close()
 
+    def _update_limit(self) -> None:
+        """The limit of open files may be lowered while the server runs."""
+        self._most_connections = min(self._wanted_connections, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1))
+
     def _check_connections(self) -> None:
         loop = asyncio.get_running_loop()
+        self._update_limit()
         for connection in self.connections:
             connection.cut_if_slow(loop.time())
         if self._path and not os.path.exists(self._path):

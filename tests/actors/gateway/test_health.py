@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from actors.gateway.standstill import Standstill
+from messages.descriptors.reserve import process_reserve
 from messages.generation.sequences import Holding
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_scheduler import FakeScheduler
@@ -120,3 +121,15 @@ async def test_a_server_with_another_replica_is_degraded(monkeypatch: pytest.Mon
         [scheduler] = [scheduler for scheduler in schedulers if scheduler.running]
         scheduler.step(4)
         assert (await asked).status_code == 200
+
+
+async def test_a_gateway_that_can_open_no_file_is_unavailable_and_says_so() -> None:
+    async with rig() as r, r.http() as http:
+        process_reserve().is_short = True
+        try:
+            status, state, reasons = await health(http)
+        finally:
+            process_reserve().is_short = False
+        assert (status, state, len(reasons)) == (503, "unavailable", 1)
+        assert "no file" in reasons[0]
+        assert await health(http) == (200, "serving", [])
