@@ -61,7 +61,8 @@ def test_a_gateway_that_can_open_no_file_goes_on_and_refuses_new_connections() -
         await wait_said(server, OUT_OF_FILES)
         for _ in range(20):
             answer = await new_answer(server)
-            assert answer.startswith(b"HTTP/1.1 503 ") and b"no file can be opened" in answer
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"no file can be opened" in answer
         for name in ("custodian/0", "scheduler/0", "worker/0.0"):  # each next one is linked to the gateway
             await asyncio.to_thread(server.kill, name)
             await asyncio.to_thread(server.wait_new_incarnation, name, 1)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -153,22 +152,6 @@ async def test_changes_that_cannot_be_carried_out_close_their_descriptors(tmp_pa
     assert len(os.listdir("/proc/self/fd")) == before + 2, "the one that is kept, and the copy that was found"
     client.close()
     server.close()
-
-
-async def test_a_store_that_can_open_too_few_files_says_what_it_has_not_kept(store: StoreProcess) -> None:
-    not_kept: list[str] = []
-    client = AsyncDescriptorClient(store.path, not_kept.extend)
-    await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
-    n_files = len(os.listdir(f"/proc/{store.process.pid}/fd"))
-    resource.prlimit(store.process.pid, resource.RLIMIT_NOFILE, (n_files + 2, n_files + 2))
-    descriptor = memory(b"x")
-    client.tell("gateway/0", [(Change(str(index), b"", True), descriptor) for index in range(5)])
-    os.close(descriptor)
-    kept = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
-    assert ([one.key for one in kept], not_kept) == (["0", "1"], ["2", "3", "4"])
-    packets.close_all([one.descriptor for one in kept])
-    assert not client.closed.done()
-    client.close()
 
 
 def test_a_successor_of_a_killed_store_is_empty_and_takes_the_same_path(store: StoreProcess) -> None:
