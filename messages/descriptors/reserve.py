@@ -101,7 +101,7 @@ class FileReserve:
         return len(self._kept) == self._n
 
 
-class _Process:
+class _ProcessReserve:
     """The reserve of this process."""
 
     reserve = FileReserve()
@@ -110,10 +110,10 @@ class _Process:
 def hold_reserve() -> None:
     """Open the reserve of this process, which `process_reserve` returns from then on. To be called before other files are
     opened."""
-    _Process.reserve = FileReserve(RESERVED_FILES)
+    _ProcessReserve.reserve = FileReserve(RESERVED_FILES)
 
 
 def process_reserve() -> FileReserve:
     """The reserve of this process; an empty one where nobody has called `hold_reserve`, as in tests of several actors in one
     process."""
-    return _Process.reserve
+    return _ProcessReserve.reserve

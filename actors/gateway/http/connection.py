@@ -35,6 +35,7 @@ from actors.gateway.http.connection_limits import (
     too_many_connections,
 )
 from actors.gateway.requests.refusals import Refusal
+from messages.descriptors.reserve import process_reserve
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
 _MOST_IN_RESERVE = 6  # connections that do so while no file can be opened; the rest of the reserve is for links to other actors
@@ -68,7 +69,7 @@ class Connection(HttpToolsProtocol):
     def _limit(self) -> None:
         """Refuse every request of this connection, or cut it, if there are too many."""
         n_before, most = len(self.connections) - 1, self._limits.most_connections()
-        if self._limits.is_out_of_files():
+        if process_reserve().is_short:
             self._limits.on_cut("files")
             self.app: Any = self._refusing(no_file_left())
             self._limits.in_reserve.add(self)

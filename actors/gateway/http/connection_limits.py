@@ -24,7 +24,6 @@ class ConnectionLimits:
     """
 
     most_connections: Callable[[], int]  # asked with each new connection
-    is_out_of_files: Callable[[], bool]  # the same: a new connection must not stay
     head_s: float  # to the end of the headers
     body_s: float  # to the end of the body
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
@@ -40,14 +39,13 @@ class ConnectionLimits:
         cls,
         settings: GatewaySettings,
         most_connections: Callable[[], int],
-        is_out_of_files: Callable[[], bool],
         on_cut: Callable[[str], None],
         browsers: BrowserRules,
         on_refused: Callable[[Refusal], None],
     ) -> ConnectionLimits:
         """The limits with the times of these settings."""
         head_s, body_s, unread_s = settings.head_s, settings.body_s, settings.unread_s
-        return cls(most_connections, is_out_of_files, head_s, body_s, unread_s, on_cut, browsers, on_refused)
+        return cls(most_connections, head_s, body_s, unread_s, on_cut, browsers, on_refused)
 
 
 def too_many_connections(limit: int) -> Refusal:

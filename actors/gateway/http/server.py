@@ -22,7 +22,6 @@ from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
-from messages.descriptors.reserve import process_reserve
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
@@ -60,14 +59,10 @@ class HttpServer:
         self._socket.setblocking(False)
         self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
-        self._wanted_connections = settings.max_connections
-        self._update_limit()
         rules = browser_rules(self._socket, settings)
-        files = process_reserve()
-        self._limits = ConnectionLimits.of(
-            settings, lambda: self._most_connections, lambda: files.is_short, on_cut, rules, on_refused
-        )
-        self._custodian, self._protocol = custodian, protocol
+        self._limits = ConnectionLimits.of(settings, lambda: self._most_connections, on_cut, rules, on_refused)
+        self._custodian, self._protocol, self._wanted_connections = custodian, protocol, settings.max_connections
+        self._update_limit()
         connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(
             app,

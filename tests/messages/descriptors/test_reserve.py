@@ -98,7 +98,7 @@ def test_without_a_reserve_nothing_is_looked_at(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_process_holds_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserve_file._Process, "reserve", FileReserve())
+    monkeypatch.setattr(reserve_file._ProcessReserve, "reserve", FileReserve())
     before = len(os.listdir("/proc/self/fd"))
     hold_reserve()
     try:
