@@ -21,6 +21,7 @@ from supervisor.child_reports import ChildReports
 from supervisor.child_watch import CHECK_EVERY_S, ChildWatch
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.children.kept_spares import KeptSpares
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner, Spawner
 from supervisor.directories.rendezvous import Incarnations
@@ -67,7 +68,8 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.spawn_spec_template(incarnation)
-        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits)
+        kept = KeptSpares(self._link) if target is None else None  # in a rolling restart they may have the old program
+        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept)
         spares = server.settings.spares
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
