@@ -79,7 +79,7 @@ class Supervisor:
         self.commands = TreeCommands(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
         self._status = TreeReports(server, self.children, self._policy, self.commands, display, self._saved, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.commands, self._saved)
+        self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
             self.children, self._liveness, self._spawn_retries, self._saved, self._link, server, self._start, self._kill
@@ -114,10 +114,13 @@ class Supervisor:
             raise
         finally:
             self._policy.stopping()
-            self.children.spares.close()
             for record in () if is_replaced else self.children.records:
                 self.children.kill(record, "the supervisor ends", "ended")
-            await self.children.spares.wait_gone(_PROOF_S)
+            if is_replaced and self._link.has_lost_parent and not self._rolling.roll.is_open:
+                self.children.spares.cancel()  # this process becomes the parent: the next supervisor adopts them
+            else:
+                self.children.spares.close()
+                await self.children.spares.wait_gone(_PROOF_S)
             self._link.close()
             self.commands.close()
             self._display.close()

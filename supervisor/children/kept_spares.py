@@ -53,9 +53,9 @@ class KeptSpares:
                 os.close(known.fd)
 
     def of(self, registered: Registered, exits: Exits, on_exit: OnExit) -> AdoptedSpare | None:
-        """The spare that this process is; None if nobody has kept its standard input."""
+        """The spare that this process is; None if it has ended, or if nobody has kept its standard input. Raises: OSError."""
         kept = self._link.kept.get(_PREFIX + registered.name)
-        if kept is None:
+        if kept is None or registered.is_gone:
             return None
         pid, descriptors = json.loads(kept.value)
         if pid != registered.pid:

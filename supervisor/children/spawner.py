@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -116,7 +117,10 @@ class LocalSpawner(Spawner):
         return self._left_spares
 
     def _adopted(self, child: Registered) -> AdoptedProcess:
-        spare = None if child.facts.incarnation or self._kept is None else self._kept.of(child, self._exits, ignore_exit)
+        spare = None
+        if not child.facts.incarnation and self._kept is not None:
+            with suppress(OSError):  # no descriptor is left
+                spare = self._kept.of(child, self._exits, ignore_exit)
         return spare or AdoptedProcess(child, self._exits, ignore_exit)
 
 
