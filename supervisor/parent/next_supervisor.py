@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from messages.outcomes import ExitCode
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.kernel import die_with
 from supervisor.parent.process_sample import sample_of
@@ -86,6 +87,6 @@ def _wait_needed(link: socket.socket) -> None:
     usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
     __import__(_PROGRAM)
     if not link.recv(1, socket.MSG_PEEK):
-        os._exit(0)
+        os._exit(ExitCode.DONE)
     for number, handler in usual:
         signal.signal(number, handler)

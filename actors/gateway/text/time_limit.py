@@ -13,7 +13,7 @@ class TooSlow(Exception):
     """The limit has passed."""
 
 
-class _Body:
+class _LimitedBody:
     """Whether the body of a limit runs now. The signal may also come with its end."""
 
     is_running = False
@@ -24,7 +24,7 @@ def _install() -> None:
     """Handle the signal of the timer, from now on. Once for a process: it takes ten times as long as to set the timer."""
 
     def stop(number: int, frame: object) -> None:
-        if _Body.is_running:
+        if _LimitedBody.is_running:
             raise TooSlow
 
     signal.signal(signal.SIGPROF, stop)
@@ -40,10 +40,10 @@ def processor_limit(limit_s: float) -> Iterator[None]:
         yield
         return
     _install()
-    _Body.is_running = True
+    _LimitedBody.is_running = True
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
-        _Body.is_running = False
+        _LimitedBody.is_running = False
         signal.setitimer(signal.ITIMER_PROF, 0.0)
