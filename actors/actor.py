@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
+from messages.descriptors.reserve import process_reserve
 from messages.ids import role_of
 from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
@@ -49,6 +50,10 @@ class Actor(LifecycleEvents):
         self.child = Child(spawn_spec, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.files = process_reserve()
+        self._out_of_files = Gauge(
+            "tardigrade_out_of_files", "1 while this process can open no file or connection, else 0.", registry=self.registry
+        )
         self._task: asyncio.Task[int] | None = None  # the task that executes `run`
         self._failure: tuple[str, BaseException] | None = None
         self._n_beats = 0
@@ -122,6 +127,7 @@ class Actor(LifecycleEvents):
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The next Progress message."""
         self._n_beats += 1
+        self._out_of_files.set(self.files.check())
         if self._n_beats % _BEATS_PER_TICK == 0:
             try:
                 self.tick()

@@ -17,6 +17,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -31,15 +32,19 @@ from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_paren
 from supervisor.parent.link import ParentLink
 
 _SETTLE_S = 0.05  # in which the event loop handles signals that have come before they were blocked
+_MOST_LOOKS = 20  # whether a child is being replaced, one each `_SETTLE_S`
 _RETRY_S = 0.05
 _REPEATED = 2  # interrupts that a parent remembers
 
 
 class Succession:
-    """Watches the parent from its construction on."""
+    """Watches the parent from its construction on. `is_whole`: no child is being replaced now; that comes first, for a second
+    at most, because the next supervisor is ready later."""
 
-    def __init__(self, link: ParentLink, commands: TreeCommands, saved: SavedStateFile) -> None:
-        self._commands, self._saved = commands, saved
+    def __init__(
+        self, link: ParentLink, commands: TreeCommands, saved: SavedStateFile, is_whole: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._commands, self._saved, self._is_whole = commands, saved, is_whole
         self._link = link
         link.on_parent_death, link.on_parent_frozen = self._parent_died, self._parent_froze
 
@@ -59,7 +64,13 @@ class Succession:
             return
         log.warning("the parent was killed: this process becomes the parent, and a new supervisor adopts its children")
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        asyncio.get_running_loop().call_later(_SETTLE_S, self._commands.hand_over)
+        asyncio.get_running_loop().call_later(_SETTLE_S, self._hand_over, _MOST_LOOKS)
+
+    def _hand_over(self, looks_left: int) -> None:
+        if self._is_whole() or not looks_left:
+            self._commands.hand_over()
+        else:
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._hand_over, looks_left - 1)
 
 
 def leave_to_next(exit_status: int, link: ParentLink, saved: SavedStateFile) -> NoReturn:

@@ -21,6 +21,7 @@ from supervisor.child_reports import ChildReports
 from supervisor.child_watch import CHECK_EVERY_S, ChildWatch
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.children.kept_spares import KeptSpares
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner, Spawner
 from supervisor.directories.rendezvous import Incarnations
@@ -67,7 +68,8 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.spawn_spec_template(incarnation)
-        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits)
+        kept = KeptSpares(self._link) if target is None else None  # in a rolling restart they may have the old program
+        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept)
         spares = server.settings.spares
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
@@ -77,7 +79,7 @@ class Supervisor:
         self.commands = TreeCommands(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
         self._status = TreeReports(server, self.children, self._policy, self.commands, display, self._saved, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.commands, self._saved)
+        self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
             self.children, self._liveness, self._spawn_retries, self._saved, self._link, server, self._start, self._kill
@@ -112,10 +114,13 @@ class Supervisor:
             raise
         finally:
             self._policy.stopping()
-            self.children.spares.close()
             for record in () if is_replaced else self.children.records:
                 self.children.kill(record, "the supervisor ends", "ended")
-            await self.children.spares.wait_gone(_PROOF_S)
+            if is_replaced and self._link.has_lost_parent and not self._rolling.roll.is_open:
+                self.children.spares.cancel()  # this process becomes the parent: the next supervisor adopts them
+            else:
+                self.children.spares.close()
+                await self.children.spares.wait_gone(_PROOF_S)
             self._link.close()
             self.commands.close()
             self._display.close()

@@ -102,6 +102,7 @@ class TreeReports:
         """Make the missing spares; none while a child restarts and needs the cores. First those of gateways,
         schedulers and ranks: streams stand still without them."""
         spares = self._children.spares
+        self._link.wants_next = is_wanted and spares.is_wanted
         if is_wanted:
             spares.fill(record.spec for record in reversed(self._children.records))
         else:

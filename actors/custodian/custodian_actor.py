@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class CustodianActor(Actor):
         self._settings = msgspec.json.decode(spawn_spec.settings, type=CustodianSettings)
         self._server: DescriptorServer | None = None
         self._abandoned: dict[str, asyncio.TimerHandle] = {}  # dead gateways
+        self._most_files = most_open_files()
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {}
@@ -54,6 +56,12 @@ class CustodianActor(Actor):
         if role_of(name) == "gateway" and name not in self._abandoned:
             loop = asyncio.get_running_loop()
             self._abandoned[name] = loop.call_later(self._settings.abandoned_s, self._let_go, name)
+
+    def tick(self) -> None:
+        """If somebody has lowered the limit of this process so far that it can take no connection: end. The next custodian has
+        the limit of the supervisor, and living gateways give it everything; so it waits until none is dead."""
+        if self.files.is_short and most_open_files() < self._most_files and not self._abandoned:
+            self.fail("files", OSError(errno.EMFILE, "the limit of open files was lowered"))
 
     def statistics(self) -> dict[str, float]:
         return {"sockets": 0 if self._server is None else len(self._server.table)}

@@ -3,7 +3,8 @@
     serving      requests are accepted and computed, or would be               status 200
     degraded     the same, but a replica is down, sick or stands still         200
     stalled      no replica gets on with its work                              503
-    unavailable  no replica can compute, or the journal cannot be written      503
+    unavailable  no replica can compute, the journal cannot be written, or
+                 new connections are refused because no file can be opened     503
     draining     nothing new is accepted                                       503
 
 The gateway only reports health. Only the supervisor kills processes, and it decides by its own checks.
@@ -18,6 +19,7 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.journal.journal import Journal
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.standstill import Standstill
+from messages.descriptors.reserve import process_reserve
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Holding
 from messages.ids import actor_name, memory_owner, replica_of
@@ -31,6 +33,7 @@ class _Facts:
     with_gang: set[str]  # the schedulers whose first worker lives
     stalled: dict[str, float]
     is_journal_healthy: bool
+    is_out_of_files: bool
     is_draining: bool
 
     @property
@@ -43,7 +46,7 @@ class _Facts:
         """serving, degraded, stalled, unavailable or draining, as the head of this file defines them."""
         if self.is_draining:
             return "draining"
-        if not (self.capable and self.is_journal_healthy):
+        if not (self.capable and self.is_journal_healthy) or self.is_out_of_files:
             return "unavailable"
         if not self.capable - self.stalled.keys():
             return "stalled"
@@ -55,6 +58,8 @@ class _Facts:
         reasons = ["the server is draining"] if self.is_draining else []
         if not self.is_journal_healthy:
             reasons.append("the request journal cannot be written")
+        if self.is_out_of_files:
+            reasons.append("this gateway can open no file, so it accepts no connection")
         if not self.conditions:
             reasons.append("no scheduler is ready")
         reasons += [f"{name}: its replica is {one}" for name, one in self.conditions.items() if one is not ReplicaCondition.UP]
@@ -102,5 +107,6 @@ class Health:
             with_gang,
             self._standstill.lasting(self._post.now_s()),
             self._journal.is_healthy,
+            process_reserve().is_short,
             self._manager.gate.is_draining,
         )

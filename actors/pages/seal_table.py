@@ -14,6 +14,7 @@ holds it. A page that nobody holds has no record unless it is full.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import struct
@@ -125,9 +126,10 @@ def format_table(buffer: mmap.mmap | bytearray, generation: int, n_pages: int) -
 
 def create_table(generation: int, n_pages: int) -> tuple[int, SealTable]:
     """(descriptor of new shared memory, the empty table in it). Raises: OSError when the machine has no memory for it."""
-    descriptor = os.memfd_create("seal-table", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("seal-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, table_bytes(n_pages))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return descriptor, format_table(mmap.mmap(descriptor, table_bytes(n_pages)), generation, n_pages)
     except BaseException:
         os.close(descriptor)

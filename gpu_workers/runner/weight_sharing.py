@@ -81,7 +81,7 @@ def _load_and_seal(load: Load, placement: WeightPlacement, vault: WeightVault, o
         written = WrittenWeights(memory)
         model = load(replace(placement, memory=written), on_progress)
         sealed = written.seal()
-        region.share(descriptor, is_read_only=True)
+        region.finish(descriptor)
     except BaseException:
         os.close(descriptor)
         raise

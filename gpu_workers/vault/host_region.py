@@ -8,14 +8,17 @@ region begins as private memory, and `share` puts shared memory in its place, at
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
+from contextlib import suppress
 
 from gpu_workers.vault.region import Region
 
 _MAP_FIXED = 0x10
 _LARGE_PAGE_BYTES = 2 << 20
 _COLLAPSE = 25  # MADV_COLLAPSE: large pages at once, whatever the system's default; since Linux 6.1
+_SEAL_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: nobody can write or map to write; the present mappings stay
 _FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -36,11 +39,12 @@ class HostRegion(Region):
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
     def make(self) -> int:
-        """A new zeroed file in memory, of the region's size. Returns its descriptor, which the caller closes. Raises:
-        OSError."""
-        descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC)
+        """A new zeroed file in memory, of the region's size, which nobody can change: who maps it is not ended by a shorter
+        one. Returns its descriptor, which the caller closes. Raises: OSError."""
+        descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, self.n_bytes)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         except OSError:
             os.close(descriptor)
             raise
@@ -62,3 +66,8 @@ class HostRegion(Region):
         protection, flags = mmap.PROT_READ | (0 if is_read_only else mmap.PROT_WRITE), mmap.MAP_SHARED | _MAP_FIXED
         if _libc.mmap(self._address, self.n_bytes, protection, flags, descriptor, 0) == _FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def finish(self, descriptor: int) -> None:
+        self.share(descriptor, is_read_only=True)
+        with suppress(OSError):  # Linux before 5.1
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)

@@ -28,3 +28,8 @@ class Region(Protocol):
 
         Raises: OSError or ValueError when that is not memory of this size."""
         ...
+
+    def finish(self, descriptor: int) -> None:
+        """The memory behind this descriptor is as it shall be: from now on it is mapped to read only, and where the system can
+        do that, nobody can write to it any more who has its descriptor. Raises: as `share`."""
+        self.share(descriptor, is_read_only=True)

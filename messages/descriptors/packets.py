@@ -138,8 +138,10 @@ def send_packet(link: socket.socket, packet: Request | Answer, descriptors: Sequ
     link.sendmsg([msgspec.msgpack.encode(packet)], attached)
 
 
-def receive_packet(link: socket.socket) -> tuple[bytes, list[int]] | None:
+def receive_packet(link: socket.socket, may_lack: bool = False) -> tuple[bytes, list[int]] | None:
     """The next packet and its descriptors, which belong to the caller; None when the other side has closed.
+
+    `may_lack`: where this process can open no more files, the first descriptors are returned, as many as it could take.
 
     Raises: OSError; DescriptorError, with every received descriptor closed, when the packet or its descriptors were cut.
     """
@@ -149,7 +151,7 @@ def receive_packet(link: socket.socket) -> tuple[bytes, list[int]] | None:
     for level, kind, content in attached:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    if flags & (socket.MSG_TRUNC if may_lack else socket.MSG_TRUNC | socket.MSG_CTRUNC):
         close_all(descriptors)
         raise DescriptorError(f"packet: expected at most {MAX_PACKET_BYTES} bytes and {MAX_BATCH} descriptors, got more")
     return (data, list(descriptors)) if data else None

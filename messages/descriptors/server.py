@@ -26,6 +26,7 @@ from messages.descriptors.packets import (
     receive_packet,
     send_packet,
 )
+from messages.descriptors.reserve import process_reserve
 from messages.descriptors.table import DescriptorTable
 from messages.errors import DescriptorError
 
@@ -124,7 +125,7 @@ class DescriptorServer:
     def _read_packets(self, client: socket.socket, most: int) -> None:
         for _ in range(most):
             try:
-                packet = receive_packet(client)
+                packet = receive_packet(client, may_lack=True)
             except BlockingIOError:
                 return
             except (OSError, DescriptorError):
@@ -176,25 +177,27 @@ class DescriptorServer:
         """Carry out changes, and remove the descriptors that are kept from `unused`. Returns the keys for which there is no
         room."""
         not_kept: list[str] = []
-        if len(unused) != sum(change.has_descriptor for change in request.changes):
+        if len(unused) > sum(change.has_descriptor for change in request.changes):
             return [change.key for change in request.changes if change.has_descriptor]
         for change in request.changes:
             if change.meta is None:
                 self.table.drop(request.owner, change.key)
             elif not change.has_descriptor:
                 self.table.change(request.owner, change.key, change.meta)
-            elif not self._keep(request.owner, change.key, unused.pop(0), change.meta):
-                not_kept.append(change.key)
+            elif not (unused and self._keep(request.owner, change.key, unused.pop(0), change.meta)):
+                not_kept.append(change.key)  # the table is full, or this process could not take the descriptor
         self._on_change()
         return not_kept
 
     def _keep(self, owner: str, key: str, descriptor: int, meta: bytes) -> bool:
         try:
-            self.table.put(owner, key, descriptor, meta)
+            if not process_reserve().is_short:  # what is free then is needed by links to other actors
+                self.table.put(owner, key, descriptor, meta)
+                return True
         except DescriptorError:  # the table is full
-            os.close(descriptor)
-            return False
-        return True
+            pass
+        os.close(descriptor)
+        return False
 
     def _answer(self, client: socket.socket, answer: Answer, descriptors: list[int]) -> bool:
         """Send an answer. False when the client has no room: it is not read any more until the answer has left."""

@@ -13,6 +13,7 @@ _COMMANDS = {
     "side-by-side": "this server and others on one machine, with the same client and prompts, by turns",
     "cpu-compare": "this server and plain transformers on CPU cores, side by side in one run",
     "overhead": "what the actors cost over calling the worker's engine directly",
+    "survival-cost": "what surviving costs while nothing fails: the server with all of it, and with each part turned off",
     "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",
     "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",

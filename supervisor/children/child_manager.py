@@ -133,6 +133,11 @@ class ChildManager:
             else:
                 self._adopt(record, facts, process)
                 adopted.append(record)
+        for name, spare in self._spawner.adopt_spares():
+            if self.spares.is_wanted and name in self.record_by_name:
+                self.spares.keep(name, spare)
+            else:
+                spare.kill()
         for record in adopted:
             for death in deaths:
                 self.send(record, death)

@@ -24,6 +24,7 @@ from typing import NoReturn
 
 import structlog
 
+from messages.descriptors.reserve import hold_reserve
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
@@ -50,6 +51,7 @@ Run = Callable[[SpawnSpec], Awaitable[int]]
 def main(argv: list[str]) -> int:
     """Run one incarnation; returns the exit status. `argv`: [name, warm-ups ...]."""
     name, *warm = argv
+    hold_reserve()
     gc.set_threshold(*_COLLECT_AT)
     _ignore_signals(name)
     for warm_up in warm:

@@ -59,6 +59,7 @@ class ChildProcess(Protocol):
     exit: ExitStatus | None
     on_exit: OnExit
     on_ending: OnEnding
+    descriptors: Mapping[str, int] | None = None  # that it has inherited, by name; None: those that its child has now
 
     def send_spawn_spec(self, spawn_spec: bytes) -> None:
         """Give the waiting process its spawn spec (JSON), after which it becomes that actor. Called once."""
@@ -183,6 +184,11 @@ class LocalProcess(ChildProcess):
             self._stdin.sendall(spawn_spec)
             self._stdin.shutdown(socket.SHUT_WR)
         self._loop.add_reader(self._stdin, self._look)
+
+    @property
+    def stdin_fd(self) -> int:
+        """Our end of its standard input."""
+        return self._stdin.fileno()
 
     @property
     def is_warm(self) -> bool:

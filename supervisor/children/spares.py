@@ -39,6 +39,11 @@ class Spares:
         self._is_paused = False
 
     @property
+    def is_wanted(self) -> bool:
+        """True until the server ends, where the settings ask for spares."""
+        return self._is_wanted
+
+    @property
     def names(self) -> set[str]:
         """Children that have a spare now."""
         return set(self._process_by_name)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
+from supervisor.children.kept_spares import AdoptedSpare, KeptSpares
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
-from supervisor.directories.register import ChildFacts, ProcessRegister
+from supervisor.directories.register import ChildFacts, ProcessRegister, Registered
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 
@@ -50,16 +52,28 @@ class Spawner(Protocol):
         """
         return []
 
+    def adopt_spares(self) -> list[tuple[str, ChildProcess]]:
+        """After `adopt`: the spares that an earlier supervisor has left, each with the name of its child. By default there are
+        none."""
+        return []
+
 
 class LocalSpawner(Spawner):
     """Starts child processes on this machine, and registers each on disk, so that the next supervisor can adopt it.
 
-    `exits`: exit statuses of the children of earlier supervisors.
+    `exits`: exit statuses of the children of earlier supervisors. `kept`: spares that outlive the supervisor; None: none do.
     """
 
-    def __init__(self, register_path: Path, entrypoint: str = ENTRYPOINT, exits: Exits | None = None) -> None:
+    def __init__(
+        self,
+        register_path: Path,
+        entrypoint: str = ENTRYPOINT,
+        exits: Exits | None = None,
+        kept: KeptSpares | None = None,
+    ) -> None:
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
-        self._exits = exits or Exits()
+        self._exits, self._kept = exits or Exits(), kept
+        self._left_spares: list[tuple[str, ChildProcess]] = []
         self.supervisor_pid = os.getpid()
         self._memory_kills = OutOfMemoryKills()
 
@@ -72,6 +86,8 @@ class LocalSpawner(Spawner):
             process.on_exit = ignore_exit
             process.kill()
             raise
+        if warm_ups and self._kept is not None:
+            self._kept.keep(spec.name, process, spec.descriptors)
         return process
 
     def take_memory_kill(self) -> bool:
@@ -85,15 +101,27 @@ class LocalSpawner(Spawner):
         self._register.note(process.pid, facts)
 
     def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
-        processes = {child.pid: AdoptedProcess(child, self._exits, ignore_exit) for child in self._register.children}
+        processes = {child.pid: self._adopted(child) for child in self._register.children}
         self._exits.on_exit = lambda pid, code: processes[pid].reaped(code) if pid in processes else None
         adopted = []
         for child in self._register.children:
             if child.facts.incarnation:
                 adopted.append((child.facts, processes[child.pid]))
+            elif isinstance(process := processes[child.pid], AdoptedSpare) and process.exit is None:
+                self._left_spares.append((child.name, process))
             else:
-                processes[child.pid].kill()
+                process.kill()
         return adopted
+
+    def adopt_spares(self) -> list[tuple[str, ChildProcess]]:
+        return self._left_spares
+
+    def _adopted(self, child: Registered) -> AdoptedProcess:
+        spare = None
+        if not child.facts.incarnation and self._kept is not None:
+            with suppress(OSError):  # no descriptor is left
+                spare = self._kept.of(child, self._exits, ignore_exit)
+        return spare or AdoptedProcess(child, self._exits, ignore_exit)
 
 
 def ignore_exit(_: ExitStatus) -> None:

@@ -73,7 +73,7 @@ class Starter:
             incarnation=incarnation,
             endpoint=self._run_dir.endpoint(spec.name, incarnation),
             settings=msgspec.Raw(spec.settings),
-            descriptors=dict(spec.descriptors),
+            descriptors=dict(spec.descriptors if process.descriptors is None else process.descriptors),
             gang_dir=gang_dir,
         )
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())

@@ -1,7 +1,7 @@
 """The connection between the supervisor and its parent: packets with at most one descriptor over a pair of Unix sockets.
 
     from the supervisor    `open`, as soon as it handles signals, and from then on as a sign of life; `keep NAME VALUE` with a
-                           descriptor, for the next supervisor
+                           descriptor, for the next supervisor; `next`: make that one in advance
     from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped,
                            and `alive` for each sign of life
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 KEEP = b"keep "
 OPEN = b"open"
+NEXT = b"next"
 ALIVE = b"alive"
 PACKET_BYTES = 16_384
+_ASK_EVERY_S = 2.0
 _EXITS = b"exits"
 _CREDENTIALS = struct.Struct("3i")  # process id, user id, group id
 
@@ -67,7 +69,8 @@ class ParentLink:
 
     def __init__(self, end: socket.socket | None = None) -> None:
         self._socket = end
-        self._beat_s = 0.0
+        self._beat_s, self._asked_s = 0.0, time.monotonic()
+        self.wants_next = False  # the parent shall make the next supervisor in advance
         self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
         self.exits = Exits()
         self.on_parent_death: Callable[[], None] = lambda: None
@@ -126,6 +129,9 @@ class ParentLink:
             self._beat_s = now_s
             with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
+                if self.wants_next and now_s - self._asked_s >= _ASK_EVERY_S:
+                    self._asked_s = now_s
+                    self._socket.send(NEXT, socket.MSG_DONTWAIT)
             if self._parent_pid and self._silence.poll() > FROZEN_S:
                 self.on_parent_frozen()
 

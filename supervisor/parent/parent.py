@@ -6,7 +6,8 @@
 The parent is the *subreaper* of the tree: children of a dead supervisor become its own children, so it learns their exit
 statuses. It holds the locks and the listening socket that the supervisor gives it, and hands all of this to the next
 supervisor. It decodes no message of a child or a client, imports nothing but the standard library, and has one thread, so
-there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh.
+there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh; it may ask for the
+next one to be made in advance (`next_supervisor.py`).
 
 For a rolling restart the supervisor ends with `ExitCode.HAND_OVER`. Then the parent executes the program in place, as it is on
 disk now (`supervisor/parent_program.py`): it keeps its process id, its children, and all descriptors that it holds.
@@ -31,9 +32,10 @@ from messages.outcomes import ExitCode
 from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.next_supervisor import NextSupervisor
 from supervisor.parent.process_sample import sample_of
-from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, SUSPENDED_S, Silence
+from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, SUSPENDED_S, Silence, Stops
 
 # Exit statuses of a supervisor that has ended its tree, or never had one
 _FINAL = frozenset(ExitCode) - {ExitCode.FAULT, ExitCode.NO_SERVER, ExitCode.HAND_OVER}
@@ -62,7 +64,10 @@ class Parent:
         self._pid = 0
         self._socket = self._other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._has_opened = self._is_open = False  # ever; the present supervisor
+        self._is_closed = False
         self._silence = Silence(lambda: sample_of(self._pid))
+        self._stops = Stops(lambda: sample_of(self._pid))
+        self._next, self._is_next_wanted = NextSupervisor(), False
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
         self._log = LogStream(sys.stderr.fileno())
@@ -83,13 +88,17 @@ class Parent:
             return ParentLink(self._other)
         tick_s = time.monotonic() + POLL_EVERY_S
         while True:
-            readable = select.select([self._wakeup, self._socket], [], [], max(tick_s - time.monotonic(), 0.0))[0]
+            wait_s = min(max(tick_s - time.monotonic(), 0.0), self._stops.wait_s)
+            readable = select.select([self._wakeup, self._socket], [], [], wait_s)[0]
             if self._socket in readable:
                 self._hear()
             if self._wakeup in readable:
                 self._pass_on(os.read(self._wakeup, 4096))
                 if self._reap():
                     return ParentLink(self._other)
+            if self._is_next_wanted and self._make_next():
+                return ParentLink(self._other)
+            self._look_for_stop(self._wakeup in readable)
             if time.monotonic() >= tick_s:
                 tick_s = time.monotonic() + POLL_EVERY_S
                 self._tick()
@@ -99,8 +108,12 @@ class Parent:
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers:
             signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+        if self._is_closed:
+            return
+        self._is_closed = True
         for fd in (self._wakeup, self._wakeup_in, *self._kept.values()):
             os.close(fd)
+        self._next.close()
         self._socket.close()
         self._log.close()
 
@@ -110,13 +123,12 @@ class Parent:
         """Start a supervisor and send it what is kept. Returns True in the new process."""
         self._socket.close()
         self._other.close()
+        if (ready := self._next.take()) is not None:
+            self._pid, self._socket = ready
+            self._send_kept()
+            return False
         self._socket, self._other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for text, fd in self._kept.items():
-            socket.send_fds(self._socket, [KEEP + text], [fd])
-        self._socket.send(pack_exits(self._exits))
-        self._socket.setblocking(False)
-        self._silence.heard()
-        self._is_open = False
+        self._send_kept()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
@@ -125,6 +137,23 @@ class Parent:
                 die_with(parent)
             return True
         self._other.close()
+        return False
+
+    def _send_kept(self) -> None:
+        for text, fd in self._kept.items():
+            socket.send_fds(self._socket, [KEEP + text], [fd])
+        self._socket.send(pack_exits(self._exits))
+        self._socket.setblocking(False)
+        self._silence.heard()
+        self._is_open = False
+
+    def _make_next(self) -> bool:
+        """Make the next supervisor in advance. Returns True in it, as soon as it is needed."""
+        self._is_next_wanted = False
+        with contextlib.suppress(OSError):  # the supervisor asks again
+            if self._next.is_missing and (end := self._next.make(self.close)) is not None:
+                self._other = end
+                return True
         return False
 
     def _hear(self) -> None:
@@ -137,6 +166,8 @@ class Parent:
             if (known := self._kept.pop(packet[len(KEEP) :], None)) is not None:
                 os.close(known)
             self._kept[packet[len(KEEP) :]] = fds[0]
+        elif packet == NEXT:
+            self._is_next_wanted = True
         elif packet == OPEN:
             with contextlib.suppress(OSError):  # it does not read now
                 self._socket.send(ALIVE)
@@ -154,6 +185,13 @@ class Parent:
         limit_s = SUSPENDED_S if self._silence.is_suspended else FROZEN_S if self._is_open else _STARTING_S
         if self._has_opened and silent_s > limit_s:
             self._say(f"the supervisor (pid {self._pid}) has not been heard for {limit_s:g} s: killed, to be replaced")
+            self._silence.heard()
+            os.kill(self._pid, signal.SIGKILL)
+
+    def _look_for_stop(self, is_told: bool) -> None:
+        """Replace a supervisor that stays stopped. `is_told`: the kernel may have said that it was stopped."""
+        if self._has_opened and self._stops.look(is_told, time.monotonic()):
+            self._say(f"the supervisor (pid {self._pid}) is stopped: killed, to be replaced")
             self._silence.heard()
             os.kill(self._pid, signal.SIGKILL)
 
@@ -177,6 +215,9 @@ class Parent:
                 break
             if pid == self._pid:
                 ended = os.waitstatus_to_exitcode(status)
+                continue
+            if pid == self._next.pid:
+                self._next.died()
                 continue
             self._exits[pid] = os.waitstatus_to_exitcode(status)
             while len(self._exits) > _MAX_EXITS:
@@ -212,6 +253,7 @@ class Parent:
     def _execute(self) -> None:
         """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
         kept = {text.decode(): fd for text, fd in self._kept.items()}
+        self._next.kill()  # it has the old program
         try:
             execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
         except OSError as error:

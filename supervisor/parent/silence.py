@@ -12,7 +12,8 @@ from supervisor.policy.own_time import OwnTime, ProcessSample
 
 POLL_EVERY_S = 0.5
 FROZEN_S = 2.0  # a process that is silent for longer is killed and replaced, about 3 s after its last word
-SUSPENDED_S = 0.5  # the same for a supervisor that is stopped from outside: 1.0 to 1.5 s after its last word
+SUSPENDED_S = 0.5  # the same for one that is stopped from outside, where the kernel has not said so: 1.0 to 1.5 s
+LOOK_EVERY_S, STOPPED_LOOKS = 0.1, 3  # a supervisor of which the kernel says that it was stopped is replaced after 0.3 s
 
 
 class Silence:
@@ -36,3 +37,34 @@ class Silence:
         if self._own is None:
             self._own = OwnTime(self._polled_s, sample)
         return self._own.add_sample(self._polled_s, sample)
+
+
+class Stops:
+    """Whether the other process stays stopped (SIGSTOP), from the moment on at which the kernel says that a child has changed.
+
+    Time counts in looks, so a pause of the process that looks is one look. `sample` as in `Silence`.
+    """
+
+    def __init__(self, sample: Callable[[], ProcessSample | None]) -> None:
+        self._sample = sample
+        self._n_looks = 0  # in a row at which it was stopped
+        self._looked_s = 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Look again after this time at the latest."""
+        return LOOK_EVERY_S if self._n_looks else POLL_EVERY_S
+
+    def look(self, is_told: bool, now_s: float) -> bool:
+        """Returns True when it has been stopped for `STOPPED_LOOKS` looks after the first one. `is_told`: it may have stopped
+        just now."""
+        is_due = now_s - self._looked_s >= LOOK_EVERY_S if self._n_looks else is_told
+        if not is_due:
+            return False
+        self._looked_s = now_s
+        sample = self._sample()
+        self._n_looks = self._n_looks + 1 if sample is not None and sample.is_suspended else 0
+        if self._n_looks <= STOPPED_LOOKS:
+            return False
+        self._n_looks = 0
+        return True

@@ -86,8 +86,9 @@ def n_children(config: ServerConfig, placement: Placement) -> int:
 def files_needed(n_children: int) -> int:
     """How many open files each process of a server with so many children must be allowed.
 
-    Every process has links to all others: measured are 20 + 3 for each child in children, 26 + 6 for each in the supervisor. A
-    gateway keeps 256 for everything but connections of clients, and must be able to serve some of these.
+    Every process has links to all others: measured are 36 + 3 for each child in children (16 of them in reserve), 26 + 6 for
+    each in the supervisor. A gateway keeps 256 for everything but connections of clients, and must be able to serve some of
+    these.
     """
     return max(FILES_BESIDE_CONNECTIONS, _FILES + _FILES_OF_LINKS * n_children) + _FEWEST_CONNECTIONS
 

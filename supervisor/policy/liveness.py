@@ -39,6 +39,7 @@ _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one
 _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
 _SINCE_BEAT_S = 0.3  # between the last beat of a child and its stop, where nobody knows when it was stopped
 _UNHEARD = 0.6  # share of suspended_s within which a running child sends a beat to a supervisor that is new or goes on
+_UNHEARD_ADOPTED = 0.3  # the same for a suspended child that was adopted: the supervisor before could not see it any more
 _ON_ITS_WAY_S = 0.1  # a beat that comes so soon after the stop of its child was sent before
 
 
@@ -66,6 +67,7 @@ class _Vitals:
     busy_s: float = 0.0
     suspended_s: float | None = None  # in watched time: since when it has been stopped from outside, if that was seen
     unheard_s: float | None = None  # in watched time: since a pause of the supervisor, or its start, without a beat after that
+    unheard_share: float = _UNHEARD
     limit_s: float = 0.0  # the present step's own limit; 0: not known
     was_continued: bool = False  # since its last beat
     silence: OwnTime | None = None  # while it is suspiciously silent
@@ -90,7 +92,9 @@ class Liveness:
         if self._last_check_s is None:
             self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
-        self._vitals[name] = _Vitals(deadlines, watched_s, unheard_s=watched_s if is_adopted else None)
+        self._vitals[name] = _Vitals(deadlines, watched_s)
+        if is_adopted:
+            self._vitals[name].unheard_s, self._vitals[name].unheard_share = watched_s, _UNHEARD_ADOPTED
 
     def loading(self, name: str, now_s: float) -> None:
         """The child sent Hello or Loading."""
@@ -120,7 +124,7 @@ class Liveness:
                 vitals.overtime = None
             vitals.since_s, vitals.steps, vitals.silence = now_s - self._asleep_s, steps, None
             vitals.busy_s, vitals.limit_s, vitals.was_continued = busy_s, limit_s, False
-            vitals.unheard_s = None
+            vitals.unheard_s, vitals.unheard_share = None, _UNHEARD
             if vitals.suspended_s is not None and vitals.since_s - vitals.suspended_s > _ON_ITS_WAY_S:
                 vitals.suspended_s = None
 
@@ -196,7 +200,7 @@ class Liveness:
 def _is_frozen_if_suspended(vitals: _Vitals, watched_s: float) -> bool:
     """True if a ready child has been silent or stopped for so long that it counts as frozen, should it be suspended."""
     limit_s = vitals.deadlines.suspended_s
-    if vitals.unheard_s is not None and watched_s - vitals.unheard_s > _UNHEARD * limit_s:
+    if vitals.unheard_s is not None and watched_s - vitals.unheard_s > vitals.unheard_share * limit_s:
         return True
     return vitals.suspended_s is not None and watched_s - vitals.suspended_s > limit_s
 

@@ -2,7 +2,7 @@
 
 A client that sends its request too slowly gets status 408 and is disconnected. One whose headers are too large gets status 431
 and is disconnected. A client that reads nothing of its answer is disconnected without an answer. A client that connects above
-the limit gets status 503; far above the limit its connection is closed at once.
+the limit, or while this process can open no file, gets status 503; far above the limit its connection is closed at once.
 
 While the answer to an accepted request is under way, the custodian holds a duplicate of the connection.
 """
@@ -29,14 +29,18 @@ from actors.gateway.http.connection_limits import (
     MAX_HEAD_BYTES,
     ConnectionLimits,
     last_answer,
+    no_file_left,
     refusing,
     too_large_head,
     too_many_connections,
 )
 from actors.gateway.http.upgrades import HttpOnlyParser
 from actors.gateway.requests.refusals import Refusal
+from messages.descriptors.reserve import process_reserve
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
+_MOST_IN_RESERVE = 6  # connections that do so while no file can be opened; the rest of the reserve is for links to other actors
+_RESERVE_S = 1.0  # for which such a connection may be open
 
 
 class Connection(HttpToolsProtocol):
@@ -62,17 +66,28 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._since_s = self.loop.time()
-        n_before = len(self.connections) - 1
-        if n_before >= self._limits.max_connections:
+        self._since_s = self._made_s = self.loop.time()
+        self._limit()
+
+    def _limit(self) -> None:
+        """Refuse every request of this connection, or cut it, if there are too many."""
+        n_before, most = len(self.connections) - 1, self._limits.most_connections()
+        if process_reserve().is_short:
+            self._limits.on_cut("files")
+            self.app: Any = self._refusing(no_file_left())
+            self._limits.in_reserve.add(self)
+            if len(self._limits.in_reserve) > _MOST_IN_RESERVE:
+                self.transport.abort()
+        elif n_before >= most:
             self._limits.on_cut("many")
-            self.app: Any = self._refusing(too_many_connections(self._limits.max_connections))
-        if n_before >= self._limits.max_connections + _SPARE_CONNECTIONS:
-            transport.abort()
+            self.app = self._refusing(too_many_connections(most))
+        if n_before >= most + _SPARE_CONNECTIONS:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.pipeline.clear()
+        self._limits.in_reserve.discard(self)
         # uvicorn tells the newest request alone; an answer that does not know would write to a transport that is closed
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True
@@ -218,6 +233,9 @@ class Connection(HttpToolsProtocol):
         """Disconnect the client if it has passed a deadline. Also call it while the connection is closing: closing waits until
         the client has taken what was written.
         """
+        if self in self._limits.in_reserve and now_s - self._made_s > _RESERVE_S:
+            self.transport.abort()
+            return
         if self._is_unread_too_long(now_s):
             self._limits.on_cut("unread")
             self.transport.abort()

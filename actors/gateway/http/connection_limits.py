@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import msgspec
@@ -23,31 +23,40 @@ class ConnectionLimits:
     arrives while an earlier one is answered, with the end of that answer.
     """
 
-    max_connections: int
+    most_connections: Callable[[], int]  # asked with each new connection
     head_s: float  # to the end of the headers
     body_s: float  # to the end of the body
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
-    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
+    on_cut: Callable[
+        [str], None
+    ]  # called with the reason when a client is disconnected: "slow", "unread", "many", "files" or "head"
     browsers: BrowserRules
     on_refused: Callable[[Refusal], None]  # called with the refusal of a request that no endpoint sees
+    in_reserve: set[object] = field(default_factory=set[object])  # connections that are open although no file can be opened
 
     @classmethod
     def of(
         cls,
         settings: GatewaySettings,
-        max_connections: int,
+        most_connections: Callable[[], int],
         on_cut: Callable[[str], None],
         browsers: BrowserRules,
         on_refused: Callable[[Refusal], None],
     ) -> ConnectionLimits:
         """The limits with the times of these settings."""
-        return cls(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, browsers, on_refused)
+        head_s, body_s, unread_s = settings.head_s, settings.body_s, settings.unread_s
+        return cls(most_connections, head_s, body_s, unread_s, on_cut, browsers, on_refused)
 
 
 def too_many_connections(limit: int) -> Refusal:
     """The refusal of every request of a connection above the limit."""
     detail = f"connections: {limit} are open, which is the limit"
     return Refusal("too_many_connections", detail, retry_after_s=1.0)
+
+
+def no_file_left() -> Refusal:
+    """The refusal of every request of a new connection while this process can open no file."""
+    return Refusal("too_many_connections", "connections: no file can be opened for another one", retry_after_s=1.0)
 
 
 def too_large_head(got: str) -> Refusal:

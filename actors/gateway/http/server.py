@@ -50,7 +50,7 @@ class HttpServer:
         protocol: type[Connection] = Connection,
         on_refused: Callable[[Refusal], None] = lambda refusal: None,
     ) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head".
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "files" or "head".
 
         `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
         are accepted. `on_refused` is called with the refusal of each request that never reaches the application.
@@ -59,10 +59,10 @@ class HttpServer:
         self._socket.setblocking(False)
         self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
-        max_connections = min(settings.max_connections, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1))
         rules = browser_rules(self._socket, settings)
-        self._limits = ConnectionLimits.of(settings, max_connections, on_cut, rules, on_refused)
-        self._custodian, self._protocol = custodian, protocol
+        self._limits = ConnectionLimits.of(settings, lambda: self._most_connections, on_cut, rules, on_refused)
+        self._custodian, self._protocol, self._wanted_connections = custodian, protocol, settings.max_connections
+        self._update_limit()
         connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(
             app,
@@ -149,8 +149,13 @@ class HttpServer:
                 task.cancel()
         self._socket.close()
 
+    def _update_limit(self) -> None:
+        """The limit of open files may be lowered while the server runs."""
+        self._most_connections = min(self._wanted_connections, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1))
+
     def _check_connections(self) -> None:
         loop = asyncio.get_running_loop()
+        self._update_limit()
         for connection in self.connections:
             connection.cut_if_slow(loop.time())
         if self._path and not os.path.exists(self._path):

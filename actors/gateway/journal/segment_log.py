@@ -76,7 +76,7 @@ class SegmentLog:
             if time.monotonic() - self._checked_s >= _POLL_S:
                 self._note_lost_files()
             if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
-                self._begin_segment(self._folder)
+                self._begin_next(self._folder)
             try:
                 self._write_entries(entries)
             except OSError as error:
@@ -157,13 +157,21 @@ class SegmentLog:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def _begin_next(self, folder: Path) -> None:
+        """Begin another file; while this process can open none, the present one becomes larger instead."""
+        try:
+            self._begin_segment(folder)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or self._descriptor < 0:
+                raise
+
     def _begin_segment(self, folder: Path) -> None:
         self.on_call()
-        self._close_file()
         self._make_folder(folder)
         index = self.segments[-1].index + 1 if self.segments else 1
         segment = new_segment(folder, index)
         descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)  # it holds prompts
+        self._close_file()
         self._descriptor, self._size_bytes = descriptor, 0
         header = SegmentHeader(self._clock.boot, self._clock.origin_s, self.next_number)
         try:

@@ -56,6 +56,9 @@ class ResumedConnection(Connection):
         assert self._remainder is not None
         self.cycle.transport = _RemainderTransport(transport, self._remainder)
 
+    def _limit(self) -> None:
+        """A connection that was accepted once is not one too many."""
+
     def _granted_origin(self) -> str:
         """The resumed response keeps the origin that it began with, whatever the settings allow by now."""
         return self._left.response.origin if self._is_beginning else super()._granted_origin()

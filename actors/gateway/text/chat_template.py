@@ -14,7 +14,10 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
+from actors.gateway.text.time_limit import TooSlow, processor_limit
 from messages.wire.message import MAX_TEXT_CHARACTERS
+
+LIMIT_S = 1.0  # of a processor for one conversation; the event loop stands still meanwhile
 
 
 class TemplateError(ValueError):
@@ -55,16 +58,22 @@ class ChatTemplate:
         """The prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: in OpenAI's
         format, for a template that knows tools.
 
-        Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_TEXT_CHARACTERS`.
+        Raises: TemplateError when the template fails, refuses or takes more than `LIMIT_S`, or the prompt is longer than
+        `MAX_TEXT_CHARACTERS`.
         """
         names: dict[str, Any] = {"tools": list(tools) or None, "documents": None, **options.variables}
         has_head = options.has_answer_head and not options.continues_last
         try:
-            prompt = self._template.render(
-                **names, messages=list(turns), add_generation_prompt=has_head, **self._special_tokens
-            )
+            with processor_limit(LIMIT_S):
+                prompt = self._template.render(
+                    **names, messages=list(turns), add_generation_prompt=has_head, **self._special_tokens
+                )
         except TemplateError:
             raise
+        except TooSlow:
+            raise TemplateError(
+                f"the model's chat template takes more than {LIMIT_S:g} s of a processor for this conversation"
+            ) from None
         except Exception as error:  # a template is a program; any error it raises is about these turns
             raise TemplateError(f"the model's chat template cannot render this conversation: {error}"[:2000]) from None
         if options.continues_last:

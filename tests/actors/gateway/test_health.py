@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from actors.gateway.standstill import Standstill
+from messages.descriptors.reserve import process_reserve
 from messages.generation.sequences import Holding
 from messages.ids import STANDBY_SEAT, actor_name
 from messages.wire.arrays import int32s, int64s
@@ -132,4 +133,16 @@ async def test_a_standby_gang_that_has_taken_over_is_a_gang() -> None:
         assert await health(http) == (503, "unavailable", ["scheduler/0: its replica is down"])
         r.cluster.introduce(ScriptedActor(r.cluster, actor_name("worker", 0, 0, STANDBY_SEAT)))
         await r.cluster.wait_until(lambda: r.gateway.living("worker"))
+        assert await health(http) == (200, "serving", [])
+
+
+async def test_a_gateway_that_can_open_no_file_is_unavailable_and_says_so() -> None:
+    async with rig() as r, r.http() as http:
+        process_reserve().is_short = True
+        try:
+            status, state, reasons = await health(http)
+        finally:
+            process_reserve().is_short = False
+        assert (status, state, len(reasons)) == (503, "unavailable", 1)
+        assert "no file" in reasons[0]
         assert await health(http) == (200, "serving", [])

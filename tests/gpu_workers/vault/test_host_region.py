@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from actors.pages.seal_table import create_table
 from gpu_workers.vault.host_region import HostRegion
 
 DEADLINE_S = 60.0
@@ -46,3 +49,28 @@ def test_a_stray_write_ends_its_process_and_changes_nothing() -> None:
     assert ended.returncode == -signal.SIGSEGV
     assert os.pread(descriptor, 8192, 0) == b"\x07" * 8192
     os.close(descriptor)
+
+
+def test_memory_that_is_finished_can_be_read_and_never_written_again() -> None:
+    region, other = HostRegion(8192), HostRegion(8192)
+    descriptor = region.make()
+    region.share(descriptor)
+    region.buffer[5] = 7
+    region.finish(descriptor)
+    other.share(descriptor, is_read_only=True)
+    assert (region.buffer[5], other.buffer[5]) == (7, 7)
+    with pytest.raises(PermissionError):
+        HostRegion(8192).share(descriptor)
+    with pytest.raises(PermissionError):
+        os.pwrite(descriptor, b"x", 0)
+    os.close(descriptor)
+
+
+def test_nobody_can_change_the_size_of_shared_memory() -> None:
+    made = [HostRegion(8192).make(), create_table(1, 4)[0]]
+    for descriptor in made:
+        size = os.fstat(descriptor).st_size
+        for other in (0, size + 4096):
+            with pytest.raises(PermissionError):
+                os.ftruncate(descriptor, other)
+        os.close(descriptor)

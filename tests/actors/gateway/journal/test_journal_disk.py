@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -198,6 +199,38 @@ async def test_a_file_that_the_disk_cannot_write_is_left_for_another_one(tmp_pat
     assert len(files_in(tmp_path / "journal")) == 2
     (recovered,) = await read_again(tmp_path / "journal")
     assert restore(recovered, HashChainText(), 0.0).sequences[0].ids == [token_of(1, at) for at in range(9)]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_a_process_that_can_open_no_file_goes_on_in_the_present_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    journal, said = opened(tmp_path / "journal", segment_bytes=1000), []
+    journal.start()
+    journal.admission(1, request_blob(spec_of(1)), lambda: said.append("one"), unwanted)
+    await until(lambda: said == ["one"])
+    usual, refused = os.open, []
+
+    def refusing(path: os.PathLike | str, flags: int, *more: int) -> int:
+        if flags & os.O_EXCL:
+            refused.append(path)
+            raise OSError(number, os.strerror(number))
+        return usual(path, flags, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(segment_log.os, "open", refusing)
+        for at in range(60):
+            journal.step(encode_step([row_at(1, at)], []), lambda at=at: said.append(at))
+            await until(lambda at=at: at in said)
+        assert refused
+        assert journal.is_healthy
+        assert len(files_in(tmp_path / "journal")) == 1
+    journal.step(encode_step([row_at(1, 60)], []), lambda: said.append(60))
+    await until(lambda: 60 in said)
+    assert len(files_in(tmp_path / "journal")) == 2
+    await journal.close()
+    (recovered,) = await read_again(tmp_path / "journal")
+    assert restore(recovered, HashChainText(), 0.0).sequences[0].ids == [token_of(1, at) for at in range(61)]
 
 
 _TINY_DISK = """

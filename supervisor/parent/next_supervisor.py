@@ -1,0 +1,92 @@
+"""The next supervisor, made in advance: a fork of the parent that has imported the program and waits to be needed.
+
+Python and the imports of a supervisor take half a second of a free core, and several times as long of a busy one, in which
+nobody replaces a child that has died. The waiting process holds no lock, no listening socket and no child; it dies with the
+parent. It runs the program as it was on disk when it was made, like the spares of children.
+
+Only the standard library is imported here, because the parent imports this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from messages.outcomes import ExitCode
+from supervisor.parent.execution import STOP_SIGNALS
+from supervisor.parent.kernel import die_with
+from supervisor.parent.process_sample import sample_of
+
+_PROGRAM = "supervisor.start"
+_MOST_DEATHS = 3  # of processes that were never needed; then no more are made
+
+
+class NextSupervisor:
+    """At most one process that waits. `pid` 0: there is none."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._n_deaths = 0
+
+    @property
+    def is_missing(self) -> bool:
+        """True if another one may be made."""
+        return not self.pid and self._n_deaths < _MOST_DEATHS
+
+    def make(self, let_go: Callable[[], None]) -> socket.socket | None:
+        """Fork. Returns None in the parent. In the new process: closes what it has of the parent with `let_go`, and returns its
+        end of the link as soon as it is needed. Raises: OSError."""
+        self.close()
+        self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid:
+            other.close()
+            return None
+        os.setsid()  # so that Ctrl-C reaches the parent alone
+        die_with(parent)
+        let_go()
+        _wait_needed(other)
+        return other
+
+    def take(self) -> tuple[int, socket.socket] | None:
+        """The process id of the one that waits and the parent's end of its link, which belong to the caller; None if there is
+        none that runs."""
+        if not self.pid:
+            return None
+        sample = sample_of(self.pid)
+        if sample is None or sample.is_suspended:
+            self.kill()
+            return None
+        taken, self.pid = (self.pid, self._end), 0
+        self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return taken
+
+    def died(self) -> None:
+        """The one that waits has been reaped."""
+        self.pid = 0
+        self._n_deaths += 1
+
+    def kill(self) -> None:
+        """End the one that waits, and make no other one until its death is reaped."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the parent's end of the link."""
+        self._end.close()
+
+
+def _wait_needed(link: socket.socket) -> None:
+    """Import the program, and wait for the first packet. Ends this process if the parent ends."""
+    usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
+    __import__(_PROGRAM)
+    if not link.recv(1, socket.MSG_PEEK):
+        os._exit(ExitCode.DONE)
+    for number, handler in usual:
+        signal.signal(number, handler)
