@@ -2,7 +2,7 @@
 
 Python and the imports of a supervisor take half a second of a free core, and several times as long of a busy one, in which
 nobody replaces a child that has died. The waiting process holds no lock, no listening socket and no child; it dies with the
-parent. It runs the program as it was on disk when it was made, like the spares of children.
+parent while it waits. It runs the program as it was on disk when it was made, like the spares of children.
 
 Only the standard library is imported here, because the parent imports this file.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from messages.outcomes import ExitCode
 from supervisor.parent.execution import STOP_SIGNALS
-from supervisor.parent.kernel import die_with
+from supervisor.parent.kernel import die_with, outlive_parent
 from supervisor.parent.process_sample import sample_of
 
 _PROGRAM = "supervisor.start"
@@ -83,10 +83,12 @@ class NextSupervisor:
 
 
 def _wait_needed(link: socket.socket) -> None:
-    """Import the program, and wait for the first packet. Ends this process if the parent ends."""
+    """Import the program, and wait for the first packet. Ends this process if the parent ends before that; from then on it
+    outlives the parent, whose place it takes."""
     usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
     __import__(_PROGRAM)
     if not link.recv(1, socket.MSG_PEEK):
         os._exit(ExitCode.DONE)
+    outlive_parent()
     for number, handler in usual:
         signal.signal(number, handler)
