@@ -79,6 +79,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             "gateway.chat_template=/no.jinja",
             "gateway.chat_template: expected a template or a file with one, got /no.jinja: No such file or directory",
         ),
+        (
+            "gateway.caller_header=X-Caller: a",
+            "gateway.caller_header: expected the name of a header, without blanks and colon, got 'X-Caller: a'",
+        ),
         ("gateway=3", "gateway: expected a table, as gateway.KEY=VALUE makes one, got 3"),
         ("foo=3", f"foo: unknown key; known are {', '.join(TOP_LEVEL)}, and the keys of the sections {', '.join(SECTIONS)}"),
         ("port.x=3", "port: expected a whole number, got a table"),
