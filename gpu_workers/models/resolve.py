@@ -70,9 +70,10 @@ def find_model(name: str) -> FoundModel:
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
         return FoundModel(ModelKind.HUB, name, None)
     address = _HUB_ADDRESS.fullmatch(name)
+    near = address[1] if address else DEFAULT_MODEL if name.lower().startswith(DEFAULT_MODEL) else ""
     raise ModelNotFoundError(
         f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
-        f" or organisation/name on the hub{f'; did you mean {address[1]}?' if address else ''}"
+        f" or organisation/name on the hub{f'; did you mean {near}?' if near else ''}"
     )
 
 

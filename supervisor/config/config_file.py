@@ -152,6 +152,8 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
         expected += f", as {path}.KEY=VALUE makes one"
     if expected.endswith("a list") and isinstance(value, str):
         expected += f" such as [{json.dumps(value)}]"
+    if expected.endswith("a table") and isinstance(value, str):
+        expected += " such as {key = 1}, as TOML writes it"
     return f"{explained(expected[:1].lower() + expected[1:], path)}, got {_shown(value)}"
 
 

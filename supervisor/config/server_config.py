@@ -23,6 +23,7 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
+from supervisor.config.text_settings import text_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 
@@ -149,7 +150,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
         table = overlay(table, flag)
     refuse(list(_derived_keys(table)))
     config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
-    refuse(list(_conflicts(config)))
+    refuse([*_conflicts(config), *text_errors(config.gateway)])
     return config
 
 

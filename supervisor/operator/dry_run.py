@@ -1,4 +1,4 @@
-"""What `supervisor check-config` checks on this host besides model and devices: the address and the directories of a start.
+"""What `supervisor check-config` checks on this host besides devices and weights: tokenizer, address and directories.
 
 Nothing is made or locked, and a server that runs with this configuration is no error.
 """
@@ -25,6 +25,8 @@ def check_start(config: ServerConfig) -> None:
 
 def _errors(config: ServerConfig) -> Iterator[str]:
     checks = [lambda: check_address(config.host, config.port), lambda: _check_run_dir(config)]
+    if config.model and Path(config.model).is_dir():
+        checks.append(lambda: _check_text(config.model))
     if config.state_dir:
         checks.append(lambda: _check_directory(Path(config.state_dir), "state_dir"))
     for check in checks:
@@ -32,6 +34,12 @@ def _errors(config: ServerConfig) -> Iterator[str]:
             check()
         except ConfigError as error:
             yield str(error)
+
+
+def _check_text(folder: str) -> None:
+    from actors.gateway.text.models.served_text import load_text_model
+
+    load_text_model(folder)
 
 
 def _check_run_dir(config: ServerConfig) -> None:

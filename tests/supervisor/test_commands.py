@@ -209,6 +209,13 @@ def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], sa
     assert str(refused.value).startswith(said)
 
 
+def test_check_config_reads_the_tokenizer_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"^model: .*/tokenizer\.json cannot be read: "):
+        check_start(load_config(None, [{"model": str(tmp_path)}]))
+
+
 def test_check_config_says_no_to_an_address_and_makes_nothing(tmp_path: Path) -> None:
     places = ["--run-dir", str(tmp_path / "r"), "--state-dir", str(tmp_path / "s")]
     assert call("check-config", *places).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -29,9 +30,18 @@ def sampling_defaults(settings: GatewaySettings) -> dict[str, float | int]:
     for name, value in settings.default_sampling.items():
         checked = _checked(name, value) if name in _NAMES else None
         if checked is None:
-            raise ConfigError(f"gateway.default_sampling.{name}: expected {', '.join(_NAMES)} in their ranges, got {value!r}")
+            raise ConfigError(_refused(name, value))
         found[name] = checked
     return found
+
+
+def _refused(name: str, value: Any) -> str:
+    path = f"gateway.default_sampling.{name}"
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, _NAMES, 1)
+        known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_NAMES)}"
+        return f"{path}: unknown; {known}"
+    return f"{path}: expected a value in the range of {name} in a request, got {value!r}"
 
 
 def _checked(name: str, value: Any) -> float | int | None:

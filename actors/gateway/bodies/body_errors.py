@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -27,6 +27,7 @@ _KINDS = {
     "array": "a list",
     "object": "an object",
 }
+_OTHERS = {bool: "true or false", dict: "an object"}  # what a field may be beside one of several texts
 _REQUIRED = {  # the required fields of all bodies
     "messages": "a list of messages",
     "prompt": "text, token ids, or a list of either",
@@ -74,6 +75,8 @@ def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type
         return _refusal(name, f"expected {_REQUIRED.get(missing[1], 'a value')}, got nothing")
     value = value_at(body, path)
     expected = _EXPECTED.match(words)
+    if expected is None and (choices := _choices(kind, path)):
+        return _refusal(path, f"expected {choices}, got {json_text(value)}")
     if expected is None:
         return _refusal(path, words if value is _NOTHING else f"{words}, got {json_text(value)}")
     kinds, order, length, bound = expected.groups()
@@ -129,6 +132,18 @@ def _fields_of(kind: type[msgspec.Struct], path: str) -> Sequence[str]:
     types = [field.type for field in msgspec.structs.fields(kind) if field.name == path]
     inner = [some for kind_or_union in types for some in (get_args(kind_or_union) or (kind_or_union,))]
     return next((some.__struct_fields__ for some in inner if hasattr(some, "__struct_fields__")), ())
+
+
+def _choices(kind: type[msgspec.Struct], path: str) -> str:
+    """What the field `path` of `kind` may be, if it is one of several texts: `"low" or "high"`; "" for other fields."""
+    kinds: Sequence[Any] = (kind,)
+    for _, name in _STEP.findall(path):
+        fields = [field for one in kinds if hasattr(one, "__struct_fields__") for field in msgspec.structs.fields(one)]
+        types = [field.type for field in fields if field.name == name]
+        kinds = [part for one in types for part in ((one,) if get_origin(one) is Literal else get_args(one) or (one,))]
+    texts = [json_text(text) for one in kinds if get_origin(one) is Literal for text in get_args(one) if text]
+    others = [words for one in kinds if (words := _OTHERS.get(get_origin(one) or one))]
+    return " or ".join(texts + others) if texts else ""
 
 
 def _refusal(field: str, text: str) -> Refusal:

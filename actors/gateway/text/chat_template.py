@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
@@ -15,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.time_limit import TooSlow, processor_limit
+from messages.errors import ConfigError
 from messages.wire.message import MAX_TEXT_CHARACTERS
 
 LIMIT_S = 1.0  # of a processor for one conversation; the event loop stands still meanwhile
@@ -22,6 +24,18 @@ LIMIT_S = 1.0  # of a processor for one conversation; the event loop stands stil
 
 class TemplateError(ValueError):
     """The template is invalid, refuses this conversation, or fails on it."""
+
+
+def read_template(setting: str) -> str:
+    """The Jinja source that `gateway.chat_template` means: the setting itself, or what the file of that name has. Raises:
+    ConfigError when it is neither."""
+    if not setting or any(mark in setting for mark in ("{{", "{%")):
+        return setting
+    try:
+        return Path(setting).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        got = f"{Path(setting).absolute()}: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(f"gateway.chat_template: expected a template or a file with one, got {got}") from None
 
 
 class ChatTemplate:

@@ -219,7 +219,7 @@ class BatchPlanner:
         n_open = self._prefixes.take_open(sequence, found)
         tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
         sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
-        builder.n_cached += sequence.planned
+        builder.n_cached += min(sequence.planned, sequence.n_prompt)
         builder.saved_s += self._pace.prompt_s(sequence.planned)
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned

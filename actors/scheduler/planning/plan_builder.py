@@ -55,7 +55,7 @@ class PlannedStep:
     sampling: list[Row]  # those that sample, in the order of the result
     shape: Shape  # of each of its steps
     n_tokens: int  # of all its steps
-    n_cached: int  # tokens of entering sequences that need no prefill
+    n_cached: int  # prompt tokens of entering sequences that need no prefill
     saved_s: float  # that their prefill would have taken, as far as the gang's steps have been measured
     n_preempted: int
     n_prompts: int  # rows that compute prompts

@@ -133,6 +133,9 @@ def test_the_hash_chain_has_no_config_and_an_unknown_name_is_refused() -> None:
     for address in ("https://huggingface.co/org/model-1.gguf/tree/main", "hf.co/org/model-1.gguf:Q4_K_M"):
         with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean org/model-1\.gguf\?$"):
             read_config(address)
+    for name in ("SmolLM2-135M-Instruct", "smollm2:latest"):
+        with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean smollm2\?$"):
+            read_config(name)
 
 
 def test_a_model_of_the_hub_is_looked_up_in_the_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

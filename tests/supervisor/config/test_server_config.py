@@ -62,6 +62,27 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             """gateway.allowed_hosts: expected a list such as ["a.example"], got 'a.example'""",
         ),
         ("gateway.allowed_hosts=[3]", "gateway.allowed_hosts[0]: expected text, got 3"),
+        (
+            """gateway.default_sampling={"top_p": 1}""",
+            """gateway.default_sampling: expected a table such as {key = 1}, as TOML writes it, got '{"top_p": 1}'""",
+        ),
+        (
+            "gateway.default_sampling.temprature=1",
+            "gateway.default_sampling.temprature: unknown; did you mean temperature?",
+        ),
+        (
+            "gateway.default_sampling.top_p=2",
+            "gateway.default_sampling.top_p: expected a value in the range of top_p in a request, got 2",
+        ),
+        ("gateway.chat_template={% for", "gateway.chat_template: chat template: unexpected 'end of template'"),
+        (
+            "gateway.chat_template=/no.jinja",
+            "gateway.chat_template: expected a template or a file with one, got /no.jinja: No such file or directory",
+        ),
+        (
+            "gateway.caller_header=X-Caller: a",
+            "gateway.caller_header: expected the name of a header, without blanks and colon, got 'X-Caller: a'",
+        ),
         ("gateway=3", "gateway: expected a table, as gateway.KEY=VALUE makes one, got 3"),
         ("foo=3", f"foo: unknown key; known are {', '.join(TOP_LEVEL)}, and the keys of the sections {', '.join(SECTIONS)}"),
         ("port.x=3", "port: expected a whole number, got a table"),

@@ -179,6 +179,7 @@ def test_weights_that_are_cut_off_are_refused_before_a_process_starts(tmp_path: 
         (whole[:-1], expected),
         (whole + b"0", rf"expected {len(whole)} bytes, as its header says, got {len(whole) + 1}$"),
         (whole[:40], "expected a safetensors file, got 40 bytes without a whole header$"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n", "got a pointer of Git LFS; `git lfs pull`"),
         (b"", "expected a safetensors file, got 0 bytes without a whole header$"),
         (b"\x02" + bytes(7) + b"[]", "expected a safetensors file, got a header that cannot be read"),
     ):

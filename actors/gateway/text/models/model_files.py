@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"model_folder: {path} is not JSON: {error}") from None
+        raise ConfigError(f"model: {path} is not JSON: {error}") from None
     return value if isinstance(value, dict) else {}
 
 

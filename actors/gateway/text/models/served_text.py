@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.chat_template import TemplateError
+from actors.gateway.text.chat_template import TemplateError, read_template
 from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from actors.gateway.text.models.ids_only import IdsOnly
@@ -24,13 +24,8 @@ def served_text(settings: GatewaySettings) -> TextModel:
     model, template = load_text_model(settings.model_folder), settings.chat_template
     if not isinstance(model, FolderText) or (not template and settings.reasoning == AUTO):
         return model
-    if template and not any(mark in template for mark in ("{{", "{%")):  # a path
-        try:
-            template = Path(template).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"gateway.chat_template: expected a template or a file with one: {error}") from None
     try:
-        return model.changed(template, settings.reasoning)
+        return model.changed(read_template(template), settings.reasoning)
     except TemplateError as error:
         raise ConfigError(f"gateway.chat_template: {error}") from None
 
@@ -47,7 +42,7 @@ def load_text_model(model_folder: str) -> TextModel:
         return HashChainText()
     folder = Path(model_folder)
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"model_folder: expected a folder with config.json, got {model_folder!r}")
+        raise ConfigError(f"model: expected a folder with config.json, got {model_folder!r}")
     if not (folder / "tokenizer.json").is_file():
         config = read_json(folder / "config.json")
         eos_tokens = id_list(read_json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id")))
@@ -55,10 +50,10 @@ def load_text_model(model_folder: str) -> TextModel:
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises plain Exception
-        raise ConfigError(f"model_folder: {folder / 'tokenizer.json'} cannot be read: {error}") from None
+        raise ConfigError(f"model: {folder / 'tokenizer.json'} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     try:
         return FolderText(folder, tokenizer)
     except TemplateError as error:
-        raise ConfigError(f"model_folder: {error}") from None
+        raise ConfigError(f"model: {error}") from None

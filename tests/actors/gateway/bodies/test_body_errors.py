@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.bodies.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
+from actors.gateway.http.endpoints.ollama import OllamaChatBody
 from actors.gateway.http.endpoints.tokenize import DetokenizeBody
 from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, json_text
 
@@ -33,6 +35,25 @@ WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
     (ChatBody, HI | {"n": 1.5}, "n", "expected an integer, got 1.5"),
     (ChatBody, HI | {"n": 10**20}, "n", "expected an integer <= 9223372036854775807, got 100000000000000000000"),
     (ChatBody, HI | {"stream_options": 5}, "stream_options", "expected an object, got 5"),
+    (
+        ChatBody,
+        HI | {"reasoning_effort": "huge"},
+        "reasoning_effort",
+        'expected "none" or "minimal" or "low" or "medium" or "high" or "xhigh" or "max", got "huge"',
+    ),
+    (
+        ResponsesBody,
+        {"input": "a", "reasoning": {"effort": "huge"}},
+        "reasoning.effort",
+        'expected "none" or "minimal" or "low" or "medium" or "high" or "xhigh" or "max", got "huge"',
+    ),
+    (OllamaChatBody, {"format": "yaml"}, "format", 'expected "json" or an object, got "yaml"'),
+    (
+        OllamaChatBody,
+        {"think": "huge"},
+        "think",
+        'expected "none" or "minimal" or "low" or "medium" or "high" or "xhigh" or "max" or true or false, got "huge"',
+    ),
     (
         CompletionBody,
         {"prompt": "a", "tools": [{"type": "function"}]},

@@ -110,6 +110,17 @@ def test_a_plan_says_what_prefill_reused_tokens_would_have_taken() -> None:
     assert planned.saved_s == pytest.approx(bench.gang._cost.prompt_s(0, 160))
 
 
+def test_generated_tokens_that_a_successor_finds_again_are_no_cached_tokens_of_the_prompt() -> None:
+    bench = PlannerBench({"plans_in_flight": 1}, n_pages=64)
+    tokens = prompt_of(1, 160)
+    bench.add([*tokens, 91], max_tokens=1)
+    bench.run()
+    bench.add([*tokens, 92], n_prompt=16, max_tokens=200)  # its gateway has 145 tokens, and asks again for the rest
+    planned = bench.plan()
+    assert planned is not None
+    assert (planned.plan.new[0].n_prompt, planned.n_cached) == (16, 16)
+
+
 def test_a_prefix_hit_is_counted_once_however_often_admission_fails() -> None:
     bench = PlannerBench({"plans_in_flight": 1}, n_pages=6)
     prefix = prompt_of(1, 32)

@@ -137,12 +137,12 @@ def test_the_hash_chain_model_needs_no_folder() -> None:
 )
 def test_a_broken_file_is_named(tmp_path: Path, files: dict, message: str) -> None:
     tokenizer = None if "tokenizer" in files else words()
-    with pytest.raises(ConfigError, match=f"^model_folder: .*{message}"):
+    with pytest.raises(ConfigError, match=f"^model: .*{message}"):
         load(tmp_path, tokenizer, **files)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^model_folder: expected a folder with config\.json, got "):
+    with pytest.raises(ConfigError, match=r"^model: expected a folder with config\.json, got "):
         load_text_model(str(tmp_path))
 
 

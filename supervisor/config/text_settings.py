@@ -1,0 +1,49 @@
+"""Checks the keys of `[gateway]` that only gateways would refuse, after the start: sampling, reasoning, chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from actors.gateway.settings import GatewaySettings
+from messages.errors import ConfigError
+
+_DEFAULT = GatewaySettings()
+
+
+def text_errors(settings: GatewaySettings) -> Iterator[str]:
+    """The errors of these keys. The model's own files are not read, and nothing is imported for a key with its default."""
+    checks: list[Callable[[GatewaySettings], None]] = []
+    if settings.default_sampling:
+        checks.append(_check_sampling)
+    if settings.reasoning != _DEFAULT.reasoning:
+        checks.append(_check_reasoning)
+    if settings.chat_template:
+        checks.append(_check_template)
+    for check in checks:
+        try:
+            check(settings)
+        except ConfigError as error:
+            yield str(error)
+
+
+def _check_sampling(settings: GatewaySettings) -> None:
+    from actors.gateway.admission.sampling_defaults import sampling_defaults
+
+    sampling_defaults(msgspec.structs.replace(settings, generation_config="none"))
+
+
+def _check_reasoning(settings: GatewaySettings) -> None:
+    from actors.gateway.text.reasoning_formats import marks_of
+
+    marks_of(settings.reasoning, "")
+
+
+def _check_template(settings: GatewaySettings) -> None:
+    from actors.gateway.text.chat_template import ChatTemplate, TemplateError, read_template
+
+    try:
+        ChatTemplate(read_template(settings.chat_template), {})
+    except TemplateError as error:
+        raise ConfigError(f"gateway.chat_template: {error}") from None
