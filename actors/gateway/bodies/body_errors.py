@@ -40,7 +40,9 @@ _TAKEN_BY = {  # where a prompt of this form belongs
     "tokens": "/v1/generate",
 }
 _IN_MESSAGES = ("system", "instructions")
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # as gzip and zstd begin
 _MOST_NAME_CHARACTERS = 80
+MOST_SHOWN = 12  # of known names in an error
 _NOTHING = object()
 NEAR = 0.75  # how alike a field or a path must be to be proposed
 
@@ -50,6 +52,8 @@ def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
     malformed = _MALFORMED.match(str(error))
     if not raw:
         text = "a JSON object, got an empty body"
+    elif raw.startswith(_COMPRESSED):
+        text = "JSON, got compressed bytes; send it without Content-Encoding"
     elif isinstance(error, UnicodeDecodeError):
         text = "UTF-8, got other bytes"
     elif isinstance(error, RecursionError):
@@ -114,10 +118,12 @@ def _unknown(path: str, name: str, kind: type[msgspec.Struct]) -> Refusal:
     close = get_close_matches(name, known, n=1, cutoff=NEAR)
     if not path and (own := name_here(name, known)):
         return _refusal(name, f"unknown field; expected {_in_place(name, own)} instead")
-    hint = f"did you mean {close[0]}? Known fields are" if close else "known fields are"
-    if not path and not close and name in _TAKEN_BY:
-        hint = f"{_TAKEN_BY[name]} takes it. Known fields are"
-    return _refusal(f"{path}.{name}" if path else name, f"unknown field; {hint} {', '.join(known)}")
+    hint = "GET /docs shows all fields" if len(known) > MOST_SHOWN else f"known fields are {', '.join(known)}"
+    if close:
+        hint = f"did you mean {close[0]}?"
+    elif not path and name in _TAKEN_BY:
+        hint = f"{_TAKEN_BY[name]} takes it"
+    return _refusal(f"{path}.{name}" if path else name, f"unknown field; {hint}")
 
 
 def _in_place(name: str, own: str) -> str:

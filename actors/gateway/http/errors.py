@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from actors.gateway.bodies.body_errors import NEAR
+from actors.gateway.bodies.body_errors import MOST_SHOWN, NEAR
 from actors.gateway.requests.refusal_log import RefusalLog
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
@@ -110,7 +110,7 @@ async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTP
 
 def _unknown_path(http: HttpRequest) -> str:
     """What is said of a path that no endpoint has: the nearest path of any API, as clients of Anthropic's and Ollama's put /v1
-    before theirs, and the paths of its API; all paths where its API is not known."""
+    before theirs. Without one, the paths of its API, or where they are shown if they are many."""
     if http.url.path.startswith(_OF_MODELS):
         called = f"{http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}"
         return f"path: models cannot be pulled, made or deleted here, got {called}; GET /api/tags names the one served"
@@ -118,8 +118,9 @@ def _unknown_path(http: HttpRequest) -> str:
     paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
     same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)
     near = [_ELSEWHERE[http.url.path]] if http.url.path in _ELSEWHERE else get_close_matches(http.url.path, paths, 1, NEAR)
-    known = f"did you mean {near[0]}? Known are" if near else "known are"
-    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(same)}"
+    known = "GET /docs shows them all" if len(same) > MOST_SHOWN else f"known are {', '.join(same)}"
+    hint = f"did you mean {near[0]}?" if near else known
+    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {hint}"
 
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Annotated, Any
 
@@ -92,17 +93,15 @@ def test_a_wrong_field(kind: type[msgspec.Struct], body: Any, field: str, words:
 def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
     refusal = refused(ChatBody, json.dumps(HI | {"max_token": 5}).encode())
     assert refusal.field == "max_token"
-    assert refusal.detail.startswith("max_token: unknown field; did you mean max_tokens? Known fields are ")
-    assert set(refusal.detail.rpartition("fields are ")[2].split(", ")) == set(ChatBody.__struct_fields__)
+    assert refusal.detail == "max_token: unknown field; did you mean max_tokens?"
     strange = refused(ChatBody, json.dumps(HI | {"wxyz": 5}).encode())
-    assert strange.detail.startswith("wxyz: unknown field; known fields are ")
+    assert strange.detail == "wxyz: unknown field; GET /docs shows all fields"
     unlike = refused(ChatBody, json.dumps(HI | {"tool_p": 0.1}).encode())  # looks a little like top_p
-    assert unlike.detail.startswith("tool_p: unknown field; known fields are ")
-    inner = refused(ChatBody, json.dumps(HI | {"stream_options": {"includ_usage": True}}).encode())
-    assert inner.field == "stream_options.includ_usage"
-    assert inner.detail.endswith(
-        "did you mean include_usage? Known fields are include_usage, include_obfuscation, continuous_usage_stats"
-    )
+    assert unlike.detail == "tool_p: unknown field; GET /docs shows all fields"
+    near = refused(ChatBody, json.dumps(HI | {"stream_options": {"includ_usage": True}}).encode())
+    assert (near.field, near.detail.partition("; ")[2]) == ("stream_options.includ_usage", "did you mean include_usage?")
+    inner = refused(ChatBody, json.dumps(HI | {"stream_options": {"wxyz": True}}).encode())
+    assert inner.detail.endswith("; known fields are include_usage, include_obfuscation, continuous_usage_stats")
     long = refused(ChatBody, json.dumps(HI | {"x`\n" * 10_000: 5}).encode())
     assert len(long.detail) < 1000
 
@@ -115,6 +114,7 @@ def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
         (b'{"a" 1}', "expected JSON, got malformed JSON at byte 5: expected ':'"),
         (b'{"a": 1}x', "expected JSON, got malformed JSON at byte 9: trailing characters"),
         (b'{"a": "\xff"}', "expected UTF-8, got other bytes"),
+        (gzip.compress(b"{}"), "expected JSON, got compressed bytes; send it without Content-Encoding"),
         (b"[" * 100_000, "expected JSON, got lists or objects that are nested too deeply"),
         (b'{"temperature": 1e999}', "expected JSON with numbers in the range of 64 bits, got a number outside of it"),
         (b"null", "expected a JSON object, got null"),
@@ -164,5 +164,5 @@ def test_only_the_beginning_of_a_large_value_is_shown() -> None:
 
 def test_a_prompt_at_the_wrong_endpoint_is_told_the_right_one() -> None:
     chat, plain = refused(ChatBody, json.dumps(TEXT).encode()), refused(CompletionBody, json.dumps(HI).encode())
-    assert chat.detail.startswith("prompt: unknown field; /v1/completions takes it. Known fields are ")
-    assert plain.detail.startswith("messages: unknown field; /v1/chat/completions takes it. Known fields are ")
+    assert chat.detail == "prompt: unknown field; /v1/completions takes it"
+    assert plain.detail == "messages: unknown field; /v1/chat/completions takes it"

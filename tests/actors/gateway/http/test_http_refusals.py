@@ -111,14 +111,12 @@ ELSEWHERE = [("/v1/v1/messages", "/v1/messages"), ("/v1/api/chat", "/api/chat"),
 async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right_one() -> None:
     async with rig() as r, r.http() as http:
         wrong = (await http.post("/v1/chat/completion")).json()["error"]["message"]
-        assert wrong.startswith("path: unknown, got POST /v1/chat/completion; did you mean /v1/chat/completions? Known are ")
+        assert wrong == "path: unknown, got POST /v1/chat/completion; did you mean /v1/chat/completions?"
         for typed, meant in ELSEWHERE:
             answer = (await http.post(typed)).json()["error"]["message"]
-            assert answer.startswith(f"path: unknown, got POST {typed}; did you mean {meant}? Known are ")
-            assert "/v1/messages, " in answer
-            assert "/api/chat, " in answer
+            assert answer == f"path: unknown, got POST {typed}; did you mean {meant}?"
         absent = (await http.post("/v1/rerankings")).json()["error"]["message"]  # near no path
-        assert absent.startswith("path: unknown, got POST /v1/rerankings; known are ")
+        assert absent == "path: unknown, got POST /v1/rerankings; GET /docs shows them all"
         assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
 
 
