@@ -33,4 +33,4 @@ async def test_a_frozen_supervisor_is_replaced_and_streams_do_not_notice(server:
         streams.check()
     report = await asyncio.to_thread(server.wait_supervisor, frozen)
     assert {child.name: child.incarnation for child in report.children} == before
-    assert "has not been heard for" in server.log()
+    assert "is stopped: killed, to be replaced" in server.log()
