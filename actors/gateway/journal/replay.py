@@ -174,7 +174,8 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
 def _begin_runs(growing: Iterable[_Growing], position: int) -> None:
     """After the frame `position` bytes are damaged: what follows of a request with several sequences is a new run.
 
-    No process has had its number: those of processes grow by more than one, or the number is 1, which none has.
+    Its number is the next one. The runs of processes are numbered by the age of their request in milliseconds, and by no number
+    below 2, so none of them is expected to have it.
     """
     for one in growing:
         if one.n_sequences > 1 and one.position <= position:
