@@ -51,14 +51,17 @@ class GraphPool:
         assert self._counts is not None
         return self._counts
 
-    def capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Captures the kernels that `launch` launches. It is called once before the capture, so that kernels are compiled and
-        libraries have allocated what they may not allocate during a capture. Its writes must be harmless."""
+    def capture(self, launch: Callable[[], None], *, runs_first: bool) -> torch.cuda.CUDAGraph:
+        """Captures the kernels that `launch` launches. Its writes must be harmless.
+
+        runs_first: call it once before the capture, so that everything has been allocated that may not be allocated during a
+        capture. The first step of each kind needs this. A kernel may be compiled and loaded during a capture ("relaxed")."""
         self._stream.wait_stream(torch.cuda.current_stream(self.state.device))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
-            launch()
-            graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+            if runs_first:
+                launch()
+            graph.capture_begin(pool=self._handle, capture_error_mode="relaxed")
             try:
                 launch()
             finally:
