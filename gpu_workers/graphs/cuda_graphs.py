@@ -47,6 +47,7 @@ class StepGraphs:
         if self.mixed is not None:
             self.mixed.capture(count)
         self.decode.capture(count)
+        self.pool.capture_constrained()
         torch.cuda.synchronize(self.pool.state.device)
 
 
