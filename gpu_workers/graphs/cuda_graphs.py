@@ -48,6 +48,7 @@ class StepGraphs:
         if self.mixed is not None:
             self.mixed.capture(count, runs_each=runs_each)
         self.decode.capture(count, runs_each=runs_each)
+        self.pool.capture_constrained()
         torch.cuda.synchronize(self.pool.state.device)
 
 
