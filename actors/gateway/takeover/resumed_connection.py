@@ -23,7 +23,7 @@ CLOSE = b"connection: close\r\n"
 class ResumedConnection(Connection):
     """Sends the rest of the response of `left`. The client has the first `n_written` bytes of what `answer` makes already.
 
-    `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the connection can serve a next request.
+    `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the connection can serve a next one.
     """
 
     def __init__(
