@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.gateway.journal.clock import SegmentHeader
-from actors.gateway.journal.frames import Damage, Frame, Kind
+from actors.gateway.journal.frames import Damage, Frame, Kind, Unchecked
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,
@@ -28,6 +28,7 @@ from actors.gateway.journal.records import (
     decode_spec,
     decode_states,
     decode_step,
+    is_plain,
 )
 from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request_spec import Ended
@@ -61,12 +62,29 @@ class _Growing:
     lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
 
 
+@dataclass(slots=True)
+class _Tail:
+    """The newest rows of the only sequence of a request: nothing but its next tokens, `parts`. They become one row, the first
+    one's, because most rows of a journal are such and each row that is added by itself takes several times as long.
+    `stop`: the number of its next token."""
+
+    one: _Growing
+    parts: list[bytes]
+    stop: int
+
+    def close(self) -> None:
+        """Make one row of them."""
+        steps = self.one.recovered.steps
+        steps[-1] = msgspec.structs.replace(steps[-1], ids=b"".join(self.parts))
+        self.one.n_tokens[0] = self.stop
+
+
 class Replay:
     """Takes all frames of a journal in order, then returns the requests that they describe."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
-        self._steps: list[tuple[int, bytes]] = []  # position, payload
+        self._steps: list[tuple[int, bytes | Unchecked]] = []  # position, payload
         self._n_frames = 0
         self.header: SegmentHeader | None = None  # of the newest file that says it
         self.last_s = 0.0  # the newest time of any frame
@@ -98,6 +116,12 @@ class Replay:
             if frame.number:
                 self.unreadable.add(frame.number)
 
+    def check_steps(self) -> None:
+        """Check the steps since the oldest unfinished request; the others are not needed. Raises: ValueError for damage."""
+        oldest = min((known.position for known in self._known.values() if known.finish is None), default=self._n_frames)
+        needed = [(position, payload) for position, payload in self._steps if position >= oldest]
+        self._steps = [(p, payload.read() if isinstance(payload, Unchecked) else payload) for p, payload in needed]
+
     def results(self, now_s: float) -> tuple[list[Recovered], list[FinishedRecord]]:
         """Returns the unfinished and the finished requests, by number. `now_s`: the journal's clock."""
         growing: dict[int, _Growing] = {}
@@ -121,44 +145,62 @@ class Replay:
 
     def _apply(self, frame: Frame) -> None:
         if frame.kind is Kind.HEADER:
-            self.header = _header_decoder.decode(frame.payload)
+            self.header = _header_decoder.decode(frame.checked)
             self.next_number = max(self.next_number, self.header.next_number)
         elif frame.kind in (Kind.REQUEST, Kind.ANSWER):
-            record = decode_request(frame.payload)
+            record = decode_request(frame.checked)
             known = _Known(self._n_frames, record, frame.time_s - record.age_s, record.finish)
             if record.finish is not None:  # its age is counted up to its end
                 known.ended_s = frame.time_s - record.finish.age_s
                 known.began_s = known.ended_s - record.age_s
             self._known[frame.number] = known
         elif frame.kind is Kind.REMEMBERED:
-            self._remembered, self._remembered_s = decode_remembered(frame.payload), frame.time_s
+            self._remembered, self._remembered_s = decode_remembered(frame.checked), frame.time_s
         elif frame.kind is Kind.FORGET:
             self._known.pop(frame.number, None)
         elif frame.kind is Kind.FINISH:
-            known, finish = self._known.get(frame.number), decode_finish(frame.payload)
+            known, finish = self._known.get(frame.number), decode_finish(frame.checked)
             if known is not None:
                 known.finish, known.ended_s = finish, frame.time_s - finish.age_s
 
     def _add_steps(self, growing: dict[int, _Growing]) -> None:
         oldest = min((one.position for one in growing.values()), default=self._n_frames)
-        damaged_after = deque(self._damaged_after)
+        damaged_after, tails = deque(self._damaged_after), dict[int, _Tail]()  # by key
         for position, payload in self._steps:
             if position < oldest:
                 continue
             while damaged_after and damaged_after[0] < position:
                 _begin_runs(growing.values(), damaged_after.popleft())
             try:
-                step = decode_step(payload)
+                step = decode_step(payload.read() if isinstance(payload, Unchecked) else payload)
             except (ValueError, TypeError):
                 continue
             for row in step.rows:
-                one = growing.get(row.key >> KEY_BITS)
-                if one is not None and one.position < position and not _add_row(one, row):
-                    self.shortened.add(one.recovered.number)
+                # `is_plain` is written out, because this runs for each token of each stream
+                tail, n_bytes, is_bare = tails.get(row.key), len(row.ids), row.logprobs is None and row.prompt is None
+                if tail is not None and row.first == tail.stop and is_bare and n_bytes and not n_bytes & 3:
+                    tail.parts.append(row.ids)
+                    tail.stop += n_bytes >> 2
+                elif (one := growing.get(row.key >> KEY_BITS)) is not None and one.position < position:
+                    _close_tail(tails, one)
+                    if not _add_row(one, row):
+                        self.shortened.add(one.recovered.number)
+                    elif one.n_sequences == 1 and is_plain(row) and row.first + (len(row.ids) >> 2) == one.n_tokens[0]:
+                        tails[row.key] = _Tail(one, [row.ids], one.n_tokens[0])
             for key, ended in step.endings:
                 one = growing.get(key >> KEY_BITS)
                 if one is not None and one.position < position:
+                    _close_tail(tails, one)
                     _add_ending(one, key, ended)
+        for tail in tails.values():
+            tail.close()
+
+
+def _close_tail(tails: dict[int, _Tail], one: _Growing) -> None:
+    """Something else than the next tokens follows in this request."""
+    tail = tails.pop(one.recovered.number << KEY_BITS, None)
+    if tail is not None:
+        tail.close()
 
 
 def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.takeover.left_answers import LeftAnswers
 
-N = 40
+N = 120
 
 
 class Custody:
