@@ -232,11 +232,16 @@ class Request:
         """The number of the present run of the request; 0 is the first one."""
         return self.runs[-1] if self.runs else 0
 
-    def begin_run(self, now_s: float, incarnation: int) -> None:
+    def begin_run(self, now_s: float, incarnation: int, *, is_marked: bool = False) -> None:
         """Another process goes on with this request. Its run needs a number that none before had, also where a damaged journal
         has lost those runs, and the age of the request too. `now_s`: the monotonic clock. `incarnation`: of the gateway.
+        `is_marked`: the items have the place where this run begins already, under a number that nobody has been told.
         """
-        self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1, incarnation))
+        number = max(int((now_s - self.began_s) * 1e3), self.run + 1, incarnation)
+        if is_marked:
+            self.runs[-1] = number
+            return
+        self.runs.append(number)
         self.stream_items.append(RUN_ITEM)
 
     def show_ping(self) -> None:
