@@ -3,7 +3,8 @@
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
 with the same seed, so they are the same. But the order in which several sequences of a request were shown is not known after
 a damaged frame. So everything that follows it there belongs to a new run, that of the process which reads the journal, and
-no event that an earlier process has shown of it is known by its number any more. Finished requests stay encoded, and steps
+no event that an earlier process has shown of it is known by its number any more. The last frame of a file counts too: a write
+that a death has cut off was shown to nobody, but a frame that was damaged later has the same looks. Finished requests stay encoded, and steps
 before the oldest unfinished request are not decoded, so a start takes the time of reading the files.
 """
 
@@ -74,15 +75,14 @@ class Replay:
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
         self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
-        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes inside a file
+        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes
         self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
         self.shortened: set[int] = set()  # numbers of requests that have lost tokens
 
     def add(self, frame: Frame | Damage) -> None:
         """Take the next frame."""
         if isinstance(frame, Damage):
-            if not frame.is_at_end:
-                self._damaged_after.append(self._n_frames)
+            self._damaged_after.append(self._n_frames)
             return
         self._n_frames += 1
         if frame.time_s > self.last_s:

@@ -30,13 +30,14 @@ class Life(NamedTuple):
     """One process: the sequences that get a token which is recorded, then those whose token is not, because the disk refuses.
 
     `begins_recorded` False: it dies before anything of it is recorded. `damaged`: after its death so many recorded steps are
-    left before one that is damaged; None: none is.
+    left before one that is damaged; None: none is. `is_torn`: it dies while it writes.
     """
 
     recorded: list[int]
     refused: list[int]
     begins_recorded: bool = True
     damaged: int | None = None
+    is_torn: bool = False
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Gateway:
     """The journal of a gateway, and its present process."""
 
     frames: list[Frame | Damage] = field(default_factory=list)
+    files: set[int] = field(default_factory=set)  # how many frames there are before each file; each process begins one
     incarnation: int = 0
     is_refusing: bool = False
 
@@ -51,6 +53,7 @@ class Gateway:
         """The next process reads the journal, as a gateway does at its start."""
         self.incarnation += 1
         self.is_refusing = False
+        self.files.add(len(self.frames))
         replay = Replay()
         for frame in self.frames:
             replay.add(frame)
@@ -85,10 +88,11 @@ class Gateway:
         sequence.publish(len(sequence.ids), False)
 
     def damage(self, n_before: int) -> None:
-        """A step is damaged, as many steps as there are after `n_before`."""
+        """The step after the first `n_before` is damaged."""
         steps = [at for at, frame in enumerate(self.frames) if isinstance(frame, Frame) and frame.kind is Kind.STEP]
         if n_before < len(steps):
-            self.frames[steps[n_before]] = Damage(0, 1, is_at_end=False)
+            at = steps[n_before]
+            self.frames[at] = Damage(0, 1, is_at_end=at + 1 in {*self.files, len(self.frames)})
 
 
 def events_of(request: Request, start: int = 0) -> StreamEvents:
@@ -110,11 +114,12 @@ def goes_on(request: Request, has: bytes, run: int) -> bool:
 
 def life() -> st.SearchStrategy[Life]:
     some = st.lists(st.integers(0, 1), max_size=4)
-    return st.builds(Life, some, st.just([]) | some, st.booleans(), st.none() | st.integers(0, 8))
+    return st.builds(Life, some, st.just([]) | some, st.booleans(), st.none() | st.integers(0, 8), st.booleans())
 
 
 @given(st.lists(life(), max_size=5))
 @example([Life([0, 1], [], damaged=0), Life([], [], begins_recorded=False), Life([0], []), Life([1], [])])
+@example([Life([0, 1], []), Life([0, 0], [], damaged=2), Life([], [])])
 @example([Life([0], []), Life([0, 1], [], damaged=1), Life([1], []), Life([0], [], damaged=2), Life([], [])])
 def test_no_event_and_no_byte_that_a_client_has_is_taken_for_another_one(lives: list[Life]) -> None:
     gateway = Gateway([Frame(Kind.REQUEST, 1, 0.0, request_blob(SPEC))])
@@ -136,7 +141,7 @@ def test_no_event_and_no_byte_that_a_client_has_is_taken_for_another_one(lives: 
             assert not is_whole, "nothing was lost"
             has, run = b"", 0
         if not one.begins_recorded:
-            del gateway.frames[n_frames:]
+            gateway.frames[n_frames:] = [Damage(0, 1, is_at_end=True)] if one.is_torn else []
             continue
         for index in one.recorded:
             gateway.show(request, index)
@@ -148,6 +153,8 @@ def test_no_event_and_no_byte_that_a_client_has_is_taken_for_another_one(lives: 
         stream = events_of(request)
         stream.take()
         has, run = bytes_of(request), max(run, stream.run)
+        if one.is_torn:
+            gateway.frames.append(Damage(0, 1, is_at_end=True))
         if one.damaged is not None:
             gateway.damage(one.damaged)
         is_whole = is_whole and one.damaged is None and not one.refused
