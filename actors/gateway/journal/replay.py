@@ -3,9 +3,11 @@
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
 with the same seed, so they are the same. But the order in which several sequences of a request were shown is not known after
 a damaged frame. So everything that follows it there belongs to a new run, that of the process which reads the journal, and
-no event that an earlier process has shown of it is known by its number any more. The last frame of a file counts too: a write
-that a death has cut off was shown to nobody, but a frame that was damaged later has the same looks. Finished requests stay encoded, and steps
-before the oldest unfinished request are not decoded, so a start takes the time of reading the files.
+no event that an earlier process has shown of it is known by its number any more. The last frame of a file counts too: what a
+death has cut off was shown to nobody, but a frame that was damaged later looks the same.
+
+Finished requests stay encoded, and steps before the oldest unfinished request are not decoded, so a start takes the time of
+reading the files.
 """
 
 from __future__ import annotations

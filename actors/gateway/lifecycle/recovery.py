@@ -36,11 +36,8 @@ def take_over_all(
             journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
     for entry in recovered:
-        try:
-            request = restore(entry, model, now_s)
-        except (ValueError, IndexError) as error:
-            log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)
-            journal.delete(entry.number)
+        request = _restored(entry, journal, model, now_s)
+        if request is None:
             continue
         if entry.number in journal.adopted:
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
@@ -56,6 +53,17 @@ def take_over_all(
         log.warning("requests go on with other ranks, devices, kernels or dtype", requests=n_other_numerics, numerics=numerics)
     journal.adopt_all()
     return resumed
+
+
+def _restored(entry: Recovered, journal: Journal, model: TextModel, now_s: float) -> Request | None:
+    """The request; None, and the journal forgets it, if its record contradicts itself."""
+    try:
+        return restore(entry, model, now_s)
+    except (ValueError, IndexError) as error:
+        log = structlog.get_logger()
+        log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)
+        journal.delete(entry.number)
+        return None
 
 
 def _begin_run(request: Request, entry: Recovered, journal: Journal, now_s: float, incarnation: int) -> None:

@@ -1,4 +1,4 @@
-"""Streams of several sequences over many lives of a gateway: what a client has seen stays true, whatever a journal has lost."""
+"""Streams of several sequences over many lives of a gateway: what a client has seen stays true, whatever a journal lost."""
 
 from __future__ import annotations
 
