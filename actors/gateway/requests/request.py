@@ -232,6 +232,14 @@ class Request:
         """The number of the present run of the request; 0 is the first one."""
         return self.runs[-1] if self.runs else 0
 
+    @property
+    def shown_run(self) -> int:
+        """The run to which the newest visible item belongs. The journal has that run, and perhaps not the present one yet."""
+        n_empty, items = 0, self.stream_items  # runs at the end in which nothing is visible
+        while n_empty < len(items) and items[-1 - n_empty] == RUN_ITEM:
+            n_empty += 1
+        return self.runs[-1 - n_empty] if n_empty < len(self.runs) else 0
+
     def begin_run(self, now_s: float, incarnation: int, *, is_marked: bool = False) -> None:
         """Another process goes on with this request. Its run needs a number that none before had, also where a damaged journal
         has lost those runs, and the age of the request too. `now_s`: the monotonic clock. `incarnation`: of the gateway.

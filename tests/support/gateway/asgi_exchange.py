@@ -47,7 +47,7 @@ class FakeManager:
 
 
 class NotedHold(AnswerHold):
-    """The hold of the answer's connection. `runs`: what it was told of runs, with the number of messages sent before."""
+    """The hold of the answer's connection. `runs`: what it was told of runs, with `n_sent`, how much was sent before."""
 
     def __init__(self, n_sent: Callable[[], int]) -> None:
         self._n_sent = n_sent
