@@ -100,6 +100,7 @@ class Recovered(msgspec.Struct):
     endings: dict[int, Ended] = {}  # by key, whose number may be another one in an adopted journal
     age_s: float = 0.0  # since its admission
     identity: ModelIdentity = ModelIdentity()
+    has_lost_order: bool = False  # the last run of `steps` begins where the order of its sequences was lost, see `replay.py`
 
 
 class FinishedRecord(msgspec.Struct, frozen=True):

@@ -2,8 +2,12 @@
 
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
 with the same seed, so they are the same. But the order in which several sequences of a request were shown is not known after
-a damaged frame, so a new run of the request begins there. Finished requests stay encoded, and steps before the oldest
-unfinished request are not decoded, so a start takes the time of reading the files.
+a damaged frame. So everything that follows it there belongs to a new run, that of the process which reads the journal, and
+no event that an earlier process has shown of it is known by its number any more. The last frame of a file counts too: what a
+death has cut off was shown to nobody, but a frame that was damaged later looks the same.
+
+Finished requests stay encoded, and steps before the oldest unfinished request are not decoded, so a start takes the time of
+reading the files.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ class _Growing:
     run: int = 0  # the newest one
     n_tokens: dict[int, int] = field(default_factory=dict)
     lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
+    lost_order_at: int = -1  # where in `recovered.steps` a new run begins, because of damaged bytes; -1: nowhere
 
 
 @dataclass(slots=True)
@@ -90,15 +95,14 @@ class Replay:
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
         self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
-        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes inside a file
+        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes
         self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
         self.shortened: set[int] = set()  # numbers of requests that have lost tokens
 
     def add(self, frame: Frame | Damage) -> None:
         """Take the next frame."""
         if isinstance(frame, Damage):
-            if not frame.is_at_end:
-                self._damaged_after.append(self._n_frames)
+            self._damaged_after.append(self._n_frames)
             return
         self._n_frames += 1
         if frame.time_s > self.last_s:
@@ -170,7 +174,7 @@ class Replay:
             if position < oldest:
                 continue
             while damaged_after and damaged_after[0] < position:
-                _begin_runs(growing.values(), damaged_after.popleft())
+                _lose_order(growing.values(), damaged_after.popleft())
             try:
                 step = decode_step(payload.read() if isinstance(payload, Unchecked) else payload)
             except (ValueError, TypeError):
@@ -194,6 +198,10 @@ class Replay:
                     _add_ending(one, key, ended)
         for tail in tails.values():
             tail.close()
+        for damaged_position in damaged_after:
+            _lose_order(growing.values(), damaged_position)
+        for one in growing.values():
+            _number_run(one)
 
 
 def _close_tail(tails: dict[int, _Tail], one: _Growing) -> None:
@@ -213,16 +221,19 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
     return _Growing(known.position, recovered, recovered.spec.n_sequences, run, n_tokens)
 
 
-def _begin_runs(growing: Iterable[_Growing], position: int) -> None:
-    """After the frame `position` bytes are damaged: what follows of a request with several sequences is a new run.
-
-    Its number is the next one. The runs of processes are numbered by the age of their request in milliseconds, and by no number
-    below 2, so none of them is expected to have it.
-    """
+def _lose_order(growing: Iterable[_Growing], position: int) -> None:
+    """After the frame `position` bytes are damaged: all that follows of a request with several sequences is one new run."""
     for one in growing:
-        if one.n_sequences > 1 and one.position <= position:
-            one.run += 1
-            one.recovered.steps.append(StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, one.run, b""))
+        if one.n_sequences > 1 and one.position <= position and one.lost_order_at < 0:
+            one.lost_order_at = len(one.recovered.steps)
+            one.recovered.steps.append(StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, 0, b""))
+
+
+def _number_run(one: _Growing) -> None:
+    """The run after damaged bytes gets a number above all others, until the process that reads the journal has its own."""
+    if one.lost_order_at >= 0:
+        one.recovered.steps[one.lost_order_at] = StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, one.run + 1, b"")
+        one.recovered.has_lost_order = True
 
 
 def _add_row(one: _Growing, row: StepRow) -> bool:
@@ -230,7 +241,8 @@ def _add_row(one: _Growing, row: StepRow) -> bool:
     index = row.key & ((1 << KEY_BITS) - 1)
     if index == SUSPICION_ROW or (index in (PING_ITEM, RUN_ITEM) and not row.ids):
         one.run = max(one.run, row.first) if index == RUN_ITEM else one.run
-        one.recovered.steps.append(row)
+        if index != RUN_ITEM or one.lost_order_at < 0:
+            one.recovered.steps.append(row)
         return True
     n_tokens, n_bytes = one.n_tokens.get(index, 0), len(row.ids)
     if index >= one.n_sequences or n_bytes % 4 or not 0 <= row.first <= n_tokens:

@@ -54,6 +54,7 @@ class StreamEvents:
         self.content_type = writer.content_type
         self._n_taken = 0  # items that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these items: the number of the newest event is `_base + _count`
+        self.run = 0  # of the request, in which the newest event was shown that `take` has returned
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._most = _MOST_WITH_LOGPROBS if request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
         self.start = start
@@ -88,7 +89,7 @@ class StreamEvents:
             if event:
                 events.append(event)
         if self._request.is_over and not self.is_done and stop is None:
-            self.is_done = True
+            self.is_done, self.run = True, self._base // RUN_EVENTS
             last = enumerate(self._last(), self._base + self._count + 1)
             events += [self._finished(line, number) for number, line in list(last)[self._n_last_read :]]
         return events
@@ -167,11 +168,13 @@ class StreamEvents:
         elif item >= END_ITEM:
             line = self._writer.ending(self._request.sequences[item - END_ITEM])
         elif item == PING_ITEM:
+            self.run = self._base // RUN_EVENTS
             return self._writer.ping
         else:
             self._begin_run()
             return b""
         self._count += 1
+        self.run = self._base // RUN_EVENTS
         if self._n_parts:
             line, self._n_parts = b"\n\n".join(line.split(b"\n\n")[self._n_parts :]), 0
         return self._finished(line, self._base + self._count) if line else b""
@@ -203,5 +206,5 @@ def n_digits(numbers: np.ndarray, base: int) -> np.ndarray:
 
 def run_in(event: bytes) -> int:
     """The run of a request in the id of one of its events; 0 for its first run, and for an event without an id."""
-    digits = event[event.rfind(b" ") + 1 : -2]
+    digits = event[event.rfind(b"\nid: ") + 5 :].partition(b"\n")[0]
     return int(digits) // RUN_EVENTS if len(digits) > 9 and digits.isdigit() else 0

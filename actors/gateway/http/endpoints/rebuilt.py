@@ -18,7 +18,7 @@ from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after, events_of, stream_of
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.formats.registry import format_of
-from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, START, TARGET, begun_of
+from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, RUN_PATH, START, TARGET, begun_of
 from actors.gateway.http.request_identity import event_number
 from actors.gateway.other_gateways.questions import KNOWN_PATH
 from actors.gateway.requests.refusals import Refusal
@@ -95,6 +95,12 @@ async def again(services: Services, call: Call) -> ASGIApp:
     return answer.app
 
 
+async def run(services: Services, call: Call) -> ASGIApp:
+    """GET, of another gateway: two runs of a request, `Request.shown_run` and the present one. Raises: Refusal."""
+    request = await services.admission.known(call.parameters["id"], "id")
+    return Response(b"%d %d" % (request.shown_run, request.run))
+
+
 async def known(services: Services, call: Call) -> ASGIApp:
     """GET, of another gateway: status 204 if this one knows a request with this id, else 404."""
     return Response(status_code=204 if services.admission.knows(call.parameters["id"]) else 404)
@@ -103,6 +109,7 @@ async def known(services: Services, call: Call) -> ASGIApp:
 # only at the socket where the gateways of one server listen for each other
 ENDPOINTS = (
     Endpoint("GET", AGAIN_PATH + "{id:path}", again, query=None),
+    Endpoint("GET", RUN_PATH + "{id:path}", run, query=None),
     Endpoint("GET", KNOWN_PATH + "{id:path}", known, query=None),
     *responses.FOR_GATEWAYS,
     *cache.FOR_GATEWAYS,
