@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
-from actors.gateway.text.closed_schemas import closed
 from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.schemas.narrowed import narrowed
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
 
@@ -75,7 +75,7 @@ def _source(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
-                return LLMatcher.grammar_from_json_schema(_closed(grammar.text), defaults=_JSON_OPTIONS)
+                return LLMatcher.grammar_from_json_schema(_narrowed(grammar.text), defaults=_JSON_OPTIONS)
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.LARK:
@@ -88,10 +88,10 @@ def _source(grammar: Grammar) -> str:
         raise GrammarError(str(error)) from None
 
 
-def _closed(schema: str) -> str:
-    """A JSON schema with `closed` objects. A text that is no JSON is left to the library, whose error names the place."""
+def _narrowed(schema: str) -> str:
+    """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place."""
     try:
-        return json.dumps(closed(json.loads(schema)))
+        return json.dumps(narrowed(json.loads(schema)))
     except ValueError:
         return schema
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.gateway.text.schemas.parts import parts_of, with_parts
+
 # Several schemas hold for the same object there, and each may name keys that the others do not.
 _TOGETHER = {"if", "then", "else", "not", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"}
 _OTHERS = {"additionalProperties", "patternProperties", "minProperties"}
-_MAPS = ("properties", "$defs", "definitions")  # names -> schemas
-_LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
 
 
 def closed(schema: Any) -> Any:
@@ -28,7 +28,7 @@ def _stands_alone(schema: Any) -> bool:
     choices = [key for key in ("anyOf", "oneOf", "allOf", "$ref") if key in schema]
     if _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or _n_together(schema) > 1:
         return False
-    return all(_stands_alone(inner) for inner in _inner(schema))
+    return all(_stands_alone(inner) for inner in parts_of(schema))
 
 
 def _n_together(schema: dict[str, Any]) -> int:
@@ -36,26 +36,10 @@ def _n_together(schema: dict[str, Any]) -> int:
     return len(found) if isinstance(found := schema.get("allOf"), list) else 0
 
 
-def _inner(schema: dict[str, Any]) -> list[Any]:
-    maps = [found.values() for key in _MAPS if isinstance(found := schema.get(key), dict)]
-    lists = [found for key in _LISTS if isinstance(found := schema.get(key), list)]
-    single = [schema[key] for key in ("items", "additionalProperties") if key in schema]
-    return [inner for group in (*maps, *lists, single) for inner in group]
-
-
 def _close(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    closing = dict(schema)
-    for key in _MAPS:
-        if isinstance(found := schema.get(key), dict):
-            closing[key] = {name: _close(inner) for name, inner in found.items()}
-    for key in _LISTS:
-        if isinstance(found := schema.get(key), list):
-            closing[key] = [_close(inner) for inner in found]
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            closing[key] = _close(schema[key])
+    closing = with_parts(schema, _close)
     named, required = schema.get("properties"), schema.get("required", [])
     is_named = isinstance(named, dict) and named and isinstance(required, list) and set(map(str, required)) <= set(named)
     if is_named and not _OTHERS & set(schema):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.text.closed_schemas import closed
+from actors.gateway.text.schemas.closed_objects import closed
 
 POINT: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer"}}}
 CLOSED_POINT: dict[str, Any] = POINT | {"additionalProperties": False}
