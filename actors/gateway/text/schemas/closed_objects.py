@@ -7,6 +7,7 @@ does not speak of others has none, as in grammars of llama.cpp and xgrammar. `ad
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from actors.gateway.text.schemas.parts import parts_of, with_parts
@@ -17,18 +18,27 @@ _OTHERS = {"additionalProperties", "patternProperties", "minProperties"}
 
 
 def closed(schema: Any) -> Any:
-    """The schema, with `additionalProperties: false` in each object that names its properties and says nothing of others; the
-    schema itself where several of its parts may hold for the same object."""
-    return _close(schema) if _stands_alone(schema) else schema
+    """The schema, with `additionalProperties: false` in each object that names its properties and says nothing of others.
+
+    A part of it in which several schemas may hold for the same object stays as it is, and so does the whole schema if such a
+    part has a `$ref`."""
+    return schema if _leads_elsewhere(schema) else _close(schema)
 
 
-def _stands_alone(schema: Any) -> bool:
-    if not isinstance(schema, dict):
-        return True
+def _holds_together(schema: dict[str, Any]) -> bool:
+    """True if several schemas in it may hold for the same object."""
     choices = [key for key in ("anyOf", "oneOf", "allOf", "$ref") if key in schema]
-    if _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or _n_together(schema) > 1:
+    together = _TOGETHER & set(schema) or len(choices) > 1 or (choices and "properties" in schema) or _n_together(schema) > 1
+    return bool(together)
+
+
+def _leads_elsewhere(schema: Any) -> bool:
+    """True if a part that holds together may also mean schemas in other places."""
+    if not isinstance(schema, dict):
         return False
-    return all(_stands_alone(inner) for inner in parts_of(schema))
+    if _holds_together(schema):
+        return '"$ref"' in (text := json.dumps(schema)) or '"$dynamicRef"' in text
+    return any(_leads_elsewhere(inner) for inner in parts_of(schema))
 
 
 def _n_together(schema: dict[str, Any]) -> int:
@@ -37,7 +47,7 @@ def _n_together(schema: dict[str, Any]) -> int:
 
 
 def _close(schema: Any) -> Any:
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or _holds_together(schema):
         return schema
     closing = with_parts(schema, _close)
     named, required = schema.get("properties"), schema.get("required", [])
