@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher, LLTokenizer
 
-from actors.gateway.text.grammars import compile_grammar
 from actors.gateway.text.schemas.short_times import with_short_times
-from messages.generation.grammar import Grammar, GrammarKind
+from tests.support.answers.allowed_values import is_allowed
 
 TIMES: dict[str, tuple[list[str], list[str]]] = {
     "time": (["12:00:00Z", "12:00:00.5z", "12:00:00.123456789+01:00", "12:00:00-05:30"], ["12:00:00.1234567890Z", "12:00:00"]),
@@ -18,14 +15,6 @@ TIMES: dict[str, tuple[list[str], list[str]]] = {
     "duration": (["P1D", "P3Y6M4DT12H30M5S", "PT123456789S", "P2W"], ["P1234567890D", "PT1H1234567890M", "P"]),
     "date": (["2026-01-02"], ["2026-01-2"]),
 }
-
-
-def is_allowed(schema: dict[str, Any], value: Any) -> bool:
-    """True if the grammar of the schema matches the value."""
-    grammar = compile_grammar(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema)))
-    matcher = LLMatcher(LLTokenizer("byte"), grammar.text, log_level=0)
-    text = json.dumps(value).encode()
-    return matcher.try_consume_tokens(list(text)) == len(text) and matcher.is_accepting()
 
 
 @pytest.mark.parametrize("name", TIMES)
