@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from actors.gateway.text.grammars import GrammarError
@@ -25,14 +26,15 @@ def check_characters(grammar: Grammar | None, tools: OfferedTools | None, missin
     missing = missing_bytes - _ASCII
     if not missing:
         return
-    for _, tool in () if tools is None else tools.callable_tools:
-        _check(_texts(tool.parameters), missing)
-    if grammar is None or (grammar.text.isascii() and "\\u" not in grammar.text):
-        return
-    if grammar.kind is GrammarKind.JSON_SCHEMA:
-        _check(_texts(_read(grammar.text)), missing)
-    elif grammar.kind is GrammarKind.CHOICE:
-        _check(_texts({"enum": _read(grammar.text)}), missing)
+    with suppress(RecursionError):  # the process that compiles grammars refuses what is nested so deeply
+        for _, tool in () if tools is None else tools.callable_tools:
+            _check(_texts(tool.parameters), missing)
+        if grammar is None or (grammar.text.isascii() and "\\u" not in grammar.text):
+            return
+        if grammar.kind is GrammarKind.JSON_SCHEMA:
+            _check(_texts(_read(grammar.text)), missing)
+        elif grammar.kind is GrammarKind.CHOICE:
+            _check(_texts({"enum": _read(grammar.text)}), missing)
 
 
 def _check(texts: Iterator[str], missing: frozenset[int]) -> None:

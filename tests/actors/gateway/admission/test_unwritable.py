@@ -50,6 +50,8 @@ def test_choices_and_what_is_no_json() -> None:
         (GrammarKind.JSON_SCHEMA, "[]é"),
     ):
         check_characters(Grammar(kind=kind, text=text), None, MISSING)
+    deep = '{"items":' * 9000 + '{"const": "é"}' + "}" * 9000
+    check_characters(Grammar(kind=GrammarKind.JSON_SCHEMA, text=deep), None, MISSING)
     described = {"description": BAD, "pattern": BAD, "type": "string"}
     check_characters(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(described)), None, MISSING)
 
