@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher, LLTokenizer
 
 from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.schemas.alternatives import has_overlap
 from actors.gateway.text.schemas.exact_numbers import inexact_number
 from actors.gateway.text.schemas.narrowed import narrowed
 from messages.generation.grammar import Grammar, GrammarKind
@@ -92,14 +93,17 @@ def _source(grammar: Grammar) -> str:
 def _narrowed(schema: str) -> str:
     """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
 
-    Raises: GrammarError for a number that the library rounds."""
+    Raises: GrammarError for a number that the library rounds, and for a `oneOf` that answers could match twice."""
     try:
         read = json.loads(schema)
     except ValueError:
         return schema
     if number := inexact_number(read, _bytes()):
         raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
-    return json.dumps(narrowed(read))
+    narrow = narrowed(read)
+    if isinstance(read, dict) and has_overlap(read, narrow):
+        raise GrammarError('oneOf: an object may match two of its schemas; "additionalProperties": false keeps them apart')
+    return json.dumps(narrow)
 
 
 def _after_reasoning(source: str, marks: ReasoningMarks) -> str:
