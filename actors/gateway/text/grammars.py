@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
-from actors.gateway.text.closed_schemas import closed
 from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.schemas.alternatives import has_overlap
+from actors.gateway.text.schemas.exact_numbers import inexact_number
+from actors.gateway.text.schemas.narrowed import narrowed
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
 
@@ -75,7 +77,7 @@ def _source(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
-                return LLMatcher.grammar_from_json_schema(_closed(grammar.text), defaults=_JSON_OPTIONS)
+                return LLMatcher.grammar_from_json_schema(_narrowed(grammar.text), defaults=_JSON_OPTIONS)
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.LARK:
@@ -88,12 +90,20 @@ def _source(grammar: Grammar) -> str:
         raise GrammarError(str(error)) from None
 
 
-def _closed(schema: str) -> str:
-    """A JSON schema with `closed` objects. A text that is no JSON is left to the library, whose error names the place."""
+def _narrowed(schema: str) -> str:
+    """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
+
+    Raises: GrammarError for a number that the library rounds, and for a `oneOf` that answers could match twice."""
     try:
-        return json.dumps(closed(json.loads(schema)))
+        read = json.loads(schema)
     except ValueError:
         return schema
+    if number := inexact_number(read, _bytes()):
+        raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
+    narrow = narrowed(read)
+    if isinstance(read, dict) and has_overlap(read, narrow):
+        raise GrammarError('oneOf: an object may match two of its schemas; "additionalProperties": false keeps them apart')
+    return json.dumps(narrow)
 
 
 def _after_reasoning(source: str, marks: ReasoningMarks) -> str:

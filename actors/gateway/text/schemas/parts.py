@@ -1,0 +1,33 @@
+"""The schemas inside of a JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+MAPS = ("properties", "$defs", "definitions")  # names -> schemas
+LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
+_SINGLE = ("items", "additionalProperties")
+
+
+def parts_of(schema: dict[str, Any]) -> list[Any]:
+    """The schemas right inside of this one."""
+    maps = [found.values() for key in MAPS if isinstance(found := schema.get(key), dict)]
+    lists = [found for key in LISTS if isinstance(found := schema.get(key), list)]
+    single = [schema[key] for key in _SINGLE if key in schema]
+    return [inner for group in (*maps, *lists, single) for inner in group]
+
+
+def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A copy of the schema with what `change` makes of each schema right inside of it."""
+    changed = dict(schema)
+    for key in MAPS:
+        if isinstance(found := schema.get(key), dict):
+            changed[key] = {name: change(inner) for name, inner in found.items()}
+    for key in LISTS:
+        if isinstance(found := schema.get(key), list):
+            changed[key] = [change(inner) for inner in found]
+    for key in _SINGLE:
+        if key in schema:
+            changed[key] = change(schema[key])
+    return changed
