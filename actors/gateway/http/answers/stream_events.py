@@ -108,7 +108,7 @@ class StreamEvents:
             return nothing
         others = np.flatnonzero(np.array(request.stream_items[self._n_taken : stop]))  # a token of the only sequence is 0
         n = int(others[0]) if others.size else len(request.stream_items[self._n_taken : stop])
-        sizes = self._writer.token_sizes(request.sequences[0], self._cursors[0], self._cursors[0] + n)
+        sizes = self._writer.token_sizes(request.sequences[0], self._cursors[0], self._cursors[0] + n) if n else None
         if sizes is None:
             return nothing
         lines, numbers = np.array(sizes, np.int64), self._base + self._count + 1 + np.arange(n)

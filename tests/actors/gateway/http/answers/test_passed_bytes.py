@@ -78,3 +78,17 @@ def test_events_whose_lengths_are_unknown_are_made_again() -> None:
     events, opening = events_of(request), events_of(request).take(0)
     assert Begun(0, 10_000).pass_written(request, events) == sum(map(len, map(as_chunk, opening)))
     assert [*opening, *events.take()] == events_of(request).take()
+
+
+@pytest.mark.parametrize("is_resumable", [True, False])
+def test_a_response_without_tokens_has_nothing_but_its_openings_to_pass(is_resumable: bool) -> None:
+    spec = RequestSpec(
+        request="x" * 31, api="chat", created_s=1e9, prompts=[np.array([1, 2], "<i4").tobytes()], sampling=Sampling(),
+        terms=Terms(max_tokens=100, stop_tokens=[2]), is_resumable=is_resumable,
+    )  # fmt: skip
+    request = Request(7, spec, MODEL.detokenizer, 0.0)
+    head = len(stream_head(request, is_kept_alive=True)) + 7
+    openings = sum(map(len, map(as_chunk, events_of(request).take(0))))
+    assert openings > 0
+    assert Begun(0, head, 7).pass_written(request, events_of(request)) == 0
+    assert Begun(0, head + openings, 7).pass_written(request, events_of(request)) == openings
