@@ -36,33 +36,13 @@ class Kind(IntEnum):
 _KINDS = {kind.value: kind for kind in Kind}
 
 
-class Unchecked(NamedTuple):
-    """The payload of a step that nobody has read yet: the frame that begins at `at`."""
-
-    data: bytes
-    at: int
-    salt: bytes
-
-    def read(self) -> bytes:
-        """The payload. Raises: ValueError if the frame is damaged."""
-        found = _frame_at(self.data, self.at, self.salt)
-        if found is None or isinstance(found[0].payload, Unchecked):
-            raise ValueError(f"expected a whole frame at {self.at}")
-        return found[0].payload
-
-
 class Frame(NamedTuple):
-    """One entry as read. `time_s`: the journal's clock when it was written. Only steps have a payload that is not checked."""
+    """One entry as read. `time_s`: the journal's clock when it was written."""
 
     kind: Kind
     number: int
     time_s: float
-    payload: bytes | Unchecked
-
-    @property
-    def checked(self) -> bytes:
-        """The payload. Raises: ValueError if the frame is damaged."""
-        return self.payload.read() if isinstance(self.payload, Unchecked) else self.payload
+    payload: bytes
 
 
 class Damage(NamedTuple):
@@ -97,25 +77,6 @@ def read_frames(data: bytes, salt: bytes) -> Iterator[Frame | Damage]:
             break
     if damaged_from >= 0:
         yield Damage(damaged_from, len(data) - damaged_from, is_at_end=True)
-
-
-def frames_of_whole_file(data: bytes, salt: bytes) -> Iterator[Frame]:
-    """As `read_frames`, of a file without damage. Steps are not checked, because most of them belong to finished requests and
-    are never needed. Raises: ValueError at whatever is no frame."""
-    at, stop = 0, len(data)
-    while at < stop:
-        start = at + _HEAD_BYTES
-        if start <= stop and data[at + len(_MAGIC)] == Kind.STEP and data.startswith(_MAGIC, at):
-            _, n_bytes, number, time_s = _FACTS.unpack_from(data, at + len(_MAGIC))
-            frame, after = Frame(Kind.STEP, number, time_s, Unchecked(data, at, salt)), start + n_bytes
-        elif (found := _frame_at(data, at, salt)) is not None:
-            frame, after = found
-        else:
-            raise ValueError(f"expected a frame at {at}")
-        if after > stop:
-            raise ValueError(f"expected a whole frame at {at}")
-        at = after
-        yield frame
 
 
 def foreign_version(data: bytes) -> str:

@@ -11,14 +11,14 @@ recorded are withdrawn. A damaged byte costs its own frame: a step's tokens are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
 
 from actors.gateway.journal.backlog import Callback, PendingFrame
 from actors.gateway.journal.clock import JournalClock
-from actors.gateway.journal.frames import Damage, Frame, Kind, foreign_version, frames_of_whole_file, read_frames
+from actors.gateway.journal.frames import Damage, Frame, Kind, foreign_version, read_frames
 from actors.gateway.journal.records import FinishedRecord, Recovered, encode_record
 from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
@@ -223,34 +223,11 @@ class Journal:
         self.on_commit(took_s)
 
 
-Note = Callable[[Segment, Kind, int, int], None]
-
-
-def _read(segments: Sequence[Segment], log: structlog.stdlib.BoundLogger, note: Note) -> Replay:
+def _read(
+    segments: Iterable[Segment], log: structlog.stdlib.BoundLogger, note: Callable[[Segment, Kind, int, int], None]
+) -> Replay:
     """Read files and call `note` for each frame but those of steps, which it does not need. A file that cannot be opened, or
     damage inside one, is logged. Raises: ConfigError for a file of another version of the format, which must not be deleted."""
-    try:
-        return _read_whole([(segment, read_segment(segment)) for segment in segments], note)
-    except (OSError, ValueError):
-        return _read_damaged(segments, log, note)
-
-
-def _read_whole(found: Sequence[tuple[Segment, bytes]], note: Note) -> Replay:
-    """Read files without damage. Raises: ValueError if there is any; then `note` was not called."""
-    replay, notes = Replay(), list[tuple[Segment, Kind, int, int]]()
-    for segment, data in found:
-        for frame in frames_of_whole_file(data, segment.salt):
-            replay.add(frame)
-            if frame.kind is not Kind.STEP:
-                notes.append((segment, frame.kind, frame.number, len(frame.payload)))
-    replay.check_steps()
-    for one in notes:
-        note(*one)
-    return replay
-
-
-def _read_damaged(segments: Sequence[Segment], log: structlog.stdlib.BoundLogger, note: Note) -> Replay:
-    """Read files of which some have damage: every frame is checked."""
     replay = Replay()
     for segment in segments:
         try:

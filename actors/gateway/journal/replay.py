@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.gateway.journal.clock import SegmentHeader
-from actors.gateway.journal.frames import Damage, Frame, Kind, Unchecked
+from actors.gateway.journal.frames import Damage, Frame, Kind
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,
@@ -89,7 +89,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
-        self._steps: list[tuple[int, bytes | Unchecked]] = []  # position, payload
+        self._steps: list[tuple[int, bytes]] = []  # position, payload
         self._n_frames = 0
         self.header: SegmentHeader | None = None  # of the newest file that says it
         self.last_s = 0.0  # the newest time of any frame
@@ -120,12 +120,6 @@ class Replay:
             if frame.number:
                 self.unreadable.add(frame.number)
 
-    def check_steps(self) -> None:
-        """Check the steps since the oldest unfinished request; the others are not needed. Raises: ValueError for damage."""
-        oldest = min((known.position for known in self._known.values() if known.finish is None), default=self._n_frames)
-        needed = [(position, payload) for position, payload in self._steps if position >= oldest]
-        self._steps = [(p, payload.read() if isinstance(payload, Unchecked) else payload) for p, payload in needed]
-
     def results(self, now_s: float) -> tuple[list[Recovered], list[FinishedRecord]]:
         """Returns the unfinished and the finished requests, by number. `now_s`: the journal's clock."""
         growing: dict[int, _Growing] = {}
@@ -149,21 +143,21 @@ class Replay:
 
     def _apply(self, frame: Frame) -> None:
         if frame.kind is Kind.HEADER:
-            self.header = _header_decoder.decode(frame.checked)
+            self.header = _header_decoder.decode(frame.payload)
             self.next_number = max(self.next_number, self.header.next_number)
         elif frame.kind in (Kind.REQUEST, Kind.ANSWER):
-            record = decode_request(frame.checked)
+            record = decode_request(frame.payload)
             known = _Known(self._n_frames, record, frame.time_s - record.age_s, record.finish)
             if record.finish is not None:  # its age is counted up to its end
                 known.ended_s = frame.time_s - record.finish.age_s
                 known.began_s = known.ended_s - record.age_s
             self._known[frame.number] = known
         elif frame.kind is Kind.REMEMBERED:
-            self._remembered, self._remembered_s = decode_remembered(frame.checked), frame.time_s
+            self._remembered, self._remembered_s = decode_remembered(frame.payload), frame.time_s
         elif frame.kind is Kind.FORGET:
             self._known.pop(frame.number, None)
         elif frame.kind is Kind.FINISH:
-            known, finish = self._known.get(frame.number), decode_finish(frame.checked)
+            known, finish = self._known.get(frame.number), decode_finish(frame.payload)
             if known is not None:
                 known.finish, known.ended_s = finish, frame.time_s - finish.age_s
 
@@ -176,15 +170,14 @@ class Replay:
             while damaged_after and damaged_after[0] < position:
                 _lose_order(growing.values(), damaged_after.popleft())
             try:
-                step = decode_step(payload.read() if isinstance(payload, Unchecked) else payload)
+                step = decode_step(payload)
             except (ValueError, TypeError):
                 continue
             for row in step.rows:
-                # `is_plain` is written out, because this runs for each token of each stream
-                tail, n_bytes, is_bare = tails.get(row.key), len(row.ids), row.logprobs is None and row.prompt is None
-                if tail is not None and row.first == tail.stop and is_bare and n_bytes and not n_bytes & 3:
+                tail = tails.get(row.key)
+                if tail is not None and row.first == tail.stop and is_plain(row):
                     tail.parts.append(row.ids)
-                    tail.stop += n_bytes >> 2
+                    tail.stop += len(row.ids) >> 2
                 elif (one := growing.get(row.key >> KEY_BITS)) is not None and one.position < position:
                     _close_tail(tails, one)
                     if not _add_row(one, row):

@@ -285,7 +285,7 @@ def _requests_in(r: Rig) -> list[str]:
     living: dict[int, str] = {}
     for frame in frames_in(Path(r.settings.journal_path)):
         if frame.kind is Kind.REQUEST:
-            living[frame.number] = decode_spec(decode_request(frame.checked).spec).api
+            living[frame.number] = decode_spec(decode_request(frame.payload).spec).api
         elif frame.kind is Kind.FORGET:
             living.pop(frame.number, None)
     return list(living.values())

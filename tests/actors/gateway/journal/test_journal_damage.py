@@ -84,7 +84,7 @@ def lives_of(path: Path, file: int, byte: int) -> set[int]:
     data, at = read_segment(segment), 0
     for frame in read_frames(data, segment.salt):
         assert isinstance(frame, Frame)
-        stop = at + len(encode_frame(frame.kind, 0, 0.0, frame.checked, SALT))
+        stop = at + len(encode_frame(frame.kind, 0, 0.0, frame.payload, SALT))
         if at <= byte < stop:
             return {frame.number} if frame.kind is Kind.REQUEST else set()
         at = stop

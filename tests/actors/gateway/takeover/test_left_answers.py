@@ -9,7 +9,7 @@ from typing import Any, cast
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.takeover.left_answers import LeftAnswers
 
-N = 120
+N = 40
 
 
 class Custody:

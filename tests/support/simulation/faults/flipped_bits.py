@@ -34,7 +34,7 @@ def _places(path: Path, salt: bytes) -> Iterator[tuple[int, int]]:
         if isinstance(found, Damage):
             at = found.offset + found.n_bytes
             continue
-        n_bytes = len(encode_frame(found.kind, found.number, found.time_s, found.checked, salt))
+        n_bytes = len(encode_frame(found.kind, found.number, found.time_s, found.payload, salt))
         if found.kind not in _COSTLY:
             yield at, n_bytes
         at += n_bytes
