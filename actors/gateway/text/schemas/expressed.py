@@ -1,0 +1,12 @@
+"""A JSON schema in the keywords that the library of grammars knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.gateway.text.schemas.exclusive import with_exclusive_choices
+
+
+def expressed(schema: Any) -> Any:
+    """The schema as the library knows it. What matches it, matches the schema that was given."""
+    return with_exclusive_choices(schema)
