@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 _NOTHING_MATCHES = "NoExtensionBias"  # of llguidance
 _OVERLAP = "oneOf: a value may match two of its schemas, or these are too hard to tell apart; anyOf takes any of them"
-_REASONS = {  # of llguidance, whose own text names an option that clients do not have
-    "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with anyOf": _OVERLAP
+_UNSUPPORTED_ONE_OF = (
+    "oneOf constraints are not supported"  # of llguidance, which then names an option that clients do not have
+)
+_HINTS = {  # how a reason of llguidance begins -> what the client can do
+    "Unknown format: ": '; a "pattern" beside it is followed in its place',
+    "Unimplemented keys: ": "; a schema without them is followed (pydantic writes uniqueItems for a set, not for a list)",
 }
 # White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -49,9 +53,17 @@ def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -
     check_length(source)
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
-        raise GrammarError("; ".join(_REASONS.get(reason.partition("\n")[0], reason) for reason in reasons))
+        raise GrammarError("; ".join(map(_with_hint, reasons)))
     _begin(source)
     return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+def _with_hint(reason: str) -> str:
+    """A reason of the library, with what the client can do about it."""
+    if reason.startswith(_UNSUPPORTED_ONE_OF):
+        return _OVERLAP
+    first, *place = reason.split("\n")
+    return "\n".join([first + next((hint for begin, hint in _HINTS.items() if first.startswith(begin)), ""), *place])
 
 
 def check_length(source: str) -> None:
