@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLTokenizer
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.schemas.alternatives import has_overlap
 from actors.gateway.text.schemas.exact_numbers import inexact_number
+from actors.gateway.text.schemas.expressed import expressed
 from actors.gateway.text.schemas.narrowed import narrowed
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _NOTHING_MATCHES = "NoExtensionBias"  # of llguidance
+_OVERLAP = "oneOf: a value may match two of its schemas, or these are too hard to tell apart; anyOf takes any of them"
+_UNSUPPORTED_ONE_OF = (
+    "oneOf constraints are not supported"  # of llguidance, which then names an option that clients do not have
+)
+_HINTS = {  # how a reason of llguidance begins -> what the client can do
+    "Unknown format: ": '; a "pattern" beside it is followed in its place',
+    "Unimplemented keys: ": "; a schema without them is followed (pydantic writes uniqueItems for a set, not for a list)",
+}
 # White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -44,9 +53,17 @@ def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -
     check_length(source)
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
-        raise GrammarError("; ".join(reasons))
+        raise GrammarError("; ".join(map(_with_hint, reasons)))
     _begin(source)
     return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+def _with_hint(reason: str) -> str:
+    """A reason of the library, with what the client can do about it."""
+    if reason.startswith(_UNSUPPORTED_ONE_OF):
+        return _OVERLAP
+    first, *place = reason.split("\n")
+    return "\n".join([first + next((hint for begin, hint in _HINTS.items() if first.startswith(begin)), ""), *place])
 
 
 def check_length(source: str) -> None:
@@ -100,6 +117,7 @@ def _narrowed(schema: str) -> str:
         return schema
     if number := inexact_number(read, _bytes()):
         raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
+    read = expressed(read)
     narrow = narrowed(read)
     if isinstance(read, dict) and has_overlap(read, narrow):
         raise GrammarError('oneOf: an object may match two of its schemas; "additionalProperties": false keeps them apart')

@@ -2,7 +2,8 @@
 
 In JSON Schema an object may have any other keys unless `additionalProperties` says no. Few who write a schema want that, and a
 small model, once it has invented one key, invents keys until its tokens are used up. So an object that names its properties and
-does not speak of others has none, as in grammars of llama.cpp and xgrammar. `additionalProperties: true` allows them.
+does not speak of others has none, as in grammars of llama.cpp and xgrammar, and neither has one that has patterns of names
+alone. `additionalProperties: true` allows them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _OTHERS = {"additionalProperties", "patternProperties", "minProperties"}
 
 
 def closed(schema: Any) -> Any:
-    """The schema, with `additionalProperties: false` in each object that names its properties and says nothing of others.
+    """The schema, with `additionalProperties: false` in each object that says which properties it has, and nothing of others.
 
     A part of it in which several schemas may hold for the same object stays as it is, and so does the whole schema if such a
     part has a `$ref`."""
@@ -52,6 +53,11 @@ def _close(schema: Any) -> Any:
     closing = with_parts(schema, _close)
     named, required = schema.get("properties"), schema.get("required", [])
     is_named = isinstance(named, dict) and named and isinstance(required, list) and set(map(str, required)) <= set(named)
-    if is_named and not _OTHERS & set(schema):
+    if (is_named and not _OTHERS & set(schema)) or _has_only_patterns(schema):
         closing["additionalProperties"] = False
     return closing
+
+
+def _has_only_patterns(schema: dict[str, Any]) -> bool:
+    """True if an object has patterns of names, and nothing that other names would be needed for: a dictionary of pydantic."""
+    return bool(schema.get("patternProperties")) and not {"properties", "required", "additionalProperties"} & set(schema)

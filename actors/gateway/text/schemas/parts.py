@@ -7,7 +7,7 @@ from typing import Any
 
 MAPS = ("properties", "$defs", "definitions")  # names -> schemas
 LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
-_SINGLE = ("items", "additionalProperties")
+_SINGLE = ("items", "propertyNames", "additionalProperties")
 
 
 def parts_of(schema: dict[str, Any]) -> list[Any]:

@@ -28,6 +28,7 @@ CLOSED_POINT: dict[str, Any] = POINT | {"additionalProperties": False}
             },
         ),
         ({"allOf": [POINT]}, {"allOf": [CLOSED_POINT]}),
+        ({"patternProperties": {"^y": {}}}, {"patternProperties": {"^y": {}}, "additionalProperties": False}),
         ({"type": "object", "additionalProperties": POINT}, {"type": "object", "additionalProperties": CLOSED_POINT}),
     ],
 )
@@ -43,6 +44,7 @@ def test_objects_that_name_their_properties_are_closed(schema: dict[str, Any], e
         POINT | {"additionalProperties": True},
         POINT | {"patternProperties": {"^y": {}}},
         POINT | {"minProperties": 2},
+        {"patternProperties": {"^y": {}}, "required": ["x"]},
         POINT | {"required": ["y"]},
         POINT | {"anyOf": [{"required": ["x"]}, {"properties": {"y": {}}}]},
         {"allOf": [POINT, {"properties": {"y": {}}}]},
