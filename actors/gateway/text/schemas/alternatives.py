@@ -34,11 +34,14 @@ def _choices(schema: Any, narrow: Any) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def _overlaps(given: list[Any], narrow: list[Any], definitions: dict[str, Any]) -> bool:
-    if len(given) < 2:
-        return False
-    places = [at for at in range(len(given)) if given[at] != narrow[at]]
-    mixed = ([*narrow[:at], given[at], *narrow[at + 1 :]] for at in places)
-    return any(_is_refused({**definitions, _KEY: schemas}) for schemas in mixed)
+    """Any two places differ in a bit, so two questions for each bit compare all given schemas with all narrowed others."""
+    for bit in range((len(given) - 1).bit_length()):
+        for value in (0, 1):
+            ours = [one for at, one in enumerate(given) if at >> bit & 1 == value and one != narrow[at]]
+            others = [one for at, one in enumerate(narrow) if at >> bit & 1 != value]
+            if ours and _is_refused({**definitions, _KEY: [{"anyOf": ours}, {"anyOf": others}]}):
+                return True
+    return False
 
 
 def _is_refused(schema: dict[str, Any]) -> bool:

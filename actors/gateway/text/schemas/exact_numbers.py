@@ -15,13 +15,18 @@ _SAFE_DIGITS = 15  # so many are always kept
 
 def inexact_number(schema: Any, tokenizer: LLTokenizer) -> str:
     """The first number among a schema's values that answers would get wrong; "" if there is none. `tokenizer`: of bytes."""
-    return next((repr(number) for number in _long_numbers(schema) if not _is_exact(number, tokenizer)), "")
+    numbers = list(_long_numbers(schema))
+    if not numbers or _written(numbers, tokenizer) == numbers:
+        return ""
+    return next((repr(number) for number in numbers if _written(number, tokenizer) not in (number, None)), "")
 
 
-def _is_exact(number: float, tokenizer: LLTokenizer) -> bool:
-    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(json.dumps({"const": number})), log_level=0)
+def _written(value: Any, tokenizer: LLTokenizer) -> Any:
+    """What an answer has for this value; None if the library refuses it by itself."""
+    source = LLMatcher.grammar_from_json_schema(json.dumps({"const": value}), defaults={"whitespace_flexible": False})
+    matcher = LLMatcher(tokenizer, source, log_level=0)
     written = bytes(matcher.compute_ff_bytes())
-    return not written or json.loads(written) == number  # nothing written: the library refuses the number by itself
+    return json.loads(written) if written else None
 
 
 def _long_numbers(schema: Any) -> Iterator[float]:

@@ -8,10 +8,13 @@ from typing import Any
 MAPS = ("properties", "$defs", "definitions")  # names -> schemas
 LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
 _SINGLE = ("items", "propertyNames", "additionalProperties")
+_KEYS = frozenset((*MAPS, *LISTS, *_SINGLE))
 
 
 def parts_of(schema: dict[str, Any]) -> list[Any]:
     """The schemas right inside of this one."""
+    if _KEYS.isdisjoint(schema):  # most schemas have none; those of tools are walked through for each request
+        return []
     maps = [found.values() for key in MAPS if isinstance(found := schema.get(key), dict)]
     lists = [found for key in LISTS if isinstance(found := schema.get(key), list)]
     single = [schema[key] for key in _SINGLE if key in schema]
@@ -21,6 +24,8 @@ def parts_of(schema: dict[str, Any]) -> list[Any]:
 def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """A copy of the schema with what `change` makes of each schema right inside of it."""
     changed = dict(schema)
+    if _KEYS.isdisjoint(schema):
+        return changed
     for key in MAPS:
         if isinstance(found := schema.get(key), dict):
             changed[key] = {name: change(inner) for name, inner in found.items()}

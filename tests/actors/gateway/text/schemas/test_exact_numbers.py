@@ -31,3 +31,16 @@ def test_other_numbers_pass(number: float) -> None:
     for schema in schemas_with(number):
         assert inexact_number(schema, LLTokenizer("byte")) == ""
     assert is_allowed({"const": [True, 3]}, [True, 3])
+
+
+def test_a_rounded_number_is_found_among_many() -> None:
+    exact = [1_000_000_000_000_000 + at for at in range(300)]
+    assert inexact_number({"enum": exact}, LLTokenizer("byte")) == ""
+    for place in (0, 150, 300):
+        numbers = [*exact[:place], 123456789012345678, *exact[place:]]
+        assert inexact_number({"enum": numbers}, LLTokenizer("byte")) == "123456789012345678"
+
+
+def test_a_number_that_the_library_refuses_hides_no_rounded_one() -> None:
+    schema = {"enum": [float("1" + "0" * 400), 123456789012345678, 0.1234567890123456]}
+    assert inexact_number(schema, LLTokenizer("byte")) == "123456789012345678"
