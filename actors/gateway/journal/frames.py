@@ -43,16 +43,22 @@ class Unchecked(NamedTuple):
     at: int
     salt: bytes
 
+    def frame(self) -> Frame:
+        """The whole frame. Raises: ValueError if it is damaged."""
+        found = _frame_at(self.data, self.at, self.salt)
+        if found is None:
+            raise ValueError(f"expected a whole frame at {self.at}")
+        return found[0]
+
     def read(self) -> bytes:
         """The payload. Raises: ValueError if the frame is damaged."""
-        found = _frame_at(self.data, self.at, self.salt)
-        if found is None or isinstance(found[0].payload, Unchecked):
-            raise ValueError(f"expected a whole frame at {self.at}")
-        return found[0].payload
+        return self.frame().checked
 
 
 class Frame(NamedTuple):
-    """One entry as read. `time_s`: the journal's clock when it was written. Only steps have a payload that is not checked."""
+    """One entry as read. `time_s`: the journal's clock when it was written. Only steps have a payload that is not checked, and
+    then nothing else in them is checked either.
+    """
 
     kind: Kind
     number: int

@@ -105,13 +105,14 @@ class Replay:
             self._damaged_after.append(self._n_frames)
             return
         self._n_frames += 1
-        if frame.time_s > self.last_s:
-            self.last_s = frame.time_s
-        if frame.number >= self.next_number:
-            self.next_number = frame.number + 1
         if frame.kind is Kind.STEP:
+            if not isinstance(frame.payload, Unchecked):
+                self._note_time(frame)
             self._steps.append((self._n_frames, frame.payload))
             return
+        self._note_time(frame)
+        if frame.number >= self.next_number:
+            self.next_number = frame.number + 1
         self.unreadable.discard(frame.number)
         try:
             self._apply(frame)
@@ -124,7 +125,18 @@ class Replay:
         """Check the steps since the oldest unfinished request; the others are not needed. Raises: ValueError for damage."""
         oldest = min((known.position for known in self._known.values() if known.finish is None), default=self._n_frames)
         needed = [(position, payload) for position, payload in self._steps if position >= oldest]
-        self._steps = [(p, payload.read() if isinstance(payload, Unchecked) else payload) for p, payload in needed]
+        self._steps = []
+        for position, payload in needed:
+            if isinstance(payload, Unchecked):
+                frame = payload.frame()
+                self._note_time(frame)
+                payload = frame.checked
+            self._steps.append((position, payload))
+
+    def _note_time(self, frame: Frame) -> None:
+        """Note the time of a frame that is checked: one flipped bit would move the journal's clock by a lifetime."""
+        if frame.time_s > self.last_s:
+            self.last_s = frame.time_s
 
     def results(self, now_s: float) -> tuple[list[Recovered], list[FinishedRecord]]:
         """Returns the unfinished and the finished requests, by number. `now_s`: the journal's clock."""
