@@ -13,12 +13,14 @@ from actors.gateway.custody.hold import HeldResponse
 from actors.gateway.http.answers.stream_bytes import CHUNKED, as_chunk
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.takeover import left_answers
-from tests.actors.gateway.http.gateways.test_forwarding import BODY, key_of, replace_owner, until_submitted
 from tests.support.gateway.asgi_stream import AsgiStream
+from tests.support.gateway.forwarding import key_of, replace_owner, until_submitted
 from tests.support.gateway.gateway_rig import two_gateways
 from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow
+
+BODY = {"prompt": [1, 2], "max_tokens": 8, "n": 2, "seed": 5, "stream": True}
 
 
 def n_bytes_of(stream: AsgiStream) -> int:
@@ -32,7 +34,7 @@ def n_bytes_of(stream: AsgiStream) -> int:
 async def test_a_client_that_has_all_that_the_journal_has_is_not_cut() -> None:
     async with two_gateways() as (r, second, scheduler):
         key = key_of(0)
-        stream = AsgiStream(second, "/v1/completions", {**BODY, "n": 2, "seed": 5}, {"Idempotency-Key": key})
+        stream = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key})
         await until_submitted(r, 2)
         scheduler.step(2)
         await stream.until_id(4)
