@@ -14,8 +14,8 @@ from actors.gateway.http.answers.stream_bytes import CHUNKED, as_chunk
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.takeover import left_answers
 from tests.support.gateway.asgi_stream import AsgiStream
-from tests.support.gateway.forwarding import key_of, replace_owner, until_submitted
 from tests.support.gateway.gateway_rig import two_gateways
+from tests.support.gateways.forwarding import key_of, replace_owner, until_submitted
 from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
 from tests.support.gateway.asgi_stream import AsgiStream
-from tests.support.gateway.forwarding import key_of, replace_owner, until_submitted
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
+from tests.support.gateways.forwarding import key_of, replace_owner, until_submitted
 from tests.support.memory_cluster import ScriptedActor
 from tests.support.waiting import DEADLINE_S, until
 
