@@ -16,7 +16,7 @@ import structlog
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
-from actors.gateway.http.answers.stream_bytes import CHUNKED, N_DATE_BYTES, Begun
+from actors.gateway.http.answers.stream_bytes import CHUNKED, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
@@ -114,12 +114,11 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> R
     response = left.response
     if n_written < 0:
         return None
+    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
         call = ForwardedCall(response.request, response.path, response.start)
-        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run, not response.has_chunks)
         return Rebuilt(Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun))
     request = services.manager.find(response.request)
-    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     if request is None:
         return None
     return rebuild_response(services, request, response.path, response.start, begun, is_whole=False)

@@ -19,7 +19,6 @@ from actors.gateway.requests.stream_items import RUN_ITEM
 
 LAST_CHUNK = b"0\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
-N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 
 
 @lru_cache(maxsize=64)

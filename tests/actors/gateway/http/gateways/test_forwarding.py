@@ -13,24 +13,17 @@ import pytest
 from actors.gateway.http import server
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
-from actors.gateway.http.server import HttpServer
-from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
+from tests.support.gateways.forwarding import key_of, replace_owner, until_submitted
 from tests.support.memory_cluster import ScriptedActor
 from tests.support.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
 
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
-OWNERS = Owners(1, ["zero", "one"])
-
-
-def key_of(owner: int, prefix: str = "key") -> str:
-    """A key that belongs to gateway `owner`."""
-    return next(key for n in range(1000) if bool(OWNERS.socket_of(key := f"{prefix}-{n}")) == (owner == 0))
 
 
 def without_times(body: bytes) -> bytes:
@@ -48,22 +41,6 @@ async def stream_read_elsewhere(r: Rig, second: Rig, scheduler: Any) -> AsgiStre
     await stream.until_id(2)
     await first.leave()
     return stream
-
-
-async def until_submitted(r: Rig, n: int) -> None:
-    await r.cluster.wait_until(lambda: len(r.scheduler().submits) == n)
-
-
-async def replace_owner(r: Rig) -> HttpServer:
-    """Kill gateway 0 and start its next incarnation; returns the dead one's server for the other gateway, to be stopped."""
-    assert r.gateway.servers.for_gateways is not None
-    server = r.gateway.servers.for_gateways
-    await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])  # a dead process accepts nothing
-    for connection in server.connections:
-        connection.transport.abort()
-    await r.kill_gateway()
-    await r.start_gateway(r.gateway.spawn_spec.incarnation + 1)
-    return server
 
 
 @pytest.mark.parametrize(
