@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.text.schemas.parts import with_parts
+from actors.gateway.text.schemas.parts import rewritten
 from actors.gateway.text.schemas.references import definitions_of, followed
 
 _KEY = "oneOf"
@@ -16,18 +16,16 @@ _KEY = "oneOf"
 
 def with_exclusive_choices(schema: Any) -> Any:
     """The schema, with an `anyOf` for each `oneOf` of which no value can match two. The same values match."""
-    return _expressed(schema, definitions_of(schema))
+    definitions = definitions_of(schema)
+    return rewritten(schema, lambda one: _chosen(one, definitions))
 
 
-def _expressed(schema: Any, definitions: dict[str, Any]) -> Any:
-    if not isinstance(schema, dict):
-        return schema
-    changed = with_parts(schema, lambda inner: _expressed(inner, definitions))
+def _chosen(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     choices = _list(schema, _KEY)
     has_reference = any(isinstance(one, dict) and "$ref" in one for one in choices)
     if not has_reference or "anyOf" in schema or not _are_apart([followed(one, definitions) for one in choices], definitions):
-        return changed
-    return {("anyOf" if key == _KEY else key): value for key, value in changed.items()}
+        return schema
+    return {("anyOf" if key == _KEY else key): value for key, value in schema.items()}
 
 
 def _are_apart(choices: list[dict[str, Any]], definitions: dict[str, Any]) -> bool:

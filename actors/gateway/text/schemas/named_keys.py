@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.text.schemas.parts import with_parts
+from actors.gateway.text.schemas.parts import rewritten
 from actors.gateway.text.schemas.references import definitions_of, followed
 
 _KEY = "propertyNames"
@@ -19,20 +19,16 @@ _SAYS_NOTHING = {"title", "description", "default", "examples", "$comment"}
 
 def with_named_keys(schema: Any) -> Any:
     """The schema without each `propertyNames` that other keywords can express. The same values match."""
-    return _expressed(schema, definitions_of(schema))
+    definitions = definitions_of(schema)
+    return rewritten(schema, lambda one: _named(one, definitions))
 
 
-def _expressed(schema: Any, definitions: dict[str, Any]) -> Any:
-    if not isinstance(schema, dict):
+def _named(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    if _KEY not in schema or "patternProperties" in schema:
         return schema
-    changed = with_parts(schema, lambda inner: _expressed(inner, definitions))
-    if _KEY not in changed or "patternProperties" in changed:
-        return changed
-    rest = {key: value for key, value in changed.items() if key != _KEY}
-    rules = _rules(changed[_KEY], definitions)
-    if rules is None:
-        return changed
-    return _with_keys(rest, rules) or changed
+    rules = _rules(schema[_KEY], definitions)
+    rest = {key: value for key, value in schema.items() if key != _KEY}
+    return schema if rules is None else _with_keys(rest, rules) or schema
 
 
 def _rules(names: Any, definitions: dict[str, Any]) -> dict[str, Any] | None:

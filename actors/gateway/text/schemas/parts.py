@@ -21,6 +21,13 @@ def parts_of(schema: dict[str, Any]) -> list[Any]:
     return [inner for group in (*maps, *lists, single) for inner in group]
 
 
+def rewritten(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """What `change` makes of the schema, and of each schema in it before. It gets a copy, whose parts are rewritten already."""
+    if not isinstance(schema, dict):
+        return schema
+    return change(with_parts(schema, lambda inner: rewritten(inner, change)))
+
+
 def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """A copy of the schema with what `change` makes of each schema right inside of it."""
     changed = dict(schema)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from actors.gateway.text.schemas.parts import with_parts
+from actors.gateway.text.schemas.parts import rewritten
 
 _CLASS = re.compile(r"\\.|\[(\^?)((?:\\.|[^\]\\])*)\]", re.DOTALL)  # an escape, which begins no class, or a class
 _CONTROL = r"\x00-\x1f"
@@ -17,12 +17,13 @@ _CONTROL = r"\x00-\x1f"
 
 def with_quoted_patterns(schema: Any) -> Any:
     """The schema, with no control characters in the classes of its patterns that exclude a quotation mark or a backslash."""
-    if not isinstance(schema, dict):
-        return schema
-    changed = with_parts(schema, with_quoted_patterns)
+    return rewritten(schema, _quoted)
+
+
+def _quoted(schema: dict[str, Any]) -> dict[str, Any]:
     if isinstance(pattern := schema.get("pattern"), str) and "[^" in pattern:
-        changed["pattern"] = _CLASS.sub(_without_control, pattern)
-    return changed
+        schema["pattern"] = _CLASS.sub(_without_control, pattern)
+    return schema
 
 
 def _without_control(found: re.Match[str]) -> str:

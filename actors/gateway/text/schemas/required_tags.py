@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.text.schemas.parts import parts_of, with_parts
+from actors.gateway.text.schemas.parts import parts_of, rewritten
 
 _DEFINITIONS = ("$defs", "definitions")
 
@@ -18,7 +18,7 @@ def with_required_tags(schema: Any) -> Any:
     tags = _tags(schema)
     if not tags:
         return schema
-    changed = _required(schema)
+    changed = rewritten(schema, _required)
     for key in _DEFINITIONS:
         if isinstance(found := changed.get(key), dict):
             changed[key] = {name: _with_tags(inner, tags.get(f"#/{key}/{name}", set())) for name, inner in found.items()}
@@ -48,16 +48,13 @@ def _tags(schema: Any) -> dict[str, set[str]]:
     return tags
 
 
-def _required(schema: Any) -> Any:
-    """The schema, whose unions require the tag in the objects that stand in them."""
-    if not isinstance(schema, dict):
-        return schema
-    changed = with_parts(schema, _required)
+def _required(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema; if it is a union with a tag, the objects that stand in it require the tag."""
     if name := _tag(schema):
         for key in ("oneOf", "anyOf"):
-            if isinstance(found := changed.get(key), list):
-                changed[key] = [_with_tags(one, {name}) for one in found]
-    return changed
+            if isinstance(found := schema.get(key), list):
+                schema[key] = [_with_tags(one, {name}) for one in found]
+    return schema
 
 
 def _with_tags(schema: Any, tags: set[str]) -> Any:

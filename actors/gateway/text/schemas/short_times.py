@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.text.schemas.parts import with_parts
+from actors.gateway.text.schemas.parts import rewritten
 
 _DECIMALS = r"^[^.]*(\.[0-9]{1,9}([zZ+-][0-9:]*)?)?$"
 _PATTERNS = {"time": _DECIMALS, "date-time": _DECIMALS, "duration": r"^([^0-9]|[0-9]{1,9}[^0-9])*$"}
@@ -17,10 +17,11 @@ _EXACT = {"pattern", "const", "enum"}  # with one of them the client has said mo
 
 def with_short_times(schema: Any) -> Any:
     """The schema, with a pattern beside each format of a time that has none."""
-    if not isinstance(schema, dict):
-        return schema
-    changed = with_parts(schema, with_short_times)
+    return rewritten(schema, _bounded)
+
+
+def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("format")
     if isinstance(name, str) and name in _PATTERNS and not _EXACT & set(schema):
-        changed["pattern"] = _PATTERNS[name]
-    return changed
+        schema["pattern"] = _PATTERNS[name]
+    return schema

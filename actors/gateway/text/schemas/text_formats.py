@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.text.schemas.parts import with_parts
+from actors.gateway.text.schemas.parts import rewritten
 
 _KNOWN = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}  # to the library
 _ANY_TEXT = {"binary", "password", "path", "file-path", "directory-path"}
@@ -21,18 +21,19 @@ _EXACT = {"pattern", "const", "enum"}
 
 def with_known_formats(schema: Any) -> Any:
     """The schema without formats that say nothing more, and with patterns in place of those that a pattern can express."""
-    if not isinstance(schema, dict):
-        return schema
-    changed = with_parts(schema, with_known_formats)
+    return rewritten(schema, _known)
+
+
+def _known(schema: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("format")
     if not isinstance(name, str) or name in _KNOWN:
-        return changed
+        return schema
     if _is_exact(schema) or name in _ANY_TEXT:
-        del changed["format"]
+        del schema["format"]
     elif name in _PATTERNS:
-        del changed["format"]
-        changed["pattern"] = _PATTERNS[name]
-    return changed
+        del schema["format"]
+        schema["pattern"] = _PATTERNS[name]
+    return schema
 
 
 def _is_exact(schema: dict[str, Any]) -> bool:
