@@ -177,6 +177,8 @@ class Supervisor:
 
     def _on_ready(self, actions: list[Action]) -> None:
         """A child can serve; the policy wants these actions."""
+        if actions:
+            self._saved.note_memory(self._policy.memory())
         self._carry_out(actions)
         self._notice()
 

@@ -75,7 +75,7 @@ INTERNAL: tuple[Message, ...] = (
         pid=42, endpoint="ipc:///run/t/gateway-0.1", state=lifecycle.Reached.READY, details={"url": "http://127.0.0.1:8000"}
     ),
     lifecycle.Adopt(incarnation=2, pid=41),
-    lifecycle.Welcome(peers=[_PEER]),
+    lifecycle.Welcome(peers=[_PEER], deaths=[lifecycle.PeerDown(name="worker/0.1", incarnation=1, cause="crashed")]),
     lifecycle.Loading(phase="weights", fraction=0.5),
     lifecycle.Ready(details={"url": "http://127.0.0.1:8000"}),
     lifecycle.PeerUp(peer=_PEER),
