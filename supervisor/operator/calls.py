@@ -15,7 +15,6 @@ import zmq
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
 from messages.lifecycle.tree import CommandTaken, DrainWanted, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
-from messages.run_dir import run_dir_of
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.directories.run_dir_files import supervisor_endpoint
@@ -101,14 +100,6 @@ def _accepts(path: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def served_ports() -> list[int]:
-    """The HTTP ports of the servers of this user that run now, as far as they have their usual run directories."""
-    first = run_dir_of(0)
-    start = first.name.removesuffix("0")
-    names = [path.name.removeprefix(start) for path in first.parent.glob(f"{start}*") if is_alive(path)]
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def is_alive(run_dir: Path) -> bool:
