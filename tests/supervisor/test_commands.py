@@ -211,7 +211,7 @@ def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], sa
 
 def test_check_config_reads_the_tokenizer_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"^model: .*/tokenizer\.json cannot be read: "):
         check_start(load_config(None, [{"model": str(tmp_path)}]))
 
@@ -276,7 +276,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         ("start", "0123457"),
         ("status", "06"),
-        ("drain", "067"),
+        ("drain", "0267"),
         ("stop", "067"),
         ("restart", "01267"),
         ("drill", "0123"),
