@@ -231,7 +231,7 @@ class Result(Message, frozen=True):
 
 
 class StepFailed(Message, frozen=True):
-    """The gang refuses a plan as a whole. It has computed nothing of it, and can continue in a new epoch."""
+    """The gang refuses a plan as a whole. It computes nothing of it, nor of the plans after it, until a new epoch begins."""
 
     epoch: Count
     step: Count

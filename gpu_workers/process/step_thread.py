@@ -50,7 +50,7 @@ class StepEvents(Protocol):
         ...
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
-        """A plan was refused; nothing of it has been done."""
+        """A plan was refused; nothing of it is done, and no plan after it until the next Reset."""
         ...
 
     def on_fault(self, doing: str, error: BaseException) -> None:
@@ -87,6 +87,7 @@ class StepThread(Generic[Launched]):
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
         self._doing = "load"
         self._next_step: int | None = None
+        self._has_refused = False  # a plan since the last Reset; the tables of the engine lack its differences
         self._n_begun = self._n_ended = 0  # number of plans
         self._n_submitted = self._n_done = 0  # number of commands
         self._plans: deque[Plan] = deque()  # begun and not ended
@@ -208,7 +209,7 @@ class StepThread(Generic[Launched]):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
             engine.reset(command.epoch)
-            self._next_step = None
+            self._next_step, self._has_refused = None, False
             self._report(self._events.on_reset, epoch)
             self._n_done += 1  # no plan is in flight, so the collector does not count now
             return
@@ -223,24 +224,26 @@ class StepThread(Generic[Launched]):
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
         """What the engine launched; StepFailed for a plan that is refused, None for one that is skipped.
 
-        Raises: PlansLost.
+        After a refusal all plans are skipped until the next Reset: they would write to the pages that a slot had before, whose
+        contents the next scheduler may adopt, or this one keep, if the refusal does not arrive. Raises: PlansLost.
         """
         self._waits = True
         may_run = self._may_run(epoch, plan)
         self._waits = False
         if self._n_begun - self._n_ended == 1:
             self._since_s = time.monotonic()  # the wait says nothing about the step
-        if not may_run:
+        if not may_run or self._has_refused:
             return None
         if self._next_step is not None and plan.step > self._next_step:
             raise PlansLost(f"step: expected {self._next_step}, got {plan.step}")
-        if self._next_step is not None and plan.step < self._next_step:
-            return _failed(plan, PlanRefused(f"step: expected {self._next_step}, got {plan.step}"))
-        self._next_step = plan.step + plan.n_steps
         try:
+            if self._next_step is not None and plan.step < self._next_step:
+                raise PlanRefused(f"step: expected {self._next_step}, got {plan.step}")
+            self._next_step = plan.step + plan.n_steps
             return engine.launch(plan)
         except PlanRefused as refusal:
-            return _failed(plan, refusal)
+            self._has_refused = True
+            return StepFailed(epoch=plan.epoch, step=plan.step, reason=str(refusal), suspects=refusal.suspects)
 
     def _finish(self, engine: Engine[Launched], epoch: EpochId, launched: Launched | StepFailed | None) -> None:
         if isinstance(launched, StepFailed):
@@ -254,7 +257,3 @@ class StepThread(Generic[Launched]):
         self._plans.popleft()
         self._n_ended += 1
         self._n_done += 1
-
-
-def _failed(plan: Plan, refusal: PlanRefused) -> StepFailed:
-    return StepFailed(epoch=plan.epoch, step=plan.step, reason=str(refusal), suspects=refusal.suspects)

@@ -144,7 +144,7 @@ class GangView:
         """The gang has refused a plan as a whole; a new epoch must begin. Returns the sequences that must end.
 
         `failed` names suspects by their slots in that plan; other sequences may be in these slots now. The ledger is not kept:
-        plans after the refused one may have been computed, with page tables that lack its differences.
+        the plan may have been wrong because the ledger is.
         """
         if self._trial.is_running:
             self._end_epoch()

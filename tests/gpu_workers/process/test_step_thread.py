@@ -1,4 +1,5 @@
-"""A step thread whose engine raises an error distrusts the memory first; one that waits for other ranks is not hung soon."""
+"""A step thread whose engine raises an error distrusts the memory first; one that waits for other ranks is not hung soon; one
+that has refused a plan computes nothing until the next Reset."""
 
 from __future__ import annotations
 
@@ -8,11 +9,17 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pytest
+
+from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.gang_agreement import EpochId, epoch_id
 from gpu_workers.process.step_thread import StepThread
-from messages.steps import Plan, Result
-from messages.wire.arrays import EMPTY_I32
+from messages.steps import Plan, Reset, Result
+from messages.wire.arrays import EMPTY_I32, int32s
 from tests.support.waiting import DEADLINE_S, until
+from tests.support.workers.small_scheduler import Row
+from tests.support.workers.worker_stage import SETTINGS, writer
 
 
 def _plan(expected_s: float) -> Plan:
@@ -77,4 +84,41 @@ async def test_a_step_that_waits_for_the_plan_of_another_rank_has_more_time_than
     assert steps.limit_s() == 0.5
     assert steps.busy_s() <= time.monotonic() - began_s, "the wait is not counted"
     goes_on.set()
+    assert await asyncio.to_thread(steps.stop, DEADLINE_S)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2])
+async def test_plans_after_a_refused_one_write_to_no_page_until_the_next_reset(max_in_flight: int) -> None:
+    """The refused plan was to give the slot another page table. It has that of the sequence before, whose pages the ledger may
+    still know: the next scheduler adopts them if this one dies before it hears of the refusal."""
+    engine, seen = HashChainEngine(SETTINGS), list[str]()
+    engine.max_in_flight = max_in_flight
+    events: Any = SimpleNamespace(
+        on_loaded=lambda capacity: None,
+        on_reset=lambda epoch: seen.append("reset"),
+        on_result=lambda epoch, result: seen.append(f"result {result.step}"),
+        on_refused=lambda epoch, failure: seen.append(f"refused {failure.step}"),
+    )
+    steps = StepThread(lambda report: engine, events)
+    steps.start()
+    plans = writer()
+    first = plans.add(range(8))
+    steps.submit(epoch_id(1, 1), Reset(epoch=1))
+    steps.submit(epoch_id(1, 1), plans.write_plan([Row(first, 8)]))
+    await until(lambda: "result 0" in seen)
+    before = engine._pages.copy()
+
+    plans.drop(first, n_shared=16)  # its page is kept
+    second = plans.add(range(20, 25))
+    assert second.slot == first.slot
+    bad = msgspec.structs.replace(plans.write_plan([Row(second, 5)]), row_starts=int32s([50]))
+    for plan in (bad, plans.write_plan([Row(second)]), plans.write_plan([Row(second)], n_steps=2)):
+        steps.submit(epoch_id(1, 1), plan)
+    steps.submit(epoch_id(1, 2), Reset(epoch=2))
+    await until(lambda: seen.count("reset") == 2)
+    assert seen == ["reset", "result 0", "refused 1", "reset"]
+    assert engine._pages.tolist() == before.tolist()
+
+    steps.submit(epoch_id(1, 2), plans.write_plan([Row(plans.add(range(4)), 4)]))
+    await until(lambda: seen[-1] == "result 5")
     assert await asyncio.to_thread(steps.stop, DEADLINE_S)
