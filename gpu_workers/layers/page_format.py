@@ -15,6 +15,7 @@ from typing import Protocol
 
 import torch
 
+from gpu_workers.layers.vector_bytes import scaled_vector_bytes
 from messages.steps import PAGE_TOKENS
 
 FP8 = torch.float8_e4m3fn
@@ -29,9 +30,16 @@ Quantise = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class PageFormat(Protocol):
-    """Writes and reads vectors in pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each contiguous, at any stride."""
+    """Writes and reads vectors in pages [n_pages, PAGE_TOKENS, n_kv_heads, entries(head_dim)], each contiguous, at any
+    stride."""
 
-    scale_bytes: int  # beside the numbers of each vector
+    def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
+        """Bytes of a key and of a value of head_dim numbers, with their scales. itemsize: bytes of an entry of the pages."""
+        ...
+
+    def entries(self, head_dim: int) -> int:
+        """Entries of the page tensors that hold the numbers of a vector: the last size of pages."""
+        ...
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -50,7 +58,13 @@ class PageFormat(Protocol):
 class PlainFormat(PageFormat):
     """Numbers as the model computes them. Pages have its dtype."""
 
-    scale_bytes = 0
+    def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
+        """The numbers alone. Arguments as in `PageFormat.vector_bytes`."""
+        return head_dim * itemsize, head_dim * itemsize
+
+    def entries(self, head_dim: int) -> int:
+        """One for each number."""
+        return head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -77,11 +91,17 @@ class ScaledFormat(PageFormat):
     Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the numbers of their page: those of the keys after the keys,
     those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing."""
 
-    scale_bytes = 2
-
     def __init__(self, quantise_keys: Quantise, quantise_values: Quantise) -> None:
         """Both as `quantise_int8`."""
         self._quantise_keys, self._quantise_values = quantise_keys, quantise_values
+
+    def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
+        """A byte for each number, and a scale. Arguments as in `PageFormat.vector_bytes`."""
+        return scaled_vector_bytes(head_dim)
+
+    def entries(self, head_dim: int) -> int:
+        """One for each number."""
+        return head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
