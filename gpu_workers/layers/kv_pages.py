@@ -4,8 +4,8 @@
                                  |
                                  0 keys, 1 values
 
-Where the format of the pages has scales (`page_format.py`), these follow the numbers of each layer's keys and of its values, and
-the last four sizes are one.
+Where the format of the pages has scales (`page_format.py`), these follow the numbers of each layer's keys and of its values,
+and the last four sizes are one.
 
 A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8
 kv heads of 128 in 16 bits. One layer's pages are a view of the storage in which each page is contiguous and pages lie

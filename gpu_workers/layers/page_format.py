@@ -3,6 +3,7 @@
     bfloat16 ...    the numbers of the model
     int8            each vector (the head_dim numbers of one token and kv head) as integers, with one scale
     float8_e4m3fn   the same as 8-bit floats: three binary digits, and sixteen powers of two
+    uint8           keys of five bits and values of four after a Hadamard transform, see `small_pages`
 
 A scale belongs to one token, so it is written once, with its token: what a page holds does not depend on how a prompt was cut
 into steps, and a token that is computed again gets the same bytes.
@@ -15,10 +16,12 @@ from typing import Protocol
 
 import torch
 
+from gpu_workers.layers.small_pages import SmallFormat
 from gpu_workers.layers.vector_bytes import scaled_vector_bytes
 from messages.steps import PAGE_TOKENS
 
 FP8 = torch.float8_e4m3fn
+INT4 = torch.uint8  # names the pages of `small_pages`
 GREATEST_FP8 = 448.0
 FP8_STEP, N_FP8_STEPS = 32.0, 7  # the numbers from 256 to 448
 FP8_DROPPED_BITS = 20  # of a float32's 23: e4m3 has three
@@ -179,6 +182,7 @@ _PLAIN = PlainFormat()
 _FORMATS: dict[torch.dtype, PageFormat] = {
     torch.int8: ScaledFormat(quantise_int8, quantise_int8),
     FP8: ScaledFormat(quantise_fp8_keys, quantise_fp8),
+    INT4: SmallFormat(),
 }
 
 

@@ -26,7 +26,7 @@ from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cuda.capability import why_not_triton
 from gpu_workers.layers.attention import Attention, TorchAttention
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
@@ -82,7 +82,7 @@ def choose_backend(
     Raises: ConfigError if Triton attention is asked for and cannot compute this model, if `deterministic` is asked for and
     no such kernels can compute it, or if the device has no kernels for this page_dtype or the placement's quantization."""
     if page_dtype is not None:
-        _check_pages(placement.device, page_dtype)
+        _check_pages(placement.device, page_dtype, deterministic)
     if placement.quantization != "none":
         _check_quantization(placement, deterministic)
     if deterministic:
@@ -133,7 +133,8 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
         return TorchOps()
     try:
-        return _kind_of_cpu_ops(quantization)(dtype, machine, page_dtype)
+        stored = None if page_dtype == INT4 else page_dtype  # torch writes those
+        return _kind_of_cpu_ops(quantization)(dtype, machine, stored)
     except RuntimeError as error:
         if quantization != "none":
             raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
@@ -165,12 +166,18 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
     return Kind
 
 
-def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
-    """Raises: ConfigError if no kernels read and write such pages on this device."""
+def _check_pages(device: torch.device, page_dtype: torch.dtype, deterministic: bool) -> None:
+    """Raises: ConfigError if nothing reads and writes such pages on this device."""
+    if page_dtype == INT4:
+        if device.type == "cuda":
+            raise ConfigError("worker.kv_dtype: expected auto, int8 or fp8 on GPUs, got int4, which CPU cores have")
+        if deterministic:
+            raise ConfigError("worker.kv_dtype: expected auto or int8 with worker.deterministic, got int4")
+        return
     kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
     if device.type != "cuda":
         if kv_dtype == "fp8":
-            raise ConfigError("worker.kv_dtype: expected auto or int8 on CPU cores, got fp8, which GPUs have")
+            raise ConfigError("worker.kv_dtype: expected auto, int8 or int4 on CPU cores, got fp8, which GPUs have")
         return
     least, found = PAGES_CAPABILITY[kv_dtype], torch.cuda.get_device_capability(device)
     if found < least:
@@ -227,7 +234,9 @@ def _deterministic_backend(
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:
-    if can_attend(dtype, config.head_dim):
+    if page_dtype == INT4:
+        _log_torch("attention", "no kernels read pages of int4 yet")
+    elif can_attend(dtype, config.head_dim):
         from gpu_workers.cpu.attention import CpuAttention
 
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_workers.layers.shard import Shard, linear_parameters, rank_parameters, shard_model, table_parameters
-from gpu_workers.layers.vector_bytes import scaled_vector_bytes
+from gpu_workers.layers.vector_bytes import scaled_vector_bytes, small_vector_bytes
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.settings import KvDtype, Quantization
 
@@ -95,6 +95,8 @@ def _widened_token_bytes(config: ModelConfig, n_kv_heads: int) -> int:
 
 def _pair_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:
     """Bytes of one head's key and value of one token, with their scales where they have some; see `layers.page_format`."""
+    if kv_dtype == "int4":
+        return sum(small_vector_bytes(head_dim))
     return 2 * head_dim * itemsize if kv_dtype == "auto" else sum(scaled_vector_bytes(head_dim))
 
 

@@ -14,7 +14,7 @@ from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.model_config import ModelConfig
@@ -35,7 +35,8 @@ from gpu_workers.vault.weight_vault import WeightVault
 from messages.steps import EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
-_PAGE_DTYPES: dict[KvDtype, torch.dtype | None] = {"auto": None, "int8": torch.int8, "fp8": FP8}  # None: the model's
+# None: that of the model
+_PAGE_DTYPES: dict[KvDtype, torch.dtype | None] = {"auto": None, "int8": torch.int8, "int4": INT4, "fp8": FP8}
 
 
 def load_model_runner(
