@@ -90,6 +90,18 @@ def test_a_token_has_the_same_bytes_whatever_it_is_written_with() -> None:
     assert singly.storage.equal(together.storage)
 
 
+def test_ranks_store_the_bytes_of_their_heads() -> None:
+    """Two ranks of two heads each have between them what one rank of four heads has."""
+    k, v = (torch.randn((40, 4, 64), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    whole = stored(k, v, torch.arange(40))
+    for rank in range(2):
+        heads = slice(2 * rank, 2 * rank + 2)
+        part = stored(k[:, heads], v[:, heads], torch.arange(40))
+        for own, all_heads, bits in ((part.keys[1], whole.keys[1], 5), (part.values[1], whole.values[1], 4)):
+            for mine, of_all in zip(parts_of(own, bits), parts_of(all_heads, bits), strict=True):
+                assert mine.equal(of_all[:, :, heads])
+
+
 def test_zeros_tiny_and_huge_numbers() -> None:
     for bits in (4, 5):
         x = torch.tensor([[0.0, 0.0], [1e-39, -1e-40], [3e38, -1e38], [-1.0, 0.25]])
