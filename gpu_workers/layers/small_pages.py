@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from gpu_workers.layers.page_vectors import PageFormat
 from gpu_workers.layers.small_integers import halves_of, pack_bits, quantise, restored, unpack_bits, vectors_of
 from gpu_workers.layers.vector_bytes import small_vector_bytes
 from messages.steps import PAGE_TOKENS
@@ -20,7 +21,7 @@ from messages.steps import PAGE_TOKENS
 _KEY_BITS, _VALUE_BITS = 5, 4
 
 
-class SmallFormat:
+class SmallFormat(PageFormat):
     """The `PageFormat` of keys of five bits and values of four. head_dim: a power of two, at least 16."""
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
