@@ -67,6 +67,7 @@ class SamplingRows:
     banned_until = Column("<i8", lambda new: _banned_until(new))
     edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are used unchanged
     logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
+    constrained = Column("<i4", lambda new: bool(new.grammar))  # 1: each token follows a grammar
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ from gpu_workers.cpu.attention import CpuAttention
 from gpu_workers.cpu.kernels import matrix
 from gpu_workers.cpu.kernels.calls import DirectCalls
 from gpu_workers.cpu.kernels.machine import Machine
-from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.ops import CpuOps, PackedWeight
 from gpu_workers.layers.attention import AttentionStep
 from messages.errors import ConfigError
@@ -42,10 +41,6 @@ class DeterministicCpuOps(CpuOps):
         self._most_kernel_rows = sys.maxsize
         if machine.lanes * 4 != matrix.BLOCK:
             self._pass_rows = 1  # the sums of more rows do not fit the registers
-
-    def compile_product(self) -> Kernel | None:
-        """The kernel of `matrix`, for every processor: `pack` makes the layout that it reads."""
-        return compile_kernel(lambda code: matrix.write_few_rows(code, self._dtype == torch.bfloat16), self.machine)
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """weight [out, in] -> the layout of `matrix.pack`, not that of oneDNN, which depends on the processor. Raises:

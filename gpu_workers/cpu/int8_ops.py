@@ -35,10 +35,6 @@ class Int8CpuOps(CpuOps):
         self._quantise = compile_kernel(lambda code: int8_matrix.write_quantise(code, is_bf16), machine)
         self._product = compile_kernel(lambda code: int8_matrix.write_product(code, is_bf16), machine)
 
-    def compile_product(self) -> Kernel | None:
-        """None: no weight stays in floating point."""
-        return None
-
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """weight [out, in] -> 8-bit integers, uint8 [`int8_weights.packed_size(out, in)`]."""
         return int8_weights.pack(weight)

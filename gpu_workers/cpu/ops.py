@@ -25,6 +25,7 @@ from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
 MOST_ROWS = 64  # oneDNN is as good for more, in float32
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
+_MOST_ROWS_BESIDE_TILES = 4  # of bfloat16 where oneDNN has AMX: it takes 0.7 of our kernel's time for 8 rows, 0.3 for 32
 _LEAST_SHARED_PASSES = 4  # over a block of a weight; with fewer, reading the weight dominates, and sharing would read it twice
 _UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
 _FEW_NUMBERS = 1 << 14  # fewer are computed before a second thread has started
@@ -38,6 +39,7 @@ class PackedWeight:
     address: int
     n_in: int
     n_out: int
+    block: int = matrix.BLOCK  # outputs
 
 
 class CpuOps(TorchOps):
@@ -51,14 +53,14 @@ class CpuOps(TorchOps):
         self.machine = machine
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
-        self.most_rows = MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
+        self.most_rows = most_rows(machine) if is_bf16 else MOST_ROWS  # of a product in a program
         # of a product; torch computes larger ones. In bfloat16 the kernel is as fast for any number of rows, and a token has
         # the same bits in a prompt as in a step of its own. Only oneDNN's tiles are faster (AMX).
         has_no_limit = is_bf16 and machine.has_bf16_dot and not machine.has_bf16_tiles
         self._most_kernel_rows = sys.maxsize if has_no_limit else self.most_rows
         self._pass_rows = matrix.MOST_ROWS  # that share one read of a block of the weight
-        self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
-        self._few_rows = self.compile_product()
+        self._layouts: dict[tuple[int, ...], int | None] = {}  # by shape: the blocks' size in the layout that our kernel reads
+        self._products: dict[int, Kernel] = {}  # by the blocks' size
         self._norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=False), machine)
         self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
         self._page_dtype = page_dtype or dtype
@@ -69,11 +71,12 @@ class CpuOps(TorchOps):
         self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
         self._argmax = compile_kernel(lambda code: rows.write_argmax(code, is_bf16), machine)
 
-    def compile_product(self) -> Kernel | None:
-        """The kernel of `matrix`; None where oneDNN does not pack weights as it reads them."""
-        if self.machine.lanes * 4 != matrix.BLOCK or not can_pack(self._dtype):
-            return None
-        return compile_kernel(lambda code: matrix.write_few_rows(code, self._dtype == torch.bfloat16), self.machine)
+    def product(self, block: int) -> Kernel:
+        """The kernel of `matrix` for weights in blocks of so many outputs."""
+        if block not in self._products:
+            is_bf16 = self._dtype == torch.bfloat16
+            self._products[block] = compile_kernel(lambda code: matrix.write_few_rows(code, is_bf16, block), self.machine)
+        return self._products[block]
 
     def through(self, calls: Calls) -> Self:
         """The same operations with their kernels called through `calls`."""
@@ -83,23 +86,25 @@ class CpuOps(TorchOps):
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
         """packed, from `pack` -> what `linear` takes: a PackedWeight if our kernel reads its layout, else `packed` itself."""
-        if self._few_rows is None or packed.dtype != self._dtype or not self._is_readable(packed):
+        has_wide_vectors = self.machine.lanes * 4 == matrix.BLOCK  # oneDNN packs otherwise for narrower ones
+        if not packed.is_mkldnn or packed.dtype != self._dtype or not has_wide_vectors or not can_pack(self._dtype):
             return packed
-        return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), packed.shape[1], packed.shape[0])
+        if (block := self._block_of(packed)) is None:
+            return packed
+        self.product(block)  # is compiled now, not in the first step
+        return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), packed.shape[1], packed.shape[0], block)
 
-    def _is_readable(self, packed: torch.Tensor) -> bool:
+    def _block_of(self, packed: torch.Tensor) -> int | None:
         """Tries each shape once: oneDNN does not report which layout it chose."""
-        if not packed.is_mkldnn:
-            return False
         shape = tuple(packed.shape)
         if shape not in self._layouts:
-            self._layouts[shape] = has_known_layout(packed.to_dense(), packed)
+            self._layouts[shape] = known_block(packed.to_dense(), packed)
         return self._layouts[shape]
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in] -> [T, out]: x @ weight.T + bias, by our kernel for contiguous x of few rows, else by torch."""
         n_rows = x.shape[0]
-        if self._few_rows is None or not isinstance(weight, PackedWeight):
+        if not isinstance(weight, PackedWeight):
             self._calls.leave_to_torch("a weight in another layout")
             return super().linear(x, weight, bias)
         if not 0 < n_rows <= self._most_kernel_rows or not x.is_contiguous():
@@ -108,12 +113,12 @@ class CpuOps(TorchOps):
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
         n_passes = -(-n_rows // self._pass_rows)
         group = -(-n_rows // n_passes)  # so that all passes have about the same size
-        blocks = weight.n_out // matrix.BLOCK
+        blocks = weight.n_out // weight.block
         share = group * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
         n_units = blocks * -(-n_rows // share)
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
         words = (n_units, *addresses, n_rows, weight.n_in, weight.n_out, group, share)
-        self._calls.run(self._few_rows, words, is_spread=n_units > 1)
+        self._calls.run(self.product(weight.block), words, is_spread=n_units > 1)
         if bias is not None:
             self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
         return out
@@ -213,17 +218,24 @@ def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:
     return next(fitting, n_passes)
 
 
-def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:
-    """True if oneDNN packed weight [out, in] into the layout that `kernels.matrix` reads."""
+def most_rows(machine: Machine) -> int:
+    """Rows for which our kernel is as good as oneDNN in bfloat16."""
+    if not machine.has_bf16_dot:
+        return _MOST_ROWS_WITHOUT_DOT
+    return _MOST_ROWS_BESIDE_TILES if machine.has_bf16_tiles else MOST_ROWS
+
+
+def known_block(weight: torch.Tensor, packed: torch.Tensor) -> int | None:
+    """The number of outputs in a block of weight [out, in] as oneDNN packed it; None if `kernels.matrix` cannot read that."""
     if not packed.is_mkldnn:
-        return False
+        return None
     n_out, n_in = weight.shape
     try:
         n_bytes, address = torch.ops.mkldnn._nbytes(packed), torch.ops.mkldnn.data_ptr(packed)
     except (AttributeError, RuntimeError):
-        return False
-    if n_out % matrix.BLOCK or n_in % matrix.together(weight.dtype) or n_bytes != weight.nbytes:
-        return False
+        return None
+    if n_in % matrix.together(weight.dtype) or n_bytes != weight.nbytes:
+        return None
     found = torch.frombuffer((ctypes.c_char * n_bytes).from_address(address), dtype=weight.dtype)
-    expected = matrix.pack(weight)
-    return found.view(expected.shape).equal(expected)
+    blocks = (block for block in matrix.BLOCKS if n_out % block == 0)
+    return next((block for block in blocks if found.equal(matrix.pack(weight, block).view(-1))), None)

@@ -15,7 +15,7 @@ derivatives of regular expressions, with masks from a walk over a trie of the vo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from itertools import chain
 from threading import Lock
@@ -23,7 +23,6 @@ from threading import Lock
 import numpy as np
 import torch
 from llguidance import LLMatcher
-from llguidance.numpy import allocate_token_bitmask
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.grammar.answer_grammar import AnswerBeginning, AnswerGrammar
@@ -37,6 +36,10 @@ from gpu_workers.grammar.vocabulary import GrammarVocabulary
 from gpu_workers.sampling.masked_logits import MaskedSamples
 from messages.generation.grammar import BoundedThinking
 from messages.steps import Plan
+
+
+def _new_room(n: int, n_words: int) -> np.ndarray:
+    return np.empty((n, n_words), np.int32)
 
 
 class GrammarTable:
@@ -109,12 +112,14 @@ class GrammarTable:
             n_consumed = {slot: self._slots[slot].n_consumed for slot in samples}
         return ask(samples, n_consumed, positions, tokens)
 
-    def masks(self, question: MaskQuestion) -> MaskedSamples:
-        """The answer. Waits for the tokens that were asked for, and for grammars that are not compiled yet."""
+    def masks(self, question: MaskQuestion, room: Callable[[int, int], np.ndarray] = _new_room) -> MaskedSamples:
+        """The answer. Waits for the tokens that were asked for, and for grammars that are not compiled yet.
+
+        room: gives memory for so many masks of so many words, [M, words] int32; called after the first wait."""
         known = question.known()
         self._await_late(question)
         with self._lock:
-            masks = self._allowed(question, known)
+            masks = self._allowed(question, known, room)
         drafts = [[0, *tokens[span.middle - span.first :]] for span, tokens in zip(question.spans, known, strict=True)]
         before = np.array(list(chain.from_iterable(drafts)), np.int64)
         return MaskedSamples(question.index, question.slots, question.positions, before, masks)
@@ -130,16 +135,17 @@ class GrammarTable:
             wait(late)
             self.is_waiting = False
 
-    def _allowed(self, question: MaskQuestion, known: list[list[int]]) -> np.ndarray:
+    def _allowed(self, question: MaskQuestion, known: list[list[int]], room: Callable[[int, int], np.ndarray]) -> np.ndarray:
         assert self._vocabulary is not None
-        masks = allocate_token_bitmask(len(question.index), self._vocabulary.n_columns)
+        masks = room(len(question.index), -(-self._vocabulary.n_columns // 32))
+        masks.fill(-1)
         matchers: list[tuple[LLMatcher, int, list[int]]] = []  # (matcher, its first mask, drafts that it allows)
         answers: list[AnswerGrammar] = []  # of these matchers
         first = 0
         for span, tokens in zip(question.spans, known, strict=True):
             answer, n_sampled = self._slots[span.slot], span.middle - span.first
             answer.consume(tokens[answer.n_consumed - span.first : n_sampled])  # the step before has told it the others
-            if not answer.is_free and not answer.is_over:  # new masks allow all tokens
+            if not answer.is_free and not answer.is_over:  # masks begin with all tokens allowed
                 left = self._take_known(answer, tokens[n_sampled:], first, masks)
                 if left is not None:
                     matchers.append((answer.matcher, *left))

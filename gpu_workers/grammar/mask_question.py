@@ -65,7 +65,9 @@ def ask(
         for slot, found in samples.items()
     ]
     width = tokens.shape[1]
-    places = np.concatenate([np.arange(span.slot * width + span.first, span.slot * width + span.last) for span in spans])
+    counts = np.array([span.last - span.first for span in spans])
+    begins = np.array([span.slot * width + span.first for span in spans])
+    places = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     read, is_read = tokens.view(-1)[upload(places, tokens.device)].to("cpu", non_blocking=True), None
     if tokens.is_cuda:
         is_read = torch.cuda.Event()

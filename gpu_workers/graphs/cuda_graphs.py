@@ -35,8 +35,9 @@ class StepGraphs:
         self.decode = DecodeGraphs(self.pool, decode_sizes)
         self.mixed = MixedGraphs(self.pool, mixed, tile_tokens, widened_room) if mixed else None
 
-    def capture(self, on_progress: Callable[[float], None] = lambda fraction: None) -> None:
-        """Captures all sizes. The device's tables and pages must not move afterwards. on_progress gets the fraction done."""
+    def capture(self, on_progress: Callable[[float], None] = lambda fraction: None, *, runs_each: bool = True) -> None:
+        """Captures all sizes. The device's tables and pages must not move afterwards. on_progress gets the fraction done.
+        runs_each: run each size once before its capture, which takes as long as the capture; steps with collectives need it."""
         total, done = len(self.decode.sizes) + len(self.mixed.sizes if self.mixed else ()), 0
 
         def count() -> None:
@@ -45,8 +46,9 @@ class StepGraphs:
             on_progress(done / total)
 
         if self.mixed is not None:
-            self.mixed.capture(count)
-        self.decode.capture(count)
+            self.mixed.capture(count, runs_each=runs_each)
+        self.decode.capture(count, runs_each=runs_each)
+        self.pool.capture_constrained()
         torch.cuda.synchronize(self.pool.state.device)
 
 

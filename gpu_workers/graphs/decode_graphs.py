@@ -57,14 +57,16 @@ class DecodeGraphs:
         return self._sizes
 
     @torch.inference_mode()
-    def capture(self, on_size: Callable[[], None] = lambda: None) -> None:
+    def capture(self, on_size: Callable[[], None] = lambda: None, *, runs_each: bool = True) -> None:
         """Captures all sizes, the largest first so that the smaller ones reuse its memory. Writes to the dummy slot and the
-        dummy page only."""
+        dummy page only. runs_each: run each size before its capture, and not the largest alone."""
         for size in reversed(self._sizes):
             rows = self._rows[: 2 * size]
             rows[:size].fill_(self._pool.state.n_slots)
             rows[size:].zero_()
-            self._captured[size] = CapturedDecode(self._pool.capture(lambda size=size: self._step(size)), rows)
+            runs_first = runs_each or not self._captured
+            graph = self._pool.capture(lambda size=size: self._step(size), runs_first=runs_first)
+            self._captured[size] = CapturedDecode(graph, rows)
             on_size()
 
     def _step(self, size: int) -> None:

@@ -8,11 +8,9 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
-from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.batch.uploads import upload, upload_together
-from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
+from gpu_workers.graphs.mask_upload import ConstrainedRows, MaskUpload
 from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.sampling.masked_logits import MaskedSamples
 
@@ -36,6 +34,8 @@ class GraphPool:
         self._logits: torch.Tensor | None = None
         self._scratch: SamplingScratch | None = None
         self._counts: TokenCounts | None = None
+        self._masks: MaskUpload | None = None
+        self._constrained: dict[int, torch.cuda.CUDAGraph] = {}  # by number of samples
         self._handle = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(state.device)
 
@@ -51,14 +51,23 @@ class GraphPool:
         assert self._counts is not None
         return self._counts
 
-    def capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Captures the kernels that `launch` launches. It is called once before the capture, so that kernels are compiled and
-        libraries have allocated what they may not allocate during a capture. Its writes must be harmless."""
+    @property
+    def masks(self) -> MaskUpload:
+        """The way of masks to the device. Only after a capture."""
+        assert self._masks is not None
+        return self._masks
+
+    def capture(self, launch: Callable[[], None], *, runs_first: bool) -> torch.cuda.CUDAGraph:
+        """Captures the kernels that `launch` launches. Its writes must be harmless.
+
+        runs_first: call it once before the capture, so that everything has been allocated that may not be allocated during a
+        capture. The first step of each kind needs this. A kernel may be compiled and loaded during a capture ("relaxed")."""
         self._stream.wait_stream(torch.cuda.current_stream(self.state.device))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
-            launch()
-            graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+            if runs_first:
+                launch()
+            graph.capture_begin(pool=self._handle, capture_error_mode="relaxed")
             try:
                 launch()
             finally:
@@ -69,7 +78,8 @@ class GraphPool:
     def finish(self, step: StepTensors, slots: torch.Tensor, positions: torch.Tensor) -> None:
         """Launches the end of a captured step: computes logits and samples the token after positions[i] of slots[i].
 
-        slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one."""
+        slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one;
+        not for slots with a grammar, see `sample_constrained`."""
         logits = self._compute_logits(step)
         n, vocabulary = logits.shape
         if self._logits is None or self._scratch is None or self._counts is None:
@@ -77,36 +87,34 @@ class GraphPool:
             self._logits = torch.zeros(sizes, dtype=logits.dtype, device=logits.device)
             self._scratch = SamplingScratch.allocate(*sizes, logits.device)
             self._counts = TokenCounts(self.state, vocabulary)
-            nothing = torch.zeros((1, 1 + vocabulary // 32), dtype=torch.int32, device=logits.device)
-            mask_rows(self._logits, self.ids[:1], nothing)  # compiled before it is needed
+            self._masks = MaskUpload(*sizes, self.state.n_slots, logits.device)
         kept = self._logits[:n]
         kept.copy_(logits)
         drafts = step.token_ids if step.sample_index is None else step.token_ids.index_select(0, step.sample_index)
         sample_rows(
             kept, slots, positions, self.state, self.ids[:n],
-            advance=True, scratch=self._scratch, counts=self._counts.values, drafts=drafts,
+            advance=True, scratch=self._scratch, counts=self._counts.values, drafts=drafts, masks="later",
         )  # fmt: skip
 
-    def sample_again(self, samples: MaskedSamples, table: SamplingTable) -> None:
-        """Samples rows of the last captured step once more, from their logits and masks; the tokens replace those of the step.
-        Queued on the current stream. table: of all slots.
+    @torch.inference_mode()
+    def capture_constrained(self) -> None:
+        """Captures the sampling of rows that have a grammar. After the first capture of a step, whose buffers it uses."""
+        for size in reversed(self.masks.sizes):
+            rows = self.masks.rows(size)
+            runs_first = not self._constrained
+            self._constrained[size] = self.capture(lambda rows=rows: self._sample_constrained(rows), runs_first=runs_first)
 
-        A captured step samples every row as if none had a grammar, so steps without grammars have nothing to do with masks, and
-        a step with grammars needs its masks only after its layers."""
-        index, slots, positions, drafts = upload_together(
-            (samples.index, samples.slots, samples.positions - 1, samples.drafts), self.state.device
-        )
-        masked = mask_rows(self.logits, index, upload(samples.masks, self.state.device))
-        is_first = np.append(True, samples.slots[1:] != samples.slots[:-1])
-        self.counts.invalidate(samples.slots[is_first])  # the step has counted another token
-        self.counts.prepare(samples.slots[is_first], samples.positions[is_first], 1, table)
-        ids = torch.empty(len(index), dtype=torch.int64, device=self.state.device)
+    def _sample_constrained(self, rows: ConstrainedRows) -> None:
         sample_rows(
-            masked, slots, positions, self.state, ids,
-            advance=True, scratch=self._scratch, counts=self.counts.values, drafts=drafts,
+            self.logits, rows.slots, rows.positions, self.state, self.ids,
+            advance=True, scratch=self._scratch, counts=self.counts.values, drafts=rows.drafts, masks=rows.masks,
         )  # fmt: skip
-        self.ids.index_copy_(0, index, ids)
-        self.counts.invalidate(samples.slots[1:][~is_first[1:]])  # how many drafts are accepted is not known
+
+    def sample_constrained(self, samples: MaskedSamples) -> None:
+        """Samples the rows of the last captured step that have a grammar, which that step has left out. Queued on the current
+        stream. Their masks are needed only after the layers of the step, and steps without grammars have nothing to do with
+        them."""
+        self._constrained[self.masks.send(samples)].replay()
 
 
 class Staging:

@@ -48,16 +48,16 @@ class MixedGraphs:
         return self._sizes
 
     @torch.inference_mode()
-    def capture(self, on_size: Callable[[], None] = lambda: None) -> None:
-        """Captures all sizes, the largest first so that the smaller ones reuse its memory. Writes to the dummy slot and the
-        dummy page only."""
+    def capture(self, on_size: Callable[[], None] = lambda: None, *, runs_each: bool = True) -> None:
+        """Captures all sizes. Order, writes and arguments as in `DecodeGraphs.capture`."""
         for size in reversed(self._sizes):
             words = self._words[: size.n_words]
             words.zero_()
             slots, _, sample_slots, *_ = size.split(words)
             for padding in (slots, sample_slots):
                 padding.fill_(self._pool.state.n_slots)
-            graph = self._pool.capture(lambda size=size, words=words: self._step(size, words))
+            runs_first = runs_each or not self._captured
+            graph = self._pool.capture(lambda size=size, words=words: self._step(size, words), runs_first=runs_first)
             self._captured[size] = CapturedMixed(graph, words)
             on_size()
 

@@ -23,6 +23,9 @@ _GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a ca
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes with room for more than _LEAST_LONG_ROWS
 _LEAST_SAMPLES = 128  # of long rows, if the size has so many tokens: each draft takes one sample
+# Sizes for steps in which many rows verify drafts, such as JSON answers with the forced tokens of their schemas: each token has
+# a sample, and a long row has four tokens at least. In other sizes 64 such answers computed half as many tokens again.
+_DRAFT_ROWS, _DRAFT_TOKENS, _MEAN_DRAFTED = 64, (64, 128, 192, 256, 384), 4
 Flat = TypeVar("Flat", np.ndarray, torch.Tensor)
 
 
@@ -83,13 +86,21 @@ def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 
     rows_of, tokens_of = (_ROWS, _TOKENS) if n_ranks == 1 else (_GANG_ROWS, _GANG_TOKENS)
     all_rows = sorted({min(rows, n_slots) for rows in (*rows_of, n_slots)})
     sizes = [_size(rows, tokens, n_slots, tile_tokens) for tokens in tokens_of if tokens <= max_tokens for rows in all_rows]
-    return tuple(sorted(sizes, key=lambda size: (size.n_tokens, size.rows)))
+    if n_ranks == 1 and n_slots >= _DRAFT_ROWS:
+        most = max((size.samples for size in sizes), default=0)
+        sizes += [_draft_size(tokens, tile_tokens, most) for tokens in _DRAFT_TOKENS if tokens <= max_tokens]
+    return tuple(sorted(set(sizes), key=lambda size: (size.n_tokens, size.rows, size.samples, size.tiles)))
 
 
 def _size(rows: int, tokens: int, n_slots: int, tile_tokens: int) -> MixedSize:
     long_rows = min(n_slots, max(_LEAST_LONG_ROWS, tokens // _MEAN_TOKENS))
     samples = max(min(tokens, _LEAST_SAMPLES), long_rows)
     return MixedSize(rows, tokens, rows + samples, tokens // tile_tokens + long_rows)
+
+
+def _draft_size(tokens: int, tile_tokens: int, most_samples: int) -> MixedSize:
+    long_rows = min(_DRAFT_ROWS, tokens // _MEAN_DRAFTED)
+    return MixedSize(_DRAFT_ROWS, tokens, min(_DRAFT_ROWS + tokens, most_samples), tokens // tile_tokens + long_rows)
 
 
 def choose_size(sizes: Sequence[MixedSize], step: StepArrays, n_tiles: int) -> MixedSize | None:

@@ -75,5 +75,5 @@ def capture_graphs(
         attention.tile_tokens,
         widened_room=attention.widened_room,
     )
-    graphs.capture(on_progress)
+    graphs.capture(on_progress, runs_each=n_ranks > 1)
     return graphs

@@ -48,6 +48,7 @@ def load_model_runner(
     Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device."""
     device = device_of(settings)
     config = read_model_config(Path(settings.model_folder))
+    vocabulary = find_vocabulary(Path(settings.model_folder), config.vocabulary)  # is made beside the waits for the device
     model = build_model(
         config,
         Path(settings.model_folder),
@@ -71,8 +72,7 @@ def load_model_runner(
     captured = CapturedSteps()
     if device.captures_steps:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    grammars = GrammarTable(find_vocabulary(Path(settings.model_folder), config.vocabulary))
-    runner = ModelRunner(model, kv, state, capacity, captured, sampler, grammars)
+    runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)

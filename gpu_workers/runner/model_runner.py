@@ -5,9 +5,9 @@
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
 when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
-captured graphs, which apply every sampling rule; rows that have a grammar are sampled once more after them, with masks that the
-host computes meanwhile. In a gang every rank samples from the same gathered logits with the same noise, so all token tables
-stay equal without any message between the ranks.
+captured graphs, which apply every sampling rule; rows that have a grammar are sampled after them, by a graph that reads masks
+which the host computes meanwhile. In a gang every rank samples from the same gathered logits with the same noise, so all
+token tables stay equal without any message between the ranks.
 """
 
 from __future__ import annotations
@@ -205,9 +205,9 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self, graphs: StepGraphs, slots: np.ndarray, asked: MaskQuestion | None
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         """The tokens [S] that the last launched graph sampled for slots [S], int64 on the host, and their log probabilities if
-        a row asks. Samples with a grammar are made again. The copy is only queued."""
+        a row asks. Samples with a grammar are made now. The copy is only queued."""
         if asked is not None:
-            graphs.pool.sample_again(self._grammars.masks(asked), self._slots.sampling)
+            graphs.pool.sample_constrained(self._grammars.masks(asked, graphs.pool.masks.host_masks))
         ids, logprobs = graphs.pool.ids[: len(slots)], None
         wanted = self._slots.sampling.logprobs_of(slots)
         if (wanted >= 0).any():

@@ -12,6 +12,8 @@ from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import WorkerSettings
 from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
+from tests.support.workers.grammar.grammar_runs import WORDS
+from tests.support.workers.grammar.tiny_tokenizer import END, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import write_model
@@ -29,8 +31,10 @@ def runner(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     if request.param == "8-bit pages" and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs a CUDA device of compute capability 8.9")
     monkeypatch.setattr("gpu_workers.runner.cuda_backend.launch_bound_tokens", lambda n, most: min(most, _GRAPH_TOKENS))
+    folder = write_model(tmp_path)
+    write_tokenizer(folder)
     settings = WorkerSettings(
-        model_folder=str(write_model(tmp_path)),
+        model_folder=str(folder),
         device="cuda",
         n_slots=96,
         max_step_tokens=2048,
@@ -48,11 +52,14 @@ def test_serving_compiles_nothing(runner: ModelRunner) -> None:
 
 
 def serve_every_kind(runner: ModelRunner) -> None:
-    """Steps of all kinds: none to 64 rows of one token, alone, with drafts, and beside prompts of even and odd lengths."""
+    """Steps of all kinds: none to 64 rows of one token, alone, with drafts, and beside prompts of even and odd lengths. Every
+    third row follows a grammar."""
     for n_decode in (0, 1, 2, 3, 7, 15, 16, 33, 63, 64):
         for n_prompt in (0, 3, 30, 101, 200, 459):
             scheduler = SmallScheduler(runner)
             running = [scheduler.add(prompt_of(5 + i % 7), _OPTIONS[i % len(_OPTIONS)]) for i in range(n_decode)]
+            for s in running[2::3]:
+                s.grammar, s.end_tokens = WORDS, [END]
             if running:
                 scheduler.prefill(*running)
                 scheduler.run([Row(s) for s in running])

@@ -6,6 +6,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from gpu_workers.runner.model_runner import ModelRunner
+from messages.generation.sampling import Sampling
+from messages.steps import Result
 from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the tests of the CPU, collected with this runner)
     test_an_answer_that_moves_to_another_slot_goes_on,
     test_answers_of_many_seeds_match_and_differ,
@@ -75,3 +77,40 @@ def test_leases_and_steps_in_flight_change_nothing(runner: ModelRunner, kind: st
         scheduler.read(list(runner.collect(steps)))
     assert s.output == answer(runner, WORDS, KINDS[kind])[:5]
     assert free.output == alone(runner, prompt_of(8), KINDS[kind], 5)
+
+
+def test_a_full_batch_gives_the_tokens_of_each_alone(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with and without grammars, with every kind of sampling, alone in their graphs; some of them have drafts."""
+    monkeypatch.delattr(ModelRunner, "_run_step")
+    kinds = [*KINDS.values(), Sampling(temperature=1.2, min_p=0.1, seed=4), Sampling(temperature=0.7, top_k=3, seed=5)]
+    expected = [(answer(runner, WORDS, kind)[:9], alone(runner, prompt_of(45), kind, 9)) for kind in kinds]
+    scheduler = SmallScheduler(runner, seed=8)
+    rows = [(constrained(scheduler, WORDS, kind), scheduler.add(prompt_of(45), kind)) for kind in kinds]
+    everyone = [*(free for _, free in rows), *(s for s, _ in rows)][::-1]
+    scheduler.prefill(*everyone[:4])
+    scheduler.run([*(Row(s) for s in everyone[:4]), *(Row(s, 45) for s in everyone[4:8])])
+    scheduler.run([*(Row(s) for s in everyone[:8]), *(Row(s, 45) for s in everyone[8:])])
+    for _ in range(3):
+        scheduler.decode(everyone, 1)
+        scheduler.run([Row(s, drafts=[5, 7]) if index % 3 == 0 else Row(s) for index, s in enumerate(everyone)])
+    for (s, free), (constrained_tokens, free_tokens) in zip(rows, expected, strict=True):
+        n, n_free = (min(9, len(each.output)) for each in (s, free))
+        assert (s.output[:n], free.output[:n_free]) == (constrained_tokens[:n], free_tokens[:n_free])
+
+
+def test_log_probabilities_are_the_same_in_graphs_and_outside(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = Sampling(temperature=1.0, seed=9, logprobs=4)
+
+    def results() -> list[Result]:
+        scheduler = SmallScheduler(runner)
+        s, free = constrained(scheduler, WORDS, sampling), scheduler.add(prompt_of(8), sampling)
+        scheduler.prefill(s, free)
+        return [result for _ in range(5) for result in scheduler.run([Row(free), Row(s)])]
+
+    in_graphs = results()
+    monkeypatch.setattr(runner, "_graphs", None)
+    for one, other in zip(in_graphs, results(), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.logprobs is not None
+        assert other.logprobs is not None
+        assert one.logprobs.chosen == pytest.approx(other.logprobs.chosen, abs=1e-4)

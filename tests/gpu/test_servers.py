@@ -19,6 +19,7 @@ import torch
 
 from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient
+from messages.generation.grammar import Grammar, GrammarKind
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
 from tests.support.workers.tiny_model import EIGHT_HEADS
@@ -83,6 +84,15 @@ async def ask_all(server: RealServer, prompts: list[list[int]]) -> list[list[int
         return [list(a.tokens) for a in await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))]
 
 
+async def ask_constrained(server: RealServer, prompts: list[list[int]]) -> list[list[int]]:
+    """Answers of a grammar that allows many tokens, half of them sampled."""
+    grammar = Grammar(kind=GrammarKind.REGEX, text=r"([A-Za-z ]+[,.!] ){200}")
+    async with AsyncClient(server.zeromq) as client:
+        options: dict[str, Any] = {"max_tokens": N_TOKENS, "grammar": grammar}
+        asked = (client.generate(prompt, temperature=i % 2, seed=i, **options) for i, prompt in enumerate(prompts))
+        return [list(answer.tokens) for answer in await asyncio.gather(*asked)]
+
+
 async def kill_while_asking(server: RealServer, prompts: list[list[int]]) -> None:
     """Every answer is whole although its worker dies, and the worker comes back."""
     work = asyncio.ensure_future(ask_all(server, prompts))
@@ -95,6 +105,15 @@ async def kill_while_asking(server: RealServer, prompts: list[list[int]]) -> Non
 def test_float32_tokens_are_those_of_the_cpu(reference: Reference, layout: str) -> None:
     with real_server("--dtype", "float32", *flags_of(layout)) as server:
         assert asyncio.run(ask_all(server, reference.prompts)) == reference.answers
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "1"])
+def test_answers_that_follow_a_grammar_are_those_of_one_gpu(reference: Reference, layout: str) -> None:
+    answers = []
+    for each in ("1", layout):
+        with real_server("--dtype", "float32", *flags_of(each)) as server:
+            answers.append(asyncio.run(ask_constrained(server, reference.prompts)))
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

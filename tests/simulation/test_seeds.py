@@ -61,6 +61,12 @@ def test_a_damaged_journal_loses_the_run_in_which_a_response_was_written() -> No
 
 def test_a_damaged_journal_has_lost_the_order_of_several_sequences() -> None:
     assert not simulate(303512).problems, "a response went on in the middle of an event"
+    assert not simulate(408989).problems, "the damage was found by the second process after those that had shown the events"
+
+
+@pytest.mark.parametrize("seed", [404843, 409234])
+def test_a_gateway_dies_before_its_run_of_a_request_is_recorded(seed: int) -> None:
+    assert not simulate(seed).problems, "the custodian had been told of the run, so the next process cut the connection"
 
 
 def test_two_faults_of_a_device_that_meet_one_sequence_condemn_nobody() -> None:

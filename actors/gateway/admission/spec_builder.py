@@ -16,7 +16,9 @@ from actors.gateway.admission.splitting import splitting_of
 from actors.gateway.admission.thinking_budget import with_budget
 from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_grammar_alone, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
-from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
+from actors.gateway.admission.unwritable import check_characters
+from actors.gateway.requests.model_names import check_model
+from actors.gateway.requests.refusals import Refusal, invalid, prompt_too_long
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import texts_of
@@ -87,7 +89,7 @@ class SpecBuilder:
     def validate(self, new: NewRequest) -> None:
         """Check everything that can be checked without the tokens. Raises: Refusal naming the field."""
         settings = self._settings
-        check_model(new.model, settings.model_name)
+        check_model(new.model, settings)
         if not 1 <= new.n <= settings.max_n:
             raise invalid(new.n_field, f"1 to {settings.max_n}", new.n)
         if new.n_sequences > settings.max_active_requests:
@@ -216,6 +218,7 @@ class SpecBuilder:
         if not model.takes_grammars:
             raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
         try:
+            check_characters(new.terms.grammar, new.tools, model.missing_bytes)
             return await grammar_compiler().compile(wanted, reasoning)
         except GrammarError as error:
             why: str | GrammarError = error

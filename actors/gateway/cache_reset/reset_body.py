@@ -11,7 +11,8 @@ from actors.gateway.admission.caller import caller_of_name
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.bodies.fields.ranges import Turns
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.requests.model_names import check_model
+from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.template_options import TemplateOptions
 from actors.pages.forgetting import Forgetting
@@ -33,7 +34,7 @@ class CacheResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 async def wanted_of(body: CacheResetBody, settings: GatewaySettings, encoder: PromptEncoder) -> Forgetting:
     """What is to be forgotten. Raises: Refusal naming the field."""
-    check_model(body.model or "", settings.model_name)
+    check_model(body.model or "", settings)
     if body.caller is not None and not settings.caller_header:
         raise Refusal("invalid", "caller: expected none while gateway.caller_header names no header", field="caller")
     scope = None if body.caller is None else caller_of_name(body.caller)

@@ -129,8 +129,10 @@ class Hold:
         self._custodian.put(self)
 
     def note_run(self, run: int) -> None:
-        """What is written from now on belongs to this run of the request."""
-        if self.response is not None and self.response.run != run:
+        """What is written from now on belongs to this run of the request. One that is older than the known one is a part of a
+        resumed response that its client has already.
+        """
+        if self.response is not None and run > self.response.run:
             self.response = msgspec.structs.replace(self.response, run=run)
             self._custodian.put(self)
 

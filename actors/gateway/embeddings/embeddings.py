@@ -14,7 +14,8 @@ from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.requests.access_log import AccessLog
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.requests.model_names import check_embedding_model
+from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 
 _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the event loop goes on
@@ -52,13 +53,17 @@ class Embeddings:
         gate: AdmissionGate,
         access_log: AccessLog,
     ) -> None:
-        self.model_name = settings.embedding_model
+        self.model_name, self._settings = settings.embedding_model, settings
         self.text = text
         self._prompts, self._default_prompt = settings.embedding_prompts, settings.embedding_default_prompt
         self._normalizes = settings.embedding_normalized
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
         self._access_log = access_log
+
+    def check(self, asked: str) -> None:
+        """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
+        check_embedding_model(asked, self._settings)
 
     async def embed(self, spec: EmbeddingSpec) -> Vectors:
         """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder.
@@ -131,5 +136,5 @@ def embeddings_for(model: Embeddings | None, asked: str) -> Embeddings:
     """The embedding model of this server, if it is the one `asked` for; an empty name asks for any. Raises: Refusal."""
     if model is None:
         raise Refusal("not_found", "this server computes no embeddings: it was started without --embedding-model")
-    check_model(asked, model.model_name)
+    model.check(asked)
     return model

@@ -18,6 +18,7 @@ from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 
 RECORD_VERSION = 3
+_INDEX = (1 << KEY_BITS) - 1  # the part of a key that is the index of a sequence
 _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 
@@ -33,6 +34,12 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     logprobs: TokenLogprobs | None = None
     n_cached: int = 0  # cached prompt tokens; only in the row of token 0
     prompt: PromptLogprobs | None = None  # of the prompt, where they are wanted; only in the row of token 0
+
+
+def is_plain(row: StepRow) -> bool:
+    """True if a row is nothing but tokens of a sequence."""
+    ids = row.ids
+    return bool(ids) and not len(ids) & 3 and row.logprobs is None and row.prompt is None and row.key & _INDEX < SUSPICION_ROW
 
 
 class SuspectRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,6 +100,7 @@ class Recovered(msgspec.Struct):
     endings: dict[int, Ended] = {}  # by key, whose number may be another one in an adopted journal
     age_s: float = 0.0  # since its admission
     identity: ModelIdentity = ModelIdentity()
+    has_lost_order: bool = False  # the last run of `steps` begins where the order of its sequences was lost, see `replay.py`
 
 
 class FinishedRecord(msgspec.Struct, frozen=True):

@@ -2,8 +2,12 @@
 
 A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
 with the same seed, so they are the same. But the order in which several sequences of a request were shown is not known after
-a damaged frame, so a new run of the request begins there. Finished requests stay encoded, and steps before the oldest
-unfinished request are not decoded, so a start takes the time of reading the files.
+a damaged frame. So everything that follows it there belongs to a new run, that of the process which reads the journal, and
+no event that an earlier process has shown of it is known by its number any more. The last frame of a file counts too: what a
+death has cut off was shown to nobody, but a frame that was damaged later looks the same.
+
+Finished requests stay encoded, and steps before the oldest unfinished request are not decoded, so a start takes the time of
+reading the files.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from actors.gateway.journal.records import (
     decode_spec,
     decode_states,
     decode_step,
+    is_plain,
 )
 from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.request_spec import Ended
@@ -59,6 +64,24 @@ class _Growing:
     run: int = 0  # the newest one
     n_tokens: dict[int, int] = field(default_factory=dict)
     lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
+    lost_order_at: int = -1  # where in `recovered.steps` a new run begins, because of damaged bytes; -1: nowhere
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The newest rows of the only sequence of a request: nothing but its next tokens, `parts`. They become one row, the first
+    one's, because most rows of a journal are such and each row that is added by itself takes several times as long.
+    `stop`: the number of its next token."""
+
+    one: _Growing
+    parts: list[bytes]
+    stop: int
+
+    def close(self) -> None:
+        """Make one row of them."""
+        steps = self.one.recovered.steps
+        steps[-1] = msgspec.structs.replace(steps[-1], ids=b"".join(self.parts))
+        self.one.n_tokens[0] = self.stop
 
 
 class Replay:
@@ -72,15 +95,14 @@ class Replay:
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
         self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
-        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes inside a file
+        self._damaged_after: list[int] = []  # numbers of whole frames that are followed by damaged bytes
         self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
         self.shortened: set[int] = set()  # numbers of requests that have lost tokens
 
     def add(self, frame: Frame | Damage) -> None:
         """Take the next frame."""
         if isinstance(frame, Damage):
-            if not frame.is_at_end:
-                self._damaged_after.append(self._n_frames)
+            self._damaged_after.append(self._n_frames)
             return
         self._n_frames += 1
         if frame.time_s > self.last_s:
@@ -141,24 +163,45 @@ class Replay:
 
     def _add_steps(self, growing: dict[int, _Growing]) -> None:
         oldest = min((one.position for one in growing.values()), default=self._n_frames)
-        damaged_after = deque(self._damaged_after)
+        damaged_after, tails = deque(self._damaged_after), dict[int, _Tail]()  # by key
         for position, payload in self._steps:
             if position < oldest:
                 continue
             while damaged_after and damaged_after[0] < position:
-                _begin_runs(growing.values(), damaged_after.popleft())
+                _lose_order(growing.values(), damaged_after.popleft())
             try:
                 step = decode_step(payload)
             except (ValueError, TypeError):
                 continue
             for row in step.rows:
-                one = growing.get(row.key >> KEY_BITS)
-                if one is not None and one.position < position and not _add_row(one, row):
-                    self.shortened.add(one.recovered.number)
+                tail = tails.get(row.key)
+                if tail is not None and row.first == tail.stop and is_plain(row):
+                    tail.parts.append(row.ids)
+                    tail.stop += len(row.ids) >> 2
+                elif (one := growing.get(row.key >> KEY_BITS)) is not None and one.position < position:
+                    _close_tail(tails, one)
+                    if not _add_row(one, row):
+                        self.shortened.add(one.recovered.number)
+                    elif one.n_sequences == 1 and is_plain(row) and row.first + (len(row.ids) >> 2) == one.n_tokens[0]:
+                        tails[row.key] = _Tail(one, [row.ids], one.n_tokens[0])
             for key, ended in step.endings:
                 one = growing.get(key >> KEY_BITS)
                 if one is not None and one.position < position:
+                    _close_tail(tails, one)
                     _add_ending(one, key, ended)
+        for tail in tails.values():
+            tail.close()
+        for damaged_position in damaged_after:
+            _lose_order(growing.values(), damaged_position)
+        for one in growing.values():
+            _number_run(one)
+
+
+def _close_tail(tails: dict[int, _Tail], one: _Growing) -> None:
+    """Something else than the next tokens follows in this request."""
+    tail = tails.pop(one.recovered.number << KEY_BITS, None)
+    if tail is not None:
+        tail.close()
 
 
 def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
@@ -171,16 +214,19 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
     return _Growing(known.position, recovered, recovered.spec.n_sequences, run, n_tokens)
 
 
-def _begin_runs(growing: Iterable[_Growing], position: int) -> None:
-    """After the frame `position` bytes are damaged: what follows of a request with several sequences is a new run.
-
-    Its number is the next one. The runs of processes are numbered by the age of their request in milliseconds, and by no number
-    below 2, so none of them is expected to have it.
-    """
+def _lose_order(growing: Iterable[_Growing], position: int) -> None:
+    """After the frame `position` bytes are damaged: all that follows of a request with several sequences is one new run."""
     for one in growing:
-        if one.n_sequences > 1 and one.position <= position:
-            one.run += 1
-            one.recovered.steps.append(StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, one.run, b""))
+        if one.n_sequences > 1 and one.position <= position and one.lost_order_at < 0:
+            one.lost_order_at = len(one.recovered.steps)
+            one.recovered.steps.append(StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, 0, b""))
+
+
+def _number_run(one: _Growing) -> None:
+    """The run after damaged bytes gets a number above all others, until the process that reads the journal has its own."""
+    if one.lost_order_at >= 0:
+        one.recovered.steps[one.lost_order_at] = StepRow(one.recovered.number << KEY_BITS | RUN_ITEM, one.run + 1, b"")
+        one.recovered.has_lost_order = True
 
 
 def _add_row(one: _Growing, row: StepRow) -> bool:
@@ -188,7 +234,8 @@ def _add_row(one: _Growing, row: StepRow) -> bool:
     index = row.key & ((1 << KEY_BITS) - 1)
     if index == SUSPICION_ROW or (index in (PING_ITEM, RUN_ITEM) and not row.ids):
         one.run = max(one.run, row.first) if index == RUN_ITEM else one.run
-        one.recovered.steps.append(row)
+        if index != RUN_ITEM or one.lost_order_at < 0:
+            one.recovered.steps.append(row)
         return True
     n_tokens, n_bytes = one.n_tokens.get(index, 0), len(row.ids)
     if index >= one.n_sequences or n_bytes % 4 or not 0 <= row.first <= n_tokens:

@@ -18,6 +18,7 @@ from actors.gateway.journal.records import (
     decode_spec,
     decode_states,
     decode_suspect,
+    is_plain,
     replay_row,
 )
 from actors.gateway.requests.request import Gap, Request
@@ -86,22 +87,17 @@ def joined(rows: Iterable[StepRow]) -> Iterator[StepRow]:
     n_bytes = 0
     for row in rows:
         is_next = whole is not None and row.key == whole.key and row.first - whole.first == n_bytes >> 2
-        if is_next and _is_plain(row):
+        if is_next and is_plain(row):
             parts.append(row.ids)
             n_bytes += len(row.ids)
             continue
         if whole is not None:
             yield msgspec.structs.replace(whole, ids=b"".join(parts))
-        whole, parts, n_bytes = (row, [row.ids], len(row.ids)) if _is_plain(row) else (None, [], 0)
+        whole, parts, n_bytes = (row, [row.ids], len(row.ids)) if is_plain(row) else (None, [], 0)
         if whole is None:
             yield row
     if whole is not None:
         yield msgspec.structs.replace(whole, ids=b"".join(parts))
-
-
-def _is_plain(row: StepRow) -> bool:
-    """True if a row is nothing but tokens of a sequence."""
-    return bool(row.ids) and row.logprobs is None and row.prompt is None and (row.key & _INDEX_MASK) < SUSPICION_ROW
 
 
 def _replay(request: Request, row: StepRow) -> list[int]:

@@ -1,12 +1,12 @@
 """Appends frames to the newest file of a journal, and deletes the oldest files when no request lives in them any more.
 
-Every process begins its own file, and a new one when that has 8 MiB, or all that the system allows, or the disk has failed to
-write it. A request lives in the file of its newest REQUEST frame. When all files together are larger than twice what lives in
-them (plus 32 MiB), the owner is asked (`pinned`) to write again the requests that live in the oldest file: slow, waiting and
-finished ones. Then that file is deleted. Number 0 stands for what is remembered about prompts and callers, and lives like a
-finished request. Files up to the last one with damage are replaced in the same way. An unfinished request is written again as
-soon as two newer files exist, so that a start has few steps to read. The oldest file is deleted first, because a later one may
-say that a request in an earlier one is forgotten.
+Every process begins its own file. It begins a new one when that has 1 MiB and the size of all unfinished requests, or all that
+the system allows, or when the disk has failed to write it. A request lives in the file of its newest REQUEST frame. When all
+files together are larger than twice what lives in them (plus 4 MiB), the owner is asked (`pinned`) to write again the requests
+that live in the oldest file: slow, waiting and finished ones. Then that file is deleted. Number 0 stands for what is remembered
+about prompts and callers, and lives like a finished request. Files up to the last one with damage are replaced in the same way.
+An unfinished request is written again as soon as two newer files exist, so that a start has few steps to read. The oldest file
+is deleted first, because a later one may say that a request in an earlier one is forgotten.
 
 A file that somebody has removed counts as damaged: its requests are written again, into a new folder if necessary.
 """
@@ -29,7 +29,7 @@ from actors.gateway.journal.clock import JournalClock, SegmentHeader
 from actors.gateway.journal.frames import Kind, encode_frame
 from actors.gateway.journal.segments import Segment, lock_folder, new_segment
 
-SEGMENT_BYTES = 8 << 20
+SEGMENT_BYTES = 1 << 20  # a start reads all files, and the streams of a dead gateway wait for that
 _SPARE_SEGMENTS = 4
 _WRITE_BYTES = 1 << 20
 _POLL_S = 0.1  # between two looks whether all files are there
@@ -67,6 +67,11 @@ class SegmentLog:
         """Bytes of all files."""
         return sum(segment.n_bytes for segment in self.segments)
 
+    @property
+    def _growing_bytes(self) -> int:
+        """Bytes of all unfinished requests. A file has room for them, or writing them again would be endless."""
+        return sum(self._living_bytes[number] for segment in self.segments for number in segment.growing)
+
     def append(self, entries: Sequence[PendingFrame]) -> None:
         """Write entries, in order. When this raises, none of them counts as written, and all may be given again.
 
@@ -75,7 +80,7 @@ class SegmentLog:
         if self._folder is not None:
             if time.monotonic() - self._checked_s >= _POLL_S:
                 self._note_lost_files()
-            if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
+            if self._descriptor < 0 or (self._size_bytes >= self._segment_bytes and self._size_bytes >= self._growing_bytes):
                 self._begin_next(self._folder)
             try:
                 self._write_entries(entries)

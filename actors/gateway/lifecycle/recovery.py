@@ -36,19 +36,18 @@ def take_over_all(
             journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
     for entry in recovered:
-        try:
-            request = restore(entry, model, now_s)
-        except (ValueError, IndexError) as error:
-            log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)
-            journal.delete(entry.number)
+        request = _restored(entry, journal, model, now_s)
+        if request is None:
             continue
         if entry.number in journal.adopted:
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
+            if entry.has_lost_order:
+                request.begin_run(now_s, incarnation, is_marked=True)
             manager.finished.keep(request, now_s)
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
-            _begin_run(request, journal, now_s, incarnation)
+            _begin_run(request, entry, journal, now_s, incarnation)
             n_other_numerics += entry.identity.numerics != numerics
     if n_other_numerics:
         log.warning("requests go on with other ranks, devices, kernels or dtype", requests=n_other_numerics, numerics=numerics)
@@ -56,10 +55,26 @@ def take_over_all(
     return resumed
 
 
-def _begin_run(request: Request, journal: Journal, now_s: float, incarnation: int) -> None:
+def _restored(entry: Recovered, journal: Journal, model: TextModel, now_s: float) -> Request | None:
+    """The request; None, and the journal forgets it, if its record contradicts itself."""
+    try:
+        return restore(entry, model, now_s)
+    except (ValueError, IndexError) as error:
+        log = structlog.get_logger()
+        log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)
+        journal.delete(entry.number)
+        return None
+
+
+def _begin_run(request: Request, entry: Recovered, journal: Journal, now_s: float, incarnation: int) -> None:
     """Begin a new run of a request with several sequences.
 
-    The last process may have shown tokens in an order that it could not record, and new events must not repeat their ids."""
+    The last process may have shown tokens in an order that it could not record, and new events must not repeat their ids. After
+    damaged bytes the request is recorded as a whole, so that the next process does not begin a run there as well.
+    """
     if len(request.sequences) > 1 and request.spec.is_resumable:
-        request.begin_run(now_s, incarnation)
-        journal.step(run_record(request), lambda: None)
+        request.begin_run(now_s, incarnation, is_marked=entry.has_lost_order)
+        if entry.has_lost_order:
+            journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
+        else:
+            journal.step(run_record(request), lambda: None)

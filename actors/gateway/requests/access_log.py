@@ -1,7 +1,8 @@
 """The access log: one line for each request that is over, with what it asked for and what it took.
 
-Lines are written together, ten times a second: the fields that all have in common are made once for all of them, and the
-logging library renders none of them. A kill loses the lines of the last tenth of a second.
+Lines are made and written together, ten times a second: code and data that only lines need are in the processor's caches after
+the first one, the fields that all have in common are made once for all of them, and the logging library renders none of them. A
+kill loses the lines of the last tenth of a second.
 """
 
 from __future__ import annotations
@@ -32,32 +33,12 @@ class AccessLog:
         self._model_name, self._later = settings.model_name, later
         self._log = structlog.get_logger().bind()
         self._is_on = settings.access_log and self._log.is_enabled_for(logging.INFO)
-        self._waiting: list[Fields] = []
+        self._waiting: list[Fields | tuple[Request, EndReason]] = []
 
     def ended(self, request: Request, ending: EndReason) -> None:
-        """A request is over. `ending`: the most serious one of its sequences."""
-        if not self._is_on:
-            return
-        spec, began_s = request.spec, request.began_s
-        first_token_s = request.first_token_s - began_s if request.first_token_s else None
-        work = work_of(request)
-        fields = {
-            **spec.log_fields,
-            "model": self._model_name,
-            "api": spec.api,
-            "status": _status_of(request),
-            "ending": ending,
-            "prompt_tokens": sum(request.n_prompt),
-            "output_tokens": request.n_generated,
-            "queue_ms": _ms(work and work.queue_s),
-            "prefill_ms": _ms(work and work.prefill_s),
-            "decode_ms": _ms(work and work.decode_s),
-            "first_token_ms": _ms(first_token_s),
-            "total_ms": _ms(request.ended_s - began_s),
-        }
-        if spec.cache_status:
-            fields["cache"] = spec.cache_status
-        self._note(fields)
+        """A request is over, and changes no more. `ending`: the most serious one of its sequences."""
+        if self._is_on:
+            self._note((request, ending))
 
     def embedded(self, names: Mapping[str, str], model_name: str, n_texts: int, n_tokens: int, total_s: float) -> None:
         """Vectors were computed, or their client has left before: then `n_tokens` is 0. `names`: its id, and its API."""
@@ -67,14 +48,15 @@ class AccessLog:
         fields = {**names, "model": model_name, "status": status, "ending": ending, "texts": n_texts}
         self._note({**fields, "prompt_tokens": n_tokens, "output_tokens": 0, "total_ms": _ms(total_s)})
 
-    def _note(self, fields: Fields) -> None:
-        self._waiting.append(fields)
+    def _note(self, line: Fields | tuple[Request, EndReason]) -> None:
+        self._waiting.append(line)
         if len(self._waiting) == 1:
             self._later(_BATCH_S, self.write)
 
     def write(self) -> None:
         """Write the lines that wait."""
-        waiting, self._waiting = self._waiting, []
+        waiting = [line if isinstance(line, dict) else _fields_of(*line, self._model_name) for line in self._waiting]
+        self._waiting = []
         config = structlog.get_config()
         *before, renderer = config["processors"]
         is_json = isinstance(renderer, structlog.processors.JSONRenderer)
@@ -91,6 +73,28 @@ class AccessLog:
             beginning = str(renderer(None, "info", common))
             lines = [f"{beginning} {_shown(fields)}" for fields in waiting]
         config["logger_factory"]().info("\n".join(lines))
+
+
+def _fields_of(request: Request, ending: EndReason, model_name: str) -> Fields:
+    spec, began_s, work = request.spec, request.began_s, work_of(request)
+    first_token_s = request.first_token_s - began_s if request.first_token_s else None
+    fields = {
+        **spec.log_fields,
+        "model": model_name,
+        "api": spec.api,
+        "status": _status_of(request),
+        "ending": ending,
+        "prompt_tokens": sum(request.n_prompt),
+        "output_tokens": request.n_generated,
+        "queue_ms": _ms(work and work.queue_s),
+        "prefill_ms": _ms(work and work.prefill_s),
+        "decode_ms": _ms(work and work.decode_s),
+        "first_token_ms": _ms(first_token_s),
+        "total_ms": _ms(request.ended_s - began_s),
+    }
+    if spec.cache_status:
+        fields["cache"] = spec.cache_status
+    return fields
 
 
 def _shown(fields: Fields) -> str:

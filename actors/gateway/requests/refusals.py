@@ -10,7 +10,6 @@ from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode, NoCode
 
 _MOST_CHARACTERS = 120  # of a value that a refusal shows
 _MOST_DEPTH = 4  # of nested lists and objects
-_LATEST = ":latest"
 
 STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "invalid": 400,
@@ -114,15 +113,3 @@ def journal_unavailable() -> Refusal:
     """The refusal of a request that the journal cannot record."""
     detail = "the request journal cannot be written, so no new request can be accepted"
     return Refusal("journal_unavailable", detail, retry_after_s=5.0)
-
-
-def is_same_model(asked: str, served: str) -> bool:
-    """True if both name one model. Either may end with `:latest`, the tag that lists of Ollama's API give to every model."""
-    return asked == served or asked.removesuffix(_LATEST) == served.removesuffix(_LATEST)
-
-
-def check_model(asked: str, served: str) -> None:
-    """Return if the model `asked` for is the one that is served; an empty name asks for any. Raises: Refusal."""
-    if asked and not is_same_model(asked, served):
-        detail = f"model: expected {json_text(served)}, got {json_text(asked)}"
-        raise Refusal("model_not_found", detail, field="model")

@@ -27,6 +27,7 @@ from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Suspicion
 from messages.outcomes import EndReason
 
+_INCARNATIONS = 1024  # so many gateways, one after the other, cannot give two runs of a request the same number
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -232,11 +233,26 @@ class Request:
         """The number of the present run of the request; 0 is the first one."""
         return self.runs[-1] if self.runs else 0
 
-    def begin_run(self, now_s: float, incarnation: int) -> None:
-        """Another process goes on with this request. Its run needs a number that none before had, also where a damaged journal
-        has lost those runs, and the age of the request too. `now_s`: the monotonic clock. `incarnation`: of the gateway.
+    @property
+    def shown_run(self) -> int:
+        """The run to which the newest visible item belongs. The journal has that run, and perhaps not the present one yet."""
+        n_empty, items = 0, self.stream_items  # runs at the end in which nothing is visible
+        while n_empty < len(items) and items[-1 - n_empty] == RUN_ITEM:
+            n_empty += 1
+        return self.runs[-1 - n_empty] if n_empty < len(self.runs) else 0
+
+    def begin_run(self, now_s: float, incarnation: int, *, is_marked: bool = False) -> None:
+        """Another process goes on with this request. Its run needs a number that none before had, also where the journal has
+        lost those runs, and the age of the request too: what remains after a division tells incarnations of the gateway apart.
+        `now_s`: the monotonic clock.
+        `is_marked`: the items have the place where this run begins already, under a number that nobody has been told.
         """
-        self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1, incarnation))
+        number = max(int((now_s - self.began_s) * 1e3), self.run + 1)
+        number += (incarnation - number) % _INCARNATIONS
+        if is_marked:
+            self.runs[-1] = number
+            return
+        self.runs.append(number)
         self.stream_items.append(RUN_ITEM)
 
     def show_ping(self) -> None:

@@ -12,16 +12,15 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
 import structlog
-from starlette.types import ASGIApp
 
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
-from actors.gateway.http.answers.stream_bytes import CHUNKED, N_DATE_BYTES, Begun
+from actors.gateway.http.answers.stream_bytes import CHUNKED, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
-from actors.gateway.http.endpoints.rebuilt import rebuild_response
+from actors.gateway.http.endpoints.rebuilt import Rebuilt, rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
@@ -96,7 +95,8 @@ async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -
         left.close()
         return False
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
-    return await _adopt(left, server, partial(ResumedConnection, left, answer, n_written, is_at_boundary))
+    n_again = n_written - answer.n_passed_bytes
+    return await _adopt(left, server, partial(ResumedConnection, left, answer.app, n_again, is_at_boundary))
 
 
 async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., Connection]) -> bool:
@@ -109,18 +109,19 @@ async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., C
     return True
 
 
-async def _answer(left: LeftConnection, n_written: int, services: Services) -> ASGIApp | None:
-    """What makes the whole response again; None when it cannot be made, or only with other bytes."""
+async def _answer(left: LeftConnection, n_written: int, services: Services) -> Rebuilt | None:
+    """What makes the response again; None when it cannot be made, or only with other bytes."""
     response = left.response
     if n_written < 0:
         return None
+    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
         call = ForwardedCall(response.request, response.path, response.start)
-        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run, not response.has_chunks)
-        return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
+        return Rebuilt(Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun))
     request = services.manager.find(response.request)
-    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
-    return None if request is None else rebuild_response(services, request, response.path, response.start, begun)
+    if request is None:
+        return None
+    return rebuild_response(services, request, response.path, response.start, begun, is_whole=False)
 
 
 def _n_more_head_bytes(response: HeldResponse) -> int:

@@ -1,6 +1,6 @@
 """A connection that an earlier incarnation of this gateway has left in the middle of a response. Here the response goes on.
 
-uvicorn's protocol makes the whole response again, and the bytes that the dead incarnation has written are left out. So the rest
+uvicorn's protocol makes the response again, and the bytes that the dead incarnation has written are left out. So the rest
 has uvicorn's framing, its flow control and this server's deadlines. Afterwards the connection is like any other.
 """
 
@@ -21,10 +21,9 @@ CLOSE = b"connection: close\r\n"
 
 
 class ResumedConnection(Connection):
-    """Sends the rest of the response of `left`. The client has its first `n_written` bytes already.
+    """Sends the rest of the response of `left`. The client has the first `n_written` bytes of what `answer` makes already.
 
-    `answer` makes the whole response. `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the
-    connection can serve a next request.
+    `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the connection can serve a next one.
     """
 
     def __init__(

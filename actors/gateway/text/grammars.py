@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
-from actors.gateway.text.closed_schemas import closed
 from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.schemas.alternatives import has_overlap
+from actors.gateway.text.schemas.exact_numbers import inexact_number
+from actors.gateway.text.schemas.expressed import expressed
+from actors.gateway.text.schemas.narrowed import narrowed
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
 
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _NOTHING_MATCHES = "NoExtensionBias"  # of llguidance
+_OVERLAP = "oneOf: a value may match two of its schemas, or these are too hard to tell apart; anyOf takes any of them"
+_UNSUPPORTED_ONE_OF = (
+    "oneOf constraints are not supported"  # of llguidance, which then names an option that clients do not have
+)
+_HINTS = {  # how a reason of llguidance begins -> what the client can do
+    "Unknown format: ": '; a "pattern" beside it is followed in its place',
+    "Unimplemented keys: ": "; a schema without them is followed (pydantic writes uniqueItems for a set, not for a list)",
+}
 # White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -42,9 +53,17 @@ def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -
     check_length(source)
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
-        raise GrammarError("; ".join(reasons))
+        raise GrammarError("; ".join(map(_with_hint, reasons)))
     _begin(source)
     return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+def _with_hint(reason: str) -> str:
+    """A reason of the library, with what the client can do about it."""
+    if reason.startswith(_UNSUPPORTED_ONE_OF):
+        return _OVERLAP
+    first, *place = reason.split("\n")
+    return "\n".join([first + next((hint for begin, hint in _HINTS.items() if first.startswith(begin)), ""), *place])
 
 
 def check_length(source: str) -> None:
@@ -75,7 +94,7 @@ def _source(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
-                return LLMatcher.grammar_from_json_schema(_closed(grammar.text), defaults=_JSON_OPTIONS)
+                return LLMatcher.grammar_from_json_schema(_narrowed(grammar.text), defaults=_JSON_OPTIONS)
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.LARK:
@@ -88,12 +107,21 @@ def _source(grammar: Grammar) -> str:
         raise GrammarError(str(error)) from None
 
 
-def _closed(schema: str) -> str:
-    """A JSON schema with `closed` objects. A text that is no JSON is left to the library, whose error names the place."""
+def _narrowed(schema: str) -> str:
+    """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
+
+    Raises: GrammarError for a number that the library rounds, and for a `oneOf` that answers could match twice."""
     try:
-        return json.dumps(closed(json.loads(schema)))
+        read = json.loads(schema)
     except ValueError:
         return schema
+    if number := inexact_number(read, _bytes()):
+        raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
+    read = expressed(read)
+    narrow = narrowed(read)
+    if isinstance(read, dict) and has_overlap(read, narrow):
+        raise GrammarError('oneOf: an object may match two of its schemas; "additionalProperties": false keeps them apart')
+    return json.dumps(narrow)
 
 
 def _after_reasoning(source: str, marks: ReasoningMarks) -> str:

@@ -1,10 +1,10 @@
 """The product of a few rows with a weight. It reads the weight once, at the speed of memory, in oneDNN's packed layout.
 
-oneDNN uses this layout on processors with AVX-512. The weight is cut into blocks of 64 outputs. A block has one line for
-each input (float32), or for each pair of inputs (bfloat16). A line holds the weights of the 64 outputs; the two weights of a
-pair stand next to each other.
+oneDNN uses this layout on processors with AVX-512. The weight is cut into blocks of 64 outputs, or of 32 for bfloat16 on
+processors with AMX. A block has one line for each input (float32), or for each pair of inputs (bfloat16). A line holds the
+weights of the block's outputs; the two weights of a pair stand next to each other.
 
-    float32   [out / 64, in, 64]          bfloat16  [out / 64, in / 2, 64, 2]
+    float32   [out / 64, in, 64]          bfloat16  [out / 64, in / 2, 64, 2] or [out / 32, in / 2, 32, 2]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, 
 
 N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
 BLOCK = 64  # outputs
+BLOCKS = (BLOCK, 32)  # sizes that the kernel can read
 MOST_ROWS = 6  # in one pass over a block; the sums of so many rows fill the registers
 
 
@@ -25,23 +26,23 @@ def together(dtype: torch.dtype) -> int:
     return 2 if dtype == torch.bfloat16 else 1
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
-    """weight [out, in], float32 or bfloat16 on the CPU, out a multiple of BLOCK and in of `together` -> the packed layout,
+def pack(weight: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+    """weight [out, in], float32 or bfloat16 on the CPU, out a multiple of `block` and in of `together` -> the packed layout,
     contiguous."""
     n_out, n_in = weight.shape
     pair = together(weight.dtype)
-    return weight.view(n_out // BLOCK, BLOCK, n_in // pair, pair).transpose(1, 2).contiguous()
+    return weight.view(n_out // block, block, n_in // pair, pair).transpose(1, 2).contiguous()
 
 
-def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
-    """Write the code of the product. Its argument words, in the order of the names above: number of units; addresses of x
-    [N_ROWS, N_IN], of the packed weight and of out [N_ROWS, N_OUT]; these three sizes; GROUP: rows of one pass, at most
-    MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes 64 outputs of SHARE rows, so there are
-    N_OUT / 64 * ceil(N_ROWS / SHARE) units."""
+def write_few_rows(code: VectorCode, is_bf16: bool, size: int = BLOCK) -> None:
+    """Write the code of the product with a weight in blocks of `size` outputs. Its argument words, in the order of the names
+    above: number of units; addresses of x [N_ROWS, N_IN], of the packed weight and of out [N_ROWS, N_OUT]; these three sizes;
+    GROUP: rows of one pass, at most MOST_ROWS; SHARE: rows of one unit, in whole passes. A unit computes one block of SHARE
+    rows, so there are N_OUT / size * ceil(N_ROWS / SHARE) units."""
     arguments = (code.argument(word) for word in (N_UNITS, N_ROWS, GROUP, SHARE))
 
     def write(block: Value, row: Value, n: int) -> None:
-        _Pass(code, is_bf16, block, row).write(n)
+        _Pass(code, is_bf16, size, block, row).write(n)
 
     write_passes(code, Division(*arguments), MOST_ROWS, write)
 
@@ -49,21 +50,21 @@ def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
 class _Pass:
     """The code for some rows of x and one block of outputs."""
 
-    def __init__(self, code: VectorCode, is_bf16: bool, block: Value, row: Value) -> None:
+    def __init__(self, code: VectorCode, is_bf16: bool, size: int, block: Value, row: Value) -> None:
         n_in, n_out = code.argument(N_IN), code.argument(N_OUT)
-        self.code, self.is_bf16, self.n_in = code, is_bf16, n_in
+        self.code, self.is_bf16, self.size, self.n_in = code, is_bf16, size, n_in
         self.x = code.at(code.pointer(X), code.mul(row, n_in), I16 if is_bf16 else F32)
-        self.weight = code.at(code.pointer(WEIGHT), code.mul(block, code.mul(n_in, BLOCK)), I16 if is_bf16 else F32)
-        self.first_out = code.add(code.mul(row, n_out), code.mul(block, BLOCK))
+        self.weight = code.at(code.pointer(WEIGHT), code.mul(block, code.mul(n_in, size)), I16 if is_bf16 else F32)
+        self.first_out = code.add(code.mul(row, n_out), code.mul(block, size))
         self.n_out = n_out
-        self.parts = range(0, BLOCK, code.lanes)
+        self.parts = range(0, size, code.lanes)
 
     def write(self, n_rows: int) -> None:
         """Write the code that computes `out` for `n_rows` rows."""
         code = self.code
         sums = [[code.variable(code.constant(0.0)) for _ in self.parts] for _ in range(n_rows)]
         with code.loop(0, code.b.sdiv(self.n_in, I64(2)) if self.is_bf16 else self.n_in) as step:
-            vectors = [code.load(self.weight, code.add(code.mul(step, BLOCK), part)) for part in self.parts]
+            vectors = [code.load(self.weight, code.add(code.mul(step, self.size), part)) for part in self.parts]
             for row in range(n_rows):
                 x = self._input(row, step)
                 for place, vector in zip(sums[row], vectors, strict=True):

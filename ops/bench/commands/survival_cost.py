@@ -65,6 +65,7 @@ def command(
             for name in chosen if turn % 2 == 0 else reversed(chosen):
                 with own_server([*common, *VARIANTS[name]]) as server:
                     found[name].append(_measured(server, streams, prompt_tokens, new_tokens, rounds, idle_s))
+                _tell(turn, name, found[name][-1])
     except (ServerDidNotStart, ValueError) as error:
         raise click.ClickException(str(error)) from None
     rows = summary(found)
@@ -135,6 +136,11 @@ def _difference(after: Mapping[tuple[str, int], float], before: Mapping[tuple[st
         role = name.partition("/")[0]
         roles[role] = roles.get(role, 0.0) + cpu_s - before[name, pid]
     return roles
+
+
+def _tell(turn: int, name: str, one: dict) -> None:
+    measured = f"{one['ms_per_token']:.4f} ms of processor time a token, {one['tokens_per_s']:.1f} tokens/s"
+    CONSOLE.print(f"turn {turn + 1}, {name}: {measured}", highlight=False)
 
 
 def _show(result: dict) -> None:

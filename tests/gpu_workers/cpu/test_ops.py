@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_workers.cpu.kernels import matrix
 from gpu_workers.cpu.kernels.calls import DirectCalls
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight
@@ -24,7 +25,7 @@ from messages.steps import PAGE_TOKENS
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
-from gpu_workers.cpu.ops import CpuOps, PackedWeight, count_shares, has_known_layout
+from gpu_workers.cpu.ops import CpuOps, PackedWeight, count_shares, known_block
 from tests.support.depth import examples
 
 pytestmark = pytest.mark.slow
@@ -100,7 +101,7 @@ def test_prompts_in_bfloat16_are_left_to_torch_where_it_has_tiles(has_tiles: boo
         pytest.skip("the kernel leaves such prompts to torch in any case")
     ops, noted = CpuOps(torch.bfloat16, dataclasses.replace(machine, has_bf16_tiles=has_tiles)), _Noted()
     packed = ops.pack_linear(torch.ones(128, 96, dtype=torch.bfloat16))
-    for rows in (64, 65):
+    for rows in (4, 5):
         ops.through(noted).linear(torch.ones(rows, 96, dtype=torch.bfloat16), packed, None)
     assert noted.left == (["a product of many rows"] if has_tiles else [])
 
@@ -121,12 +122,25 @@ def test_a_layout_is_recognised_by_its_bytes() -> None:
     weight = torch.randn(128, 32, generator=torch.Generator().manual_seed(0))
     packed = pack_weight(weight)
     if torch.backends.cpu.get_cpu_capability() == "AVX512":  # with narrower vectors oneDNN packs otherwise, and torch computes
-        assert has_known_layout(weight, packed)
+        assert known_block(weight, packed) == matrix.BLOCK
         ops = ops_of(torch.float32)
         ops.pack_linear(weight.to("meta"))  # as weights are counted; nothing is learnt from it
         assert isinstance(ops.pack_linear(weight), PackedWeight)
-    assert not has_known_layout(weight + 1, packed)
-    assert not has_known_layout(weight, weight)
+    assert not known_block(weight + 1, packed)
+    assert not known_block(weight, weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 3, 4, 7, 64])
+def test_blocks_of_both_sizes_give_the_same_product(rows: int, dtype: torch.dtype) -> None:
+    ops, generator = ops_of(dtype), torch.Generator().manual_seed(rows)
+    x, weight = (torch.randn(size, generator=generator).to(dtype) for size in ((rows, 96), (192, 96)))
+    found = []
+    for block in matrix.BLOCKS:
+        packed = matrix.pack(weight, block)
+        found.append(ops.linear(x, PackedWeight(packed, packed.data_ptr(), 96, 192, block), None))
+    assert found[0].equal(found[1])
+    torch.testing.assert_close(found[0].double(), x.double() @ weight.double().T, atol=near(dtype) * 10, rtol=near(dtype))
 
 
 def test_kernels_never_change_the_team_of_threads() -> None:

@@ -123,3 +123,17 @@ def test_sizes_hold_what_they_promise(n_slots: int, max_tokens: int, n_ranks: in
 
 def test_a_size_without_room_for_decode_rows_takes_prompts_only() -> None:
     assert MixedSize(0, 16, 16, 8) in mixed_sizes(64, 16, 32)
+
+
+@pytest.mark.parametrize(("n_long", "n_drafts", "most_tokens"), [(24, 6, 64 + 192), (60, 3, 64 + 256), (12, 8, 64 + 128)])
+def test_drafts_of_many_rows_take_a_size_of_about_their_tokens(n_long: int, n_drafts: int, most_tokens: int) -> None:
+    n_tokens = n_long * (1 + n_drafts)
+    counts = np.array([1] * (64 - n_long) + [1 + n_drafts] * n_long, np.int64)
+    nothing, flat = np.zeros(64, np.int64), np.zeros(64 - n_long + n_tokens, np.int64)
+    step = StepArrays(
+        nothing, nothing, counts, np.cumsum(counts) - counts, 64 - n_long, 1, flat, flat, flat, flat, flat, flat,
+        nothing.astype(np.int32), counts,
+    )  # fmt: skip
+    size = choose_size(mixed_sizes(256, 571, 32), step, n_long)
+    assert size is not None
+    assert size.n_tokens <= most_tokens

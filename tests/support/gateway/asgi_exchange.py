@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from starlette.types import ASGIApp, Message
 
+from actors.gateway.custody.hold import ANSWER_HOLD, AnswerHold
 from actors.gateway.http.answers.sse import EventStream, WholeAnswer
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.format import PING as PING
@@ -45,6 +46,20 @@ class FakeManager:
         self.left.append(request)
 
 
+class NotedHold(AnswerHold):
+    """The hold of the answer's connection. `runs`: what it was told of runs, with `n_sent`, how much was sent before."""
+
+    def __init__(self, n_sent: Callable[[], int]) -> None:
+        self._n_sent = n_sent
+        self.runs: list[tuple[int, int]] = []
+
+    def begin(self, request: str, start: int = -1, run: int = 0) -> None:
+        self.note_run(run)
+
+    def note_run(self, run: int) -> None:
+        self.runs.append((run, self._n_sent()))
+
+
 class Exchange:
     """One ASGI call: what the application has sent, and a client that can disconnect or break."""
 
@@ -54,7 +69,9 @@ class Exchange:
         self.error: Exception | None = None  # raised by the next send
         self._disconnected = asyncio.Event()
         self._changed = asyncio.Event()
-        self.task = asyncio.ensure_future(answer({"type": "http"}, self._receive, self._send))
+        self.hold = NotedHold(lambda: len(self.sent))
+        scope = {"type": "http", "method": "POST", "extensions": {ANSWER_HOLD: self.hold}}
+        self.task = asyncio.ensure_future(answer(scope, self._receive, self._send))
         self.task.add_done_callback(lambda _: self._changed.set())
 
     async def _receive(self) -> Message:

@@ -10,6 +10,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from actors.gateway.custody.hold import ANSWER_HOLD
+from tests.support.gateway.asgi_exchange import NotedHold
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.waiting import DEADLINE_S
 
@@ -39,6 +41,8 @@ class AsgiStream:
             "query_string": query.encode(),
             "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
         }
+        self.hold = NotedHold(lambda: len(self.body))
+        scope["extensions"] = {ANSWER_HOLD: self.hold}
         self.is_cut = False
         self._scope = scope
         self._task = asyncio.ensure_future(r.gateway.servers.app(scope, self._receive, self._send))

@@ -30,12 +30,13 @@ _SIBLING_S = 0.002  # between two looks for another rank
 class SimulatedWriter(JournalWriter):
     """Commits in virtual time. What was not committed when its process dies is lost; what was committed stays.
 
-    `chance` is set by the simulation. While `refuses` is set, every commit fails as on a full disk.
+    `chance` is set by the simulation. While `refuses` is set, every commit fails as on a full disk; `n_refused` counts them.
     """
 
     chance: random.Random
     edges: Edges
     refuses = False
+    n_refused = 0
     hangs = False  # no write returns
 
     def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
@@ -69,6 +70,7 @@ class SimulatedWriter(JournalWriter):
 
     def _commit(self, batch: list[PendingFrame]) -> tuple[int, str]:
         if SimulatedWriter.refuses:
+            SimulatedWriter.n_refused += 1
             return 0, "database or disk is full"
         with self.edges.around("commits") as fault:
             if fault is Fault.DIES_DURING:
@@ -237,6 +239,7 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
     SimulatedStepThread.collectives = Collectives()
     SimulatedStepThread.refuses_from_s = 0.0
     SimulatedWriter.refuses = SimulatedWriter.hangs = False
+    SimulatedWriter.n_refused = 0
     for module in (actor, worker, embedder):  # metrics read /proc, which takes time
         patch(module, "take_snapshot", lambda registry: [])
     patch(journal, "JournalWriter", SimulatedWriter)

@@ -38,7 +38,7 @@ from tests.support.simulation.network import Loss, SimulatedNetwork
 from tests.support.simulation.processes import Machine, SimulatedProcess, make_processes_findable
 from tests.support.simulation.scenario import FAULTS_S, Outcome, Scenario, config_of, scenario_of
 from tests.support.simulation.supervisors import SimulatedParent
-from tests.support.simulation.threads import make_threads_virtual
+from tests.support.simulation.threads import SimulatedWriter, make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
 from tests.support.simulation.virtual_loop import PROCESS, Died, LifeState, SimulatedLife, VirtualLoop
 from tests.support.simulation.zeromq import Sockets
@@ -194,8 +194,8 @@ class World:
             return ZmqClient(planned, self._history, self._chance, self._loop, self._sockets, endpoints)
         client = HttpClient(planned, self._history, self._chance, self._folder, self._folder / "http")
         client.may_be_cut = lambda: planned.client_kind is not ClientKind.PLAIN or self._may_cut() or client.may_lose_events()
-        # the disk refuses or loses steps, the streams go on, and several sequences come in another order from the next process
-        client.may_lose_events = lambda: planned.n > 1 and (self._scenario.n_disk_failures > 0 or self.harm.n_flips > 0)
+        # the disk has refused or lost steps, and several sequences come in another order from the next process
+        client.may_lose_events = lambda: planned.n > 1 and (SimulatedWriter.n_refused > 0 or self.harm.n_flips > 0)
         return client
 
     def _embedding_clients(self) -> list[EmbeddingClient]:

@@ -78,7 +78,7 @@ class _Answer:
         assert task is not None, "ASGI calls run in tasks"
         timer = loop.call_later(self._longest_s + _SLOW_CLIENT_S, self._give_up, task)
         if (hold := answer_hold(scope)) is not None:
-            hold.begin(self.request.spec.request, self._start, self.request.run)
+            hold.begin(self.request.spec.request, self._start)
         try:
             await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             await self._answer(scope, receive, send)
@@ -113,6 +113,25 @@ class _Answer:
         raise AssertionError("each subclass overrides this")
 
 
+class _HeldRun:
+    """Tells the hold of an answer's connection to which run of its request the newest part belongs.
+
+    It is told when the first event of that run is about to be written, because then the run is in the journal. A run that the
+    journal does not have ends the connection (`stream_bytes.py`), and a process may die before its run is recorded.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._hold, self._run = answer_hold(scope), 0
+
+    def is_new(self, run: int) -> bool:
+        """What is written from now on belongs to this run. Returns True if the hold is told, at the end of this turn."""
+        if run == self._run or self._hold is None:
+            return False
+        self._run = run
+        self._hold.note_run(run)
+        return True
+
+
 class EventStream(_Answer):
     """Streams one request: the events of `StreamEvents`, each in a chunk of its own. After every `ping_s` of
     silence the request manager is asked for a ping.
@@ -134,7 +153,7 @@ class EventStream(_Answer):
             self._has_begun = True
             await failure(scope, receive, send)
             return
-        self._has_begun, sender = True, chunk_sender(scope, send)
+        self._has_begun, sender, run = True, chunk_sender(scope, send), _HeldRun(scope)
         await sender.begin(stream_headers(self.request, self._events.content_type))
         while not reader.has_left:
             if self._events.has_more:
@@ -144,6 +163,8 @@ class EventStream(_Answer):
                     self._manager.ping(self.request)
                 continue
             events = self._events.take_some()
+            if run.is_new(self._events.run):
+                await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             if self._events.is_done:
                 last = events.pop()
                 await sender.send(events)

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 
+import numpy as np
+
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
-from actors.gateway.http.answers.stream_events import StreamEvents
+from actors.gateway.http.answers.stream_events import StreamEvents, n_digits
 from actors.gateway.http.formats.format import EVENT_STREAM
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.stream_items import RUN_ITEM
 
 LAST_CHUNK = b"0\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
-N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 
 
 @lru_cache(maxsize=64)
@@ -73,9 +74,26 @@ class Begun:
         """True if the client has a part of the response."""
         return self.n_chunks > 0 or self.n_bytes > 0
 
-    def exceeds_journal(self, request: Request, events: StreamEvents) -> bool:
-        """True if the client has more than what the journal had at the end of that run. `events`: new ones from where the
-        response began.
+    def pass_written(self, request: Request, events: StreamEvents) -> int:
+        """Pass those events that the client has, where their lengths are known without making them; returns their bytes with
+        their chunks. `events`: new ones from where the response began."""
+        openings, n_head_bytes = events.take(0), self._n_head_bytes(request, events)
+        n_before = n_head_bytes + sum(map(len, self._chunks(openings)))
+        if n_before > self.n_bytes:
+            events.put_back(openings)
+            return 0
+        sizes = events.next_sizes(_end_of_run(request, self.run))
+        if not self.is_bare:
+            sizes = np.where(sizes > 0, sizes + n_digits(sizes, 16) + len(as_chunk(b"")) - 1, 0)
+        ends = n_before + np.cumsum(sizes)
+        n_passed = int(np.searchsorted(ends, self.n_bytes, side="right"))
+        end = int(ends[n_passed - 1]) if n_passed else n_before
+        events.skip(n_passed, has_events=end > n_before)
+        return end - n_head_bytes
+
+    def exceeds_journal(self, request: Request, events: StreamEvents, n_passed_bytes: int = 0) -> bool:
+        """True if the client has more than what the journal had at the end of that run. `events`: from where the response
+        began, or after the `n_passed_bytes` of `pass_written`; none of them is taken.
 
         Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
         several sequences may give them in another order.
@@ -83,9 +101,16 @@ class Begun:
         stop = _end_of_run(request, self.run)
         if stop is None:
             return False
-        chunks = [event if self.is_bare else as_chunk(event) for event in events.take(stop)]
-        n_head_bytes = len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
-        return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
+        some = events.take(stop)
+        events.put_back(some)
+        n_before = self._n_head_bytes(request, events) + n_passed_bytes
+        return self.n_chunks > len(some) or self.n_bytes > n_before + sum(map(len, self._chunks(some)))
+
+    def _n_head_bytes(self, request: Request, events: StreamEvents) -> int:
+        return len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
+
+    def _chunks(self, events: list[bytes]) -> list[bytes]:
+        return events if self.is_bare else [as_chunk(event) for event in events]
 
 
 def _end_of_run(request: Request, run: int) -> int | None:

@@ -22,6 +22,8 @@ another event, without data.
 
 from __future__ import annotations
 
+import numpy as np
+
 from actors.gateway.http.formats.format import PART_BASE, StreamWriter
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended
@@ -52,6 +54,7 @@ class StreamEvents:
         self.content_type = writer.content_type
         self._n_taken = 0  # items that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these items: the number of the newest event is `_base + _count`
+        self.run = 0  # of the request, in which the newest event was shown that `take` has returned
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._most = _MOST_WITH_LOGPROBS if request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
         self.start = start
@@ -60,6 +63,7 @@ class StreamEvents:
         self._is_opened = self._has_retry = self._after > 0
         self.is_done = False
         self._n_last_read = 0  # of the events after the last item
+        self._again: list[bytes] = []  # events that have been put back
         self.is_behind = self._after > 0  # the client has more than is visible now
         self._catch_up()
         if self.is_behind and not self._will_be_reached(self._after):
@@ -74,7 +78,9 @@ class StreamEvents:
         """
         if self.is_behind:
             self._catch_up()
-        events = [] if self._is_opened else self._openings()
+        events, self._again = self._again, []
+        if not self._is_opened:
+            events += self._openings()
         self._is_opened = True
         items = () if self.is_behind else self._request.stream_items[self._n_taken : stop]
         self._n_taken += len(items)
@@ -83,10 +89,40 @@ class StreamEvents:
             if event:
                 events.append(event)
         if self._request.is_over and not self.is_done and stop is None:
-            self.is_done = True
+            self.is_done, self.run = True, self._base // RUN_EVENTS
             last = enumerate(self._last(), self._base + self._count + 1)
             events += [self._finished(line, number) for number, line in list(last)[self._n_last_read :]]
         return events
+
+    def put_back(self, events: list[bytes]) -> None:
+        """Let the next call of `take` return these events first. Nothing may have been taken after them."""
+        self._again = events
+
+    def next_sizes(self, stop: int | None) -> np.ndarray:
+        """The lengths of the events of the next items: int64 [n], 0 where there is no event. `stop`: only items below it.
+
+        It ends before the first item that is no token, and is empty where only making the events tells.
+        """
+        request, nothing = self._request, np.zeros(0, np.int64)
+        if len(request.sequences) > 1 or self._n_parts or self.is_behind:
+            return nothing
+        others = np.flatnonzero(np.array(request.stream_items[self._n_taken : stop]))  # a token of the only sequence is 0
+        n = int(others[0]) if others.size else len(request.stream_items[self._n_taken : stop])
+        sizes = self._writer.token_sizes(request.sequences[0], self._cursors[0], self._cursors[0] + n) if n else None
+        if sizes is None:
+            return nothing
+        lines, numbers = np.array(sizes, np.int64), self._base + self._count + 1 + np.arange(n)
+        lengths = lines + (len(b"id: \n\n") + n_digits(numbers, 10) if self._has_ids else 1)
+        if self._has_ids and not self._has_retry:
+            lengths[: int(np.argmax(lines > 0)) + 1] += len(_RETRY)
+        return np.where(lines > 0, lengths, 0)
+
+    def skip(self, n_items: int, *, has_events: bool) -> None:
+        """Pass the next items, which are tokens of the only sequence. `has_events`: at least one of them has an event."""
+        self._n_taken += n_items
+        self._count += n_items
+        self._cursors[0] += n_items
+        self._has_retry = self._has_retry or has_events
 
     def take_some(self) -> list[bytes]:
         """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
@@ -132,11 +168,13 @@ class StreamEvents:
         elif item >= END_ITEM:
             line = self._writer.ending(self._request.sequences[item - END_ITEM])
         elif item == PING_ITEM:
+            self.run = self._base // RUN_EVENTS
             return self._writer.ping
         else:
             self._begin_run()
             return b""
         self._count += 1
+        self.run = self._base // RUN_EVENTS
         if self._n_parts:
             line, self._n_parts = b"\n\n".join(line.split(b"\n\n")[self._n_parts :]), 0
         return self._finished(line, self._base + self._count) if line else b""
@@ -161,7 +199,12 @@ class StreamEvents:
         return self._writer.last(failure_of(self._request))
 
 
+def n_digits(numbers: np.ndarray, base: int) -> np.ndarray:
+    """With how many digits each of these numbers is written. `numbers`: int64 [n], from 0 on."""
+    return np.searchsorted(base ** np.arange(1, 15), numbers, side="right") + 1
+
+
 def run_in(event: bytes) -> int:
     """The run of a request in the id of one of its events; 0 for its first run, and for an event without an id."""
-    digits = event[event.rfind(b" ") + 1 : -2]
+    digits = event[event.rfind(b"\nid: ") + 5 :].partition(b"\n")[0]
     return int(digits) // RUN_EVENTS if len(digits) > 9 and digits.isdigit() else 0

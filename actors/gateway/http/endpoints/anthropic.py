@@ -17,7 +17,8 @@ from actors.gateway.bodies.schema import RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.request_identity import name_of
-from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.requests.model_names import check_model
+from actors.gateway.requests.refusals import invalid
 from actors.gateway.text.template_options import TemplateOptions, thinking
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.terms import MaxTokens
@@ -150,7 +151,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
 async def count_tokens(services: Services, call: Call) -> ASGIApp:
     """POST /v1/messages/count_tokens: how many tokens a conversation has. Raises: Refusal."""
     body = await read(services, call, CountTokensBody)
-    check_model(body.model or "", services.settings.model_name)
+    check_model(body.model or "", services.settings)
     tools = body.offered_tools
     told = tools.as_openai() if tools is not None else ()
     ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages", told, body.template)

@@ -19,7 +19,8 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, js
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
 from actors.gateway.http.request_identity import name_of
-from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.requests.model_names import check_model
+from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request_spec import Api
 from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinking
 from messages.generation.sampling import Sampling
@@ -85,7 +86,7 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def check_model(self, services: Services) -> None:
         """Return if it is the served model. Raises: Refusal."""
-        check_model(self.asked_model, services.settings.model_name)
+        check_model(self.asked_model, services.settings)
 
     @property
     def asked_model(self) -> str:

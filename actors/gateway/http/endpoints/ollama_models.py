@@ -15,7 +15,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.endpoints.server_facts import server_version
 from actors.gateway.http.formats.ollama_lines import time_text
-from actors.gateway.requests.refusals import is_same_model
+from actors.gateway.requests.model_names import is_same_model
 from actors.gateway.text.model_card import ModelCard, model_card
 from actors.gateway.text.models.text_model import TextModel
 

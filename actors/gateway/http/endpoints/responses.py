@@ -26,8 +26,9 @@ from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH
 from actors.gateway.http.request_identity import event_number, name_of, request_of
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
+from actors.gateway.requests.model_names import check_model
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import ResponseTerms
 
@@ -97,7 +98,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
 async def count_input(services: Services, call: Call) -> ASGIApp:
     """POST /v1/responses/input_tokens: how many tokens the model would read. Raises: Refusal."""
     body = await _read(services, call)
-    check_model(body.model or "", services.settings.model_name)
+    check_model(body.model or "", services.settings)
     before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
     turns, tools = turns_of_items([*before, *items_of(body.input)], body.instructions, len(before)), body.offered_tools
     told = tools.as_openai() if tools is not None else ()

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
-from actors.gateway.requests.refusals import check_model, is_same_model
+from actors.gateway.requests.model_names import check_model, is_same_model
 from messages.generation.sampling import Sampling
 
 _ANTHROPIC_HEADER = b"anthropic-version"
@@ -36,7 +36,7 @@ async def model(services: Services, call: Call) -> ASGIApp:
     if services.embeddings is not None and is_same_model(call.parameters["name"], services.embeddings.model_name):
         card = _embedding_card(services, services.embeddings)
     else:
-        check_model(call.parameters["name"], services.settings.model_name)
+        check_model(call.parameters["name"], services.settings)
         card = _card(services)
     return json_response(_anthropic_card(card) if _is_anthropic(call) else card)
 

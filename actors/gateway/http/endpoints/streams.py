@@ -51,15 +51,25 @@ def events_after(services: Services, request: Request, start: int, field: str) -
 
     `field`: what gave `start`, for the refusal. Raises: Refusal.
     """
-    settings = services.settings
-    writer = format_of(request.spec.api).stream(request, settings.model_name, services.model)
     try:
-        events = StreamEvents(request, writer, start)
+        events = events_of(services, request, start)
     except ValueError as error:
         why = "; one that was shown while the journal's disk refused writes is lost: read on from an earlier one"
         raise invalid(field, str(error).removeprefix("expected ").partition(", got")[0] + why, start) from None
     if events.is_empty:
         return Response(status_code=204, headers={"X-Request-Id": request.spec.shown_id})
+    return stream_of(services, request, events)
+
+
+def events_of(services: Services, request: Request, start: int) -> StreamEvents:
+    """The events of a request after number `start`, as its API shows them. Raises: ValueError if that number is unknown."""
+    writer = format_of(request.spec.api).stream(request, services.settings.model_name, services.model)
+    return StreamEvents(request, writer, start)
+
+
+def stream_of(services: Services, request: Request, events: StreamEvents) -> EventStream:
+    """The answer that streams these events of a request."""
+    settings = services.settings
     return EventStream(services.manager, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 

@@ -14,7 +14,8 @@ from actors.gateway.bodies.fields.ranges import Turns
 from actors.gateway.bodies.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
-from actors.gateway.requests.refusals import check_model, check_one_given, invalid
+from actors.gateway.requests.model_names import check_model
+from actors.gateway.requests.refusals import check_one_given, invalid
 from actors.gateway.text.models.model_files import tokenizer_settings
 from messages.generation.terms import TokenId
 
@@ -45,7 +46,7 @@ class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 async def tokenize(services: Services, call: Call) -> ASGIApp:
     """POST /tokenize: the token ids of a text or a conversation, {"count", "max_model_len", "tokens", "token_strs"}."""
     body = await read(services, call, TokenizeBody)
-    check_model(body.model or "", services.settings.model_name)
+    check_model(body.model or "", services.settings)
     tokens = await _tokens(services, body)
     strings = await services.admission.builder.encoder.texts_of(tokens) if body.return_token_strs else None
     size = {"count": len(tokens), "max_model_len": services.settings.max_length}
@@ -55,7 +56,7 @@ async def tokenize(services: Services, call: Call) -> ASGIApp:
 async def detokenize(services: Services, call: Call) -> ASGIApp:
     """POST /detokenize: the text of token ids, {"prompt"}."""
     body = await read(services, call, DetokenizeBody, "tokens")
-    check_model(body.model or "", services.settings.model_name)
+    check_model(body.model or "", services.settings)
     encoder = services.admission.builder.encoder
     ids = encoder.check_ids(body.tokens, "tokens") if len(body.tokens) else np.empty(0, "<i4")
     return json_response({"prompt": await encoder.decode(ids, "tokens")}, ignored=call.ignored)

@@ -34,6 +34,11 @@ class StreamWriter(Protocol):
         """The event of one token; b"" if it shows nothing. Called for each token of a sequence in order."""
         ...
 
+    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> list[int] | None:
+        """The lengths of what `token` returns for the tokens `first` to `stop` - 1; None where only making them tells. Where it
+        is a list, `token` need not be called for these tokens."""
+        return None
+
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" if it shows nothing."""
         ...

@@ -103,6 +103,12 @@ class ChunkWriter(StreamWriter):
             ids = token_ids(sequence, slice(number, number + 1), with_prompt=not (self._is_chat or number))
         return self._event(sequence.index, text, logprobs, b"null", ids)
 
+    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> list[int] | None:
+        if not self._is_plain:
+            return None
+        n_plain = len(self._before_text[sequence.index]) + len(self._plain_token)
+        return [n_plain + len(_encode(text)) if text else 0 for text in sequence.texts[first:stop]]
+
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
         ended = sequence.ended

@@ -16,7 +16,7 @@ from actors.gateway.http.connection import Connection
 from actors.gateway.other_gateways.unix_http import get
 
 # paths and parameters of calls that only gateways make
-AGAIN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/response/"
+AGAIN_PATH, RUN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/run/", "/forwarded/response/"
 TARGET, START = "target", "start"
 _CHUNKS, _BYTES, _HEAD, _RUN, _BARE = "chunks", "bytes", "head", "run", "bare"
 LEAVE_METHOD = "DELETE"
@@ -43,6 +43,10 @@ class ForwardedCall:
         has = {_CHUNKS: begun.n_chunks, _BYTES: begun.n_bytes, _HEAD: begun.n_more_head_bytes, _RUN: begun.run}
         query = urlencode({TARGET: self.path, START: self.start, **has, _BARE: int(begun.is_bare)})
         return get(f"{AGAIN_PATH}{quote(self.request, safe='')}?{query}")
+
+    def run(self) -> bytes:
+        """Asks for the run of the newest visible part of the request, and for the present run: two numbers."""
+        return get(f"{RUN_PATH}{quote(self.request, safe='')}")
 
 
 def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, caller: bytes) -> ForwardedCall:

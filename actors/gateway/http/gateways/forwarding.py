@@ -22,12 +22,13 @@ from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.answers.stream_events import run_in
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall
-from actors.gateway.other_gateways.questions import RETRY_S
+from actors.gateway.other_gateways.questions import RETRY_S, fetched
 from actors.gateway.other_gateways.unix_http import LOST, ResponseHead, read_chunk, read_head
 from actors.gateway.requests.refusals import Refusal, stopped
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
 _NOT_KNOWN = (404, 410)
+_COMMENT = b":"  # begins a line that is no event
 NOTHING = Begun()
 
 
@@ -111,12 +112,15 @@ class Forwarded:
         if not self._has_begun:
             self._has_begun = True
             await sender.begin(head.headers)
-        n_read = 0
+        n_read, asks = 0, True
         while (chunk := await read_chunk(reader)) is not None:
             n_read += 1
             if n_read > self._n_sent:
+                run = run_in(chunk)
+                if asks and chunk.startswith(_COMMENT):
+                    run, asks = await self._run_of_ping()
                 self._n_sent = n_read
-                if (run := run_in(chunk)) > self._run:
+                if run > self._run:
                     self._run = run
                     if hold is not None:
                         hold.note_run(run)
@@ -124,6 +128,17 @@ class Forwarded:
                 await sender.send([chunk])
         await sender.end(b"")
         return True
+
+    async def _run_of_ping(self) -> tuple[int, bool]:
+        """The run of a ping, which has no id, and whether that of the next one may be another one."""
+        try:
+            answer = await fetched(self._path, self._call.run())
+        except Refusal:
+            return self._run, True
+        if answer.status_code != 200:  # the owner is of the last release, or has forgotten the request
+            return self._run, False
+        run, present = map(int, bytes(answer.body).split())
+        return run, run != present
 
     def _leave(self) -> None:
         """The client has left: tell the owner, and close the connection to it."""

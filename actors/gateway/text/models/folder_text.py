@@ -35,6 +35,7 @@ class FolderText(TextModel):
         settings = read_json(folder / "tokenizer_config.json")
         self.tokenizer = tokenizer
         self._table = byte_table(tokenizer)
+        self.missing_bytes = frozenset() if self._table is None else frozenset(range(0x100)) - {*b"".join(self._table)}
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = read_json(folder / "config.json")
         self.vocabulary = int(config.get("vocab_size") or tokenizer.get_vocab_size(with_added_tokens=True))

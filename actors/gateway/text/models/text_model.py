@@ -35,6 +35,7 @@ class TextModel(Protocol):
     eos_tokens: list[int]  # ids that end an answer, ascending
     chat_template: str  # the Jinja source; "": conversations cannot be encoded
     takes_grammars: bool = False  # answers can be made to match a grammar
+    missing_bytes: frozenset[int] = frozenset()  # of UTF-8: no token has them
     dialect: Dialect = Dialect.HERMES  # how it writes calls of tools
     reasoning: ReasoningMarks | None = None  # around its reasoning; None: it has none
 

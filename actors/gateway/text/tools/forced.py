@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from actors.gateway.text.closed_schemas import closed
+from actors.gateway.text.schemas.expressed import expressed
+from actors.gateway.text.schemas.narrowed import narrowed
 from actors.gateway.text.tools.dialects import Dialect, forced_dialect
 from actors.gateway.text.tools.offered import OfferedTools, Tool
 from messages.generation.grammar import Grammar, GrammarKind
@@ -30,7 +31,7 @@ def grammar_of(offered: OfferedTools, dialect: Dialect, answer: Grammar | None =
     rules = [_head(before, between, end, offered.most_calls or MOST_CALLS)]
     if answer is not None:
         rules[0] = rules[0].replace("start:", "start: answer | calls\ncalls:", 1)
-        rules.append(f"answer: %json {_with_options(closed(json.loads(answer.text)), is_strict=True)}")
+        rules.append(f"answer: %json {_with_options(narrowed(expressed(json.loads(answer.text))), is_strict=True)}")
     called = offered.callable_tools
     rules.append("call: " + " | ".join(f"call_{at}" for at, _ in called))
     for at, tool in called:
@@ -42,7 +43,7 @@ def grammar_of(offered: OfferedTools, dialect: Dialect, answer: Grammar | None =
 
 def arguments_schema(tool: Tool) -> dict[str, Any]:
     """The schema of a tool's arguments: an object. It may have unnamed keys only if the tool's own schema says so."""
-    schema = closed({"type": "object", **tool.parameters})
+    schema = narrowed(expressed({"type": "object", **tool.parameters}))
     speaks_of_others = {"additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref"} & set(schema)
     return schema if schema.get("properties") or speaks_of_others else schema | {"additionalProperties": False}
 

@@ -22,6 +22,7 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.sampling.columns import (
     BANNED_UNTIL,
+    CONSTRAINED,
     EDITED_UNTIL,
     FREQUENCY,
     PRESENCE,
@@ -58,12 +59,37 @@ def follows(SLOTS, row, slot):
 
 
 @triton.jit
-def read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V):
-    """The logits of tokens [...] as float32, those of tokens from V on as minus infinity.
+def is_left_out(INDEX, SAMPLING, row, slot, LATER: tl.constexpr):
+    """True if this launch does not sample the row. INDEX: see `RowMasks`, or None; LATER: rows with a grammar are sampled
+    later."""
+    left_out = row < 0
+    if INDEX is not None:
+        left_out = tl.load(INDEX + row) < 0
+    if LATER:
+        left_out = of_slot(SAMPLING, slot, CONSTRAINED, tl.int32) != 0
+    return left_out
 
-    LOGITS: the row's first logit; COUNTS: of all slots, or None; DRAFTS: None, or for each row the token before its position,
-    which counts do not have where the row `follows` another one; edited: as `is_edited` says."""
+
+@triton.jit
+def place_of(INDEX, row):
+    """Which row of the logits this row reads."""
+    place = row
+    if INDEX is not None:
+        place = tl.load(INDEX + row)
+    return place
+
+
+@triton.jit
+def read_logits(LOGITS, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V):
+    """The logits of tokens [...] as float32, those of tokens from V on and of those that a mask forbids as minus infinity.
+
+    LOGITS: the row's first logit; MASKS, BEGINS: see `RowMasks`, or None; COUNTS: of all slots, or None; DRAFTS: None, or for
+    each row the token before its position, which counts do not have where the row `follows` another one; edited: as
+    `is_edited` says."""
     x = tl.load(LOGITS + token, mask=token < V, other=float("-inf")).to(tl.float32)
+    if MASKS is not None:
+        word = tl.load(MASKS + tl.load(BEGINS + row) + (token >> 5), mask=token < V, other=0)
+        x = tl.where(((word >> (token & 31)) & 1) != 0, x, float("-inf"))
     if COUNTS is not None:  # noqa: SIM102  (known when the kernel is compiled)
         if edited:
             counts = counts_of(COUNTS, slot, V)

@@ -1,33 +1,28 @@
-"""The logits of the rows that have a grammar, without the tokens that would break it."""
+"""Which tokens grammars allow, as the sampling kernels read it.
 
-# pyright: reportIndexIssue=false, reportMissingImports=false
+A captured step leaves out the rows that have a grammar (`SamplingRows.constrained`), because their masks come while its layers
+run. They are sampled from the same logits by a launch of their own, which reads the masks together with the logits.
+"""
+
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
-import triton
-import triton.language as tl
-
-_BLOCK = 4096
 
 
-@triton.jit(do_not_specialize=["n_words"], do_not_specialize_on_alignment=["INDEX", "MASKS"])
-def _mask_kernel(LOGITS, INDEX, MASKS, OUT, V, stride_logits, n_words, BLOCK: tl.constexpr):
-    row = tl.program_id(1).to(tl.int64)
-    token = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(LOGITS + tl.load(INDEX + row) * stride_logits + token, mask=token < V, other=0.0)
-    word = tl.load(MASKS + row * n_words + (token >> 5), mask=token < V, other=0)
-    is_allowed = ((word >> (token & 31)) & 1) != 0
-    tl.store(OUT + row * V + token, tl.where(is_allowed, x, float("-inf")), mask=token < V)
+@dataclass(frozen=True)
+class RowMasks:
+    """M samples that have a mask each. All tensors are on the device and may be longer than M."""
+
+    index: torch.Tensor  # [M] int64: the row of the logits, and the element of the ids; -1: nothing is sampled
+    begins: torch.Tensor  # [M] int64: where the sample's mask begins in `words`
+    words: torch.Tensor  # [all words] int32: bit t % 32 of word t // 32 of a mask allows token t
 
 
-def mask_rows(logits: torch.Tensor, index: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Copies of the rows index[i] of logits in which the tokens that masks[i] forbids are minus infinity: [M, V].
-
-    logits: [S, V] float32, bfloat16 or float16, rows contiguous, not changed; index: [M] int64; masks: [M, words] int32,
-    contiguous: bit t % 32 of word t // 32 allows token t. All on one device."""
-    n, vocabulary = len(index), logits.shape[1]
-    masked = torch.empty((n, vocabulary), dtype=logits.dtype, device=logits.device)
-    _mask_kernel[(triton.cdiv(vocabulary, _BLOCK), n)](
-        logits, index, masks, masked, vocabulary, logits.stride(0), masks.shape[1], BLOCK=_BLOCK, num_warps=8,
-    )  # fmt: skip
-    return masked
+def arguments_of(
+    masks: RowMasks | Literal["later"] | None,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """INDEX, MASKS and BEGINS of the kernels, for the masks that `sample_rows` takes."""
+    return (masks.index, masks.words, masks.begins) if isinstance(masks, RowMasks) else (None, None, None)

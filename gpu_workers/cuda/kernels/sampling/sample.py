@@ -6,7 +6,7 @@
     pick      finds the chunk in which the noise falls, reads it again and picks the token
 
 Rows with rules, penalties or bans read their logits with these applied, see `logits`; what they cost other rows is one
-comparison.
+comparison. Those with a grammar read them without the tokens that it forbids, see `masks`.
 Noise is the top 24 bits of the first word of Philox4x32-10 with key seed and counter (position, 0, 0, 0).
 Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 """
@@ -15,6 +15,7 @@ Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import triton
@@ -23,7 +24,16 @@ import triton.language as tl
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from gpu_workers.cuda.kernels.sampling.columns import SEED, TEMPERATURE, of_slot
-from gpu_workers.cuda.kernels.sampling.logits import code_of, counts_of, follows, is_edited, read_logits
+from gpu_workers.cuda.kernels.sampling.logits import (
+    code_of,
+    counts_of,
+    follows,
+    is_edited,
+    is_left_out,
+    place_of,
+    read_logits,
+)
+from gpu_workers.cuda.kernels.sampling.masks import RowMasks, arguments_of
 from gpu_workers.cuda.kernels.sampling.threshold import ALL_STAY, GROUP, is_filtered, least_kernel
 
 _CHUNK = 2048
@@ -34,10 +44,11 @@ _REGISTERS, _LEAST_REGISTERS = 64, 128
 _EQUAL_BITS = {torch.bfloat16: 16, torch.float16: 12, torch.float32: 0}  # see `least_kernel`
 
 
-@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
+@triton.jit(do_not_specialize_on_alignment=["INDEX", "BEGINS", "SLOTS", "POSITIONS", "DRAFTS"])
 def _survey_kernel(
-    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, BEST, GREATEST, V, stride_logits, n_chunks, stride_groups,
-    CHUNK: tl.constexpr, PDL: tl.constexpr,
+    LOGITS, INDEX, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, BEST, GREATEST,
+    V, stride_logits, n_chunks, stride_groups,
+    CHUNK: tl.constexpr, LATER: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -45,12 +56,15 @@ def _survey_kernel(
     chunk = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     slot = tl.load(SLOTS + row)
+    if is_left_out(INDEX, SAMPLING, row, slot, LATER):
+        return
     position = tl.load(POSITIONS + row) + 1
     temperature = of_slot(SAMPLING, slot, TEMPERATURE, tl.float32)
     scale = tl.where(temperature > 0.0, 1.0 / temperature, 1.0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     edited = is_edited(SAMPLING, COUNTS, slot, position)
-    x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+    first = LOGITS + place_of(INDEX, row) * stride_logits
+    x = read_logits(first, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
     if is_filtered(SAMPLING, slot):
         group = chunk * (CHUNK // GROUP) + tl.arange(0, CHUNK // GROUP)
         tl.store(GREATEST + row * stride_groups + group, tl.max(tl.reshape(x, (CHUNK // GROUP, GROUP)), 1))
@@ -63,24 +77,27 @@ def _survey_kernel(
     tl.store(BEST + at, chunk * CHUNK + place)
 
 
-@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
+@triton.jit(do_not_specialize_on_alignment=["INDEX", "BEGINS", "SLOTS", "POSITIONS", "DRAFTS"])
 def _filter_kernel(
-    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks,
-    CHUNK: tl.constexpr, PDL: tl.constexpr,
+    LOGITS, INDEX, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks,
+    CHUNK: tl.constexpr, LATER: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     chunk = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
+    slot = tl.load(SLOTS + row)
+    if is_left_out(INDEX, SAMPLING, row, slot, LATER):
+        return
     least = tl.load(LEAST + row)
     if least > ALL_STAY:
-        slot = tl.load(SLOTS + row)
         position = tl.load(POSITIONS + row) + 1
         scale = 1.0 / of_slot(SAMPLING, slot, TEMPERATURE, tl.float32)
         token = chunk * CHUNK + tl.arange(0, CHUNK)
         edited = is_edited(SAMPLING, COUNTS, slot, position)
-        x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+        first = LOGITS + place_of(INDEX, row) * stride_logits
+        x = read_logits(first, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         stays = (code_of(x) >= least) & (token < V)
         at = row * n_chunks + chunk
         maximum = tl.load(MAXIMA + at)
@@ -88,17 +105,20 @@ def _filter_kernel(
         tl.store(SUMS + at, tl.sum(tl.where(stays, tl.exp(x * scale - shift), 0.0), 0))
 
 
-@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
+@triton.jit(do_not_specialize_on_alignment=["INDEX", "BEGINS", "SLOTS", "POSITIONS", "DRAFTS"])
 def _pick_kernel(
-    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
+    LOGITS, INDEX, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
     V, stride_logits, n_chunks, stride_tokens, dummy_slot,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, PDL: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, LATER: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(SLOTS + row)
+    if is_left_out(INDEX, SAMPLING, row, slot, LATER):
+        return
     position = tl.load(POSITIONS + row) + 1
     temperature = of_slot(SAMPLING, slot, TEMPERATURE, tl.float32)
     edited = is_edited(SAMPLING, COUNTS, slot, position)
@@ -118,13 +138,14 @@ def _pick_kernel(
         before = tl.sum(tl.where(chunk == found, reached - sums, 0.0), 0)
         place = tl.arange(0, CHUNK)
         token = found * CHUNK + place
-        x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+        first = LOGITS + place_of(INDEX, row) * stride_logits
+        x = read_logits(first, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         stays = (code_of(x) >= tl.load(LEAST + row)) & (token < V)
         likely = tl.where(stays, tl.exp(x * (1.0 / temperature) - maximum), 0.0)
         within = before + tl.cumsum(likely, 0)
         last = tl.max(tl.where(likely > 0.0, place, 0), 0)  # rounding must not lead past the last possible token
         chosen = found * CHUNK + tl.minimum(tl.sum((within <= target).to(tl.int32), 0), last)
-    tl.store(IDS + row, chosen.to(tl.int64))
+    tl.store(IDS + place_of(INDEX, row), chosen.to(tl.int64))
     if ADVANCE:
         tl.store(TOKENS + slot * stride_tokens + position, chosen.to(tl.int32))
         if COUNTS is not None:  # noqa: SIM102  (known when the kernel is compiled)
@@ -172,24 +193,25 @@ class SamplingScratch:
 def sample_rows(
     logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, state: DeviceState, ids: torch.Tensor, *,
     advance: bool, scratch: SamplingScratch | None = None, counts: torch.Tensor | None = None,
-    drafts: torch.Tensor | None = None,
+    drafts: torch.Tensor | None = None, masks: RowMasks | Literal["later"] | None = None,
 ) -> None:  # fmt: skip
     """Samples the token at position positions[i] + 1 of slots[i] from logits[i] into ids[i].
 
-    logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; counts:
-    [n_slots + 1, V + N_BIASES] int32, see `logits`, those of the tokens up to positions[i]; without them logits are used
-    unchanged. drafts: [S] int64, the tokens at positions[i]; then rows that follow each other may have one slot, at rising
-    positions, and counts are those of the first. All on the state's device. With `advance` the token is also
-    written to `state.tokens` and, if its slot has one row, counted; `positions` rise by one where the slot is not the dummy."""
-    n_rows, vocabulary = logits.shape
+    logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; counts: [n_slots + 1,
+    V + N_BIASES] int32, see `logits`, those of the tokens up to positions[i]; without them logits are used unchanged. drafts:
+    [S] int64, the tokens at positions[i]; then rows that follow each other may have one slot, at rising positions, and counts
+    are those of the first. masks: of M samples; slots, positions and drafts are then [M]; "later": nothing is done for slots
+    that have a grammar. All on the state's device. With `advance` the token is also written to `state.tokens` and, if its slot
+    has one row, counted; `positions` rise by one where the slot is not the dummy."""
+    n_rows, vocabulary = len(slots), logits.shape[1]
     if n_rows == 0:
         return
     scratch = scratch or SamplingScratch.allocate(n_rows, vocabulary, logits.device)
     n_chunks, n_groups = triton.cdiv(vocabulary, _CHUNK), scratch.greatest.shape[1]
     pdl = dependent_launch(logits.device)
-    rows = (logits, counts, drafts, slots, positions, state.sampling)
+    rows = (logits, *arguments_of(masks), counts, drafts, slots, positions, state.sampling)
     sizes = (vocabulary, logits.stride(0), n_chunks)
-    common = {"PDL": pdl, "launch_pdl": pdl, "enable_fp_fusion": False}
+    common = {"LATER": masks == "later", "PDL": pdl, "launch_pdl": pdl, "enable_fp_fusion": False}
     _survey_kernel[(n_chunks, n_rows)](
         *rows, scratch.maxima, scratch.sums, scratch.best, scratch.greatest, *sizes, n_groups,
         CHUNK=_CHUNK, num_warps=4, maxnreg=_REGISTERS, **common,

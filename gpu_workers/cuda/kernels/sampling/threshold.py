@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.sampling.columns import MIN_P, TEMPERATURE, TOP_K, TOP_P, of_slot
-from gpu_workers.cuda.kernels.sampling.logits import code_of, is_edited, read_logits
+from gpu_workers.cuda.kernels.sampling.logits import code_of, is_edited, is_left_out, place_of, read_logits
 
 GROUP = tl.constexpr(32)  # tokens whose greatest logit the survey leaves
 ALL_STAY = tl.constexpr(-(1 << 31))  # less than `code_of` any logit
@@ -71,8 +71,8 @@ def _least_of_bound(bound, scale, low, high, shift):
 
 @triton.jit
 def _least_by_walks(
-    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, by_mass, needed, top_p, low, high, shift, scale,
-    maximum, WALK: tl.constexpr,
+    LOGITS, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, by_mass, needed, top_p, low, high,
+    shift, scale, maximum, WALK: tl.constexpr,
 ):  # fmt: skip
     """As `_least_of_mass` (by_mass) or `_least_of_number`, of the whole row. Each walk quarters the range.
 
@@ -85,7 +85,9 @@ def _least_by_walks(
         above_third = tl.zeros((WALK,), tl.float32)
         for start in range(0, V, WALK):
             token = start + tl.arange(0, WALK)
-            x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+            x = read_logits(
+                LOGITS, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V
+            )  # fmt: skip
             codes = code_of(x) >> shift
             # A number is exact: a vocabulary has fewer than 2^24 tokens.
             weights = tl.where(token < V, tl.where(by_mass, tl.exp(x * scale - maximum), 1.0), 0.0)
@@ -104,11 +106,12 @@ def _least_by_walks(
     return low
 
 
-@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
+@triton.jit(do_not_specialize_on_alignment=["INDEX", "BEGINS", "SLOTS", "POSITIONS", "DRAFTS"])
 def least_kernel(
-    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST,
+    LOGITS, INDEX, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST,
     V, stride_logits, n_chunks, stride_groups,
-    CHUNKS: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, WALK: tl.constexpr, SHIFT: tl.constexpr, PDL: tl.constexpr,
+    CHUNKS: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, WALK: tl.constexpr, SHIFT: tl.constexpr,
+    LATER: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Writes `code_of` the least logit that stays; one program for each row. SHIFT: trailing bits of a code in which the logits
     as the model gives them never differ while the other bits are equal; MOST: groups that are read at once."""
@@ -117,6 +120,8 @@ def least_kernel(
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(SLOTS + row)
+    if is_left_out(INDEX, SAMPLING, row, slot, LATER):
+        return
     if not is_filtered(SAMPLING, slot):
         tl.store(LEAST + row, ALL_STAY)
     else:
@@ -153,14 +158,14 @@ def least_kernel(
                 least = _least_of_mass(codes, masses, total * top_p * _MARGIN, low, high)
         kept = (group < n_groups) & (codes >= tl.maximum(least, start).to(tl.int32))
         n_kept = tl.sum(kept.to(tl.int32), 0)
-        row_logits = LOGITS + row * stride_logits
+        first = LOGITS + place_of(INDEX, row) * stride_logits
         if n_kept <= MOST:
             place = tl.arange(0, MOST)
             tl.store(KEPT + row * MOST + tl.cumsum(kept.to(tl.int32), 0) - 1, group, mask=kept)
             tl.debug_barrier()
             index = tl.load(KEPT + row * MOST + place, mask=place < n_kept, other=n_groups, cache_modifier=".cg")
             token = index[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-            x = read_logits(row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+            x = read_logits(first, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
             codes_read = code_of(x) >> shift
             if limits:
                 least = _least_of_number(codes_read, top_k, least, high)
@@ -182,7 +187,7 @@ def least_kernel(
                         least = tl.maximum(least, (code_of((maximum + spare) / scale) >> shift).to(tl.int64))
                 if runs:
                     least = _least_by_walks(
-                        row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, stage == 1, needed, top_p,
-                        least, high, shift, scale, maximum, WALK,
+                        first, MASKS, BEGINS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, stage == 1,
+                        needed, top_p, least, high, shift, scale, maximum, WALK,
                     )  # fmt: skip
         tl.store(LEAST + row, least.to(tl.int32) << shift)

@@ -82,6 +82,22 @@ async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(
     client.close()
 
 
+async def test_a_response_that_is_made_again_keeps_the_newest_run_of_its_request(tmp_path: Path) -> None:
+    """Its beginning belongs to older runs, and its client has that already."""
+    mine = custody(tmp_path / "c")
+    ours, client = tcp_pair()
+    response = HeldResponse("r", "/a", 0, 0, 10, keeps_alive=True, run=3)
+    hold = Hold(mine, "k", ours.fileno(), Buffer(), response)
+    hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
+    for run in (1, 2, 3):
+        hold.note_run(run)
+        assert hold.response == response
+    hold.note_run(4)
+    assert hold.response == msgspec.structs.replace(response, run=4)
+    ours.close()
+    client.close()
+
+
 async def test_the_next_custodian_is_given_everything_but_what_was_dropped(tmp_path: Path) -> None:
     first = DescriptorServer(tmp_path / "c", DescriptorTable(8))
     mine = custody(tmp_path / "c")

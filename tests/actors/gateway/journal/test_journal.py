@@ -80,7 +80,7 @@ async def test_a_whole_record_stands_for_everything_before_it(tmp_path: Path) ->
         journal.step(encode_step([row_at(1, at)], []), lambda: None)
     await journal.close()
     (recovered,) = await read_again(tmp_path / "journal")
-    assert len(recovered.steps) == 3
+    assert [(row.first, len(row.ids) // 4) for row in recovered.steps] == [(10, 3)]
     assert restore(recovered, MODEL, 0.0).sequences[0].ids == [token_of(1, at) for at in range(13)]
 
 
@@ -133,6 +133,31 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     assert [one.number for one in again.open()] == [1]
     assert (again.next_number, again.finished) == (600, [])
     await again.close()
+
+
+async def test_requests_larger_than_a_file_are_not_written_again_and_again(tmp_path: Path) -> None:
+    """A file has room for all unfinished requests. Otherwise writing them again would fill the files that ask for it again."""
+    journal, asked = Journal(str(tmp_path / "journal"), segment_bytes=1000), list[int]()
+    journal.open()
+
+    def write_again(numbers: list[int]) -> None:
+        asked.extend(numbers)
+        for number in numbers:
+            journal.request(number, request_blob(spec_of(number)))
+
+    journal.on_pinned = write_again
+    journal.start()
+    n, n_steps = 40, 200
+    for number in range(1, n + 1):
+        journal.admission(number, request_blob(spec_of(number)), lambda: None, unwanted)
+    n_bytes = sum(len(request_blob(spec_of(number))) for number in range(1, n + 1))
+    step = encode_step([row_at(1, 0)], [])
+    for _ in range(n_steps):
+        journal.step(step, lambda: None)
+        await written(journal)
+    await journal.close()
+    most = 2 * n_steps * len(step) // n_bytes + 2
+    assert len(asked) <= most * n, f"each was written again {len(asked) / n} times, expected at most {most}"
 
 
 async def test_a_place_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from actors.gateway.journal import restore as restore_file
-from actors.gateway.journal.records import Recovered, StepRow
+from actors.gateway.journal.frames import Frame, Kind
+from actors.gateway.journal.records import Recovered, RequestRecord, StepRow, encode_record, encode_spec, encode_step
+from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.restore import joined, restore
 from actors.gateway.requests.request import Request
-from actors.gateway.requests.request_spec import RequestSpec
+from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.stream_items import KEY_BITS, PING_ITEM
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.logprobs import TokenLogprobs
@@ -20,6 +22,7 @@ from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import IDENTITY
 
 NUMBER = 7
+CANCELLED = Ended(reason="cancelled", detail="client_left")
 
 
 def row_of(index: int, first: int, *ids: int) -> StepRow:
@@ -75,6 +78,52 @@ def test_joined_rows_give_the_same_request(monkeypatch: pytest.MonkeyPatch, seed
     monkeypatch.setattr(restore_file, "joined", lambda rows: rows)
     row_by_row = restore(Recovered(NUMBER, spec, [], rows, identity=IDENTITY), HashChainText(), 5.0)
     assert seen(once) == seen(row_by_row)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_journal_joins_rows_while_it_is_read(seed: int) -> None:
+    """Rows of three requests, one with two sequences, by turns: repetitions, gaps, pings, log probabilities, endings."""
+    chance, n_by_number = random.Random(seed), {1: 1, 2: 1, 3: 2}
+    replay, rows, endings = Replay(), dict[int, list[StepRow]](), dict[int, dict[int, Ended]]()
+    for number, n in n_by_number.items():
+        record = RequestRecord(f"r{number}", IDENTITY, encode_spec(spec_of(n)))
+        replay.add(Frame(Kind.REQUEST, number, 1.0, encode_record(record)))
+        rows[number], endings[number] = [], {}
+    lengths = dict.fromkeys(((number, i) for number, n in n_by_number.items() for i in range(n)), 0)
+    for _ in range(120):
+        step, ended = list[StepRow](), list[tuple[int, Ended]]()
+        for (number, index), length in lengths.items():
+            key = number << KEY_BITS | index
+            first = max(length + chance.choice((0, 0, 0, 0, 0, -2, 1)), 0)
+            n_ids = chance.randint(1, 2)
+            logprobs = TokenLogprobs() if chance.random() < 0.1 else None
+            step.append(StepRow(key, first, np.arange(first, first + n_ids, dtype="<i4").tobytes(), logprobs))
+            if first <= length:
+                rows[number].append(step[-1])
+                lengths[number, index] = max(length, first + n_ids)
+            if chance.random() < 0.05:
+                step.append(StepRow(number << KEY_BITS | PING_ITEM, 0, b""))
+                rows[number].append(step[-1])
+            if chance.random() < 0.01 and first <= length:
+                ended.append((key, CANCELLED))
+                endings[number].setdefault(key, CANCELLED)
+        replay.add(Frame(Kind.STEP, 0, 2.0, encode_step(step, ended)))
+        for key, _ in ended:
+            number = key >> KEY_BITS
+            rows[number].append(StepRow(key, lengths[number, key & ((1 << KEY_BITS) - 1)], b""))
+    found, _ = replay.results(3.0)
+    for one in found:
+        expected = Recovered(one.number, one.spec, [], rows[one.number], endings[one.number], identity=IDENTITY)
+        assert seen(restore(one, HashChainText(), 5.0)) == seen(restore(expected, HashChainText(), 5.0))
+        assert len(one.steps) < len(rows[one.number]) or len(endings[one.number]) == 2 or one.spec.n > 1
+
+
+def spec_of(n: int) -> RequestSpec:
+    prompt = np.array([1], "<i4").tobytes()
+    terms = Terms(max_tokens=500)
+    return RequestSpec(
+        request="r", api="completion", created_s=1.0, prompts=[prompt], n=n, sampling=Sampling(), terms=terms, is_resumable=True
+    )
 
 
 def seen(request: Request) -> list[object]:

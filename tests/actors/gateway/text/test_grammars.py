@@ -34,12 +34,12 @@ def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> N
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
-        (GrammarKind.JSON_SCHEMA, '{"type": "object", "uniqueItems": true}', "uniqueItems"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "object", "uniqueItems": true}', r'\["uniqueItems"\]; a schema without them'),
         (GrammarKind.JSON_SCHEMA, '{"type": "objekt"}', "objekt"),
         (GrammarKind.JSON_SCHEMA, "{", "EOF"),
         (GrammarKind.JSON_SCHEMA, '{"$ref": "#"}', "one that nothing matches"),
         (GrammarKind.JSON_SCHEMA, '{"$ref": "#/$defs/x"}', r"\$defs/x"),
-        (GrammarKind.JSON_SCHEMA, '{"type": "string", "format": "zipcode"}', "format: zipcode"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "string", "format": "zipcode"}', 'format: zipcode; a "pattern"'),
         (GrammarKind.JSON_SCHEMA, '{"type": "string", "maxLength": 1e30}', "maxLength"),
         (GrammarKind.JSON_SCHEMA, '{"type": "object", "patternProperties": {"^a(?=b)": {}}}', "look-ahead"),
         (GrammarKind.JSON_SCHEMA, '{"oneOf": [{"type": "number"}, {"type": "integer"}]}', "oneOf"),

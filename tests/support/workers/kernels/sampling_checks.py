@@ -10,8 +10,8 @@ import torch
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, OUTPUT_COUNT
-from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
+from gpu_workers.graphs.mask_upload import MaskUpload
 from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.sampling.masked_logits import MaskedSamples, mask_logits
 from gpu_workers.sampling.sampler import sample_tokens
@@ -167,11 +167,12 @@ def _enter(
     sampling: Sampling,
     banned: bool,
     has_rules: bool = False,
+    grammar: str = "",
 ) -> None:
     new = NewSequence(
         slot=slot, n_tokens=n_tokens, n_prompt=max(1, n_tokens // 2), sampling=sampling,
         terms=RankTerms(min_tokens=n_tokens - n_tokens // 2 + 1, stop_tokens=[*range(0, 40, 3), 0]) if banned else RankTerms(),
-        rules=_RULES[slot % len(_RULES)] if has_rules else None,
+        rules=_RULES[slot % len(_RULES)] if has_rules else None, grammar=grammar,
     )  # fmt: skip
     table.put(new)
     row = table.values_of(np.array([slot])).view(np.int64)
@@ -216,16 +217,76 @@ def check_drafts(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def check_masks(device: torch.device, dtype: torch.dtype) -> None:
-    """Masks leave the logits that they leave on a CPU, whatever the order of the rows and the width of a mask."""
-    for vocabulary, n_words in ((3000, 94), (3008, 95), (5000, 160)):
-        logits = torch.randn(6, vocabulary, device=device).to(dtype)
-        index, none = np.array([4, 0, 5]), np.zeros(3, np.int64)
-        masks = np.random.default_rng(7).integers(-(1 << 31), 1 << 31, (3, n_words)).astype(np.int32)
-        wanted = mask_logits(logits.float().cpu(), MaskedSamples(index, none, none, none, masks), in_place=False)[index]
-        before = logits.clone()
-        masked = mask_rows(logits, torch.from_numpy(index).to(device), torch.from_numpy(masks).to(device))
-        assert masked.float().cpu().equal(wanted)
-        assert logits.equal(before)
+    """Rows with a grammar are left out with all that belongs to them, and then get the tokens of the reference, whatever their
+    order, their sampling, their drafts and the width of a mask. Rows without one get theirs at once."""
+    widths, extra = np.array([1, 3, 1, 1, 2, 1, 1]), np.array([0, 1, 34])  # ids of a mask beside the model's
+    is_constrained = np.array([True, True, False, True, True, False, True])
+    for round_number, n_extra in enumerate(extra.tolist()):
+        state, table = _state_of(_EDITED, device), SamplingTable(len(widths))
+        counts = TokenCounts(state, _VOCABULARY)
+        state.tokens[: len(widths)] = torch.randint(0, 40, state.tokens[: len(widths)].shape, device=device, dtype=torch.int32)
+        for slot in range(len(widths)):
+            grammar = "of this slot" if is_constrained[slot] else ""
+            sampling = _EDITED[(slot + round_number) % len(_EDITED)]
+            _enter(state, table, slot, 9, sampling, banned=slot % 2 == 0, has_rules=slot % 3 > 0, grammar=grammar)
+        slots = np.repeat(np.arange(len(widths)), widths)
+        first = np.cumsum(widths) - widths
+        positions = 12 + np.arange(len(slots)) - np.repeat(first, widths)
+        counts.prepare(slots[first], positions[first], 1, table)
+        samples = _random_masks(state, slots, positions, is_constrained, -(-(_VOCABULARY + n_extra) // 32))
+        _check_masked(state, table, counts, slots, positions, samples, dtype)
+
+
+def _random_masks(
+    state: DeviceState, slots: np.ndarray, positions: np.ndarray, is_constrained: np.ndarray, n_words: int
+) -> MaskedSamples:
+    """Masks of all samples whose slots are constrained, the last slot first. The first mask allows one token alone."""
+    samples = np.flatnonzero(is_constrained[slots])
+    index = samples[np.argsort(-slots[samples], kind="stable")]
+    masks = np.random.default_rng(n_words).integers(-(1 << 31), 1 << 31, (len(index), n_words)).astype(np.int32)
+    masks[0], masks[0, 3] = 0, 1 << 9
+    drafts = state.tokens.cpu().numpy()[slots[index], positions[index] - 1].astype(np.int64)
+    return MaskedSamples(index, slots[index], positions[index], drafts, masks)
+
+
+def _check_masked(
+    state: DeviceState, table: SamplingTable, counts: TokenCounts, slots: np.ndarray, positions: np.ndarray,
+    samples: MaskedSamples, dtype: torch.dtype,
+) -> None:  # fmt: skip
+    device, index = state.device, samples.index
+    logits = (torch.randn(len(slots), _VOCABULARY, device=device) * 2).to(dtype)
+    logits[:, :40] += 4
+    before, scratch = logits.clone(), SamplingScratch.allocate(len(slots), _VOCABULARY, device)
+    masked = mask_logits(logits.float().cpu(), samples, in_place=False).to(device)
+    wanted = sample_tokens(masked, table.gather(slots, positions), state.tokens).tolist()
+    on_device, places = torch.from_numpy(slots).to(device), torch.from_numpy(positions - 1).to(device)
+    drafts, ids = state.tokens[on_device, places].long(), torch.full((len(slots),), -7, device=device)
+    tokens, counted = state.tokens.clone(), counts.values.clone()
+    sample_rows(
+        logits, on_device, places, state, ids,
+        advance=True, scratch=scratch, counts=counts.values, drafts=drafts, masks="later",
+    )  # fmt: skip
+    is_left = np.isin(np.arange(len(slots)), index)
+    assert ids.tolist() == [-7 if left else token for left, token in zip(is_left, wanted, strict=True)]
+    assert places.tolist() == (positions - is_left).tolist()
+    constrained = torch.from_numpy(np.unique(slots[index])).to(device)
+    assert state.tokens[constrained].equal(tokens[constrained])
+    assert counts.values[constrained].equal(counted[constrained])
+    upload = MaskUpload(len(slots) + 3, _VOCABULARY, state.n_slots, device)
+    rows = upload.rows(upload.send(samples))
+    sample_rows(
+        logits, rows.slots, rows.positions, state, ids,
+        advance=True, scratch=SamplingScratch.allocate(upload.most, _VOCABULARY, device), counts=counts.values,
+        drafts=rows.drafts, masks=rows.masks,
+    )  # fmt: skip
+    assert ids.tolist() == wanted
+    assert logits.equal(before)
+    assert state.tokens.cpu().numpy()[slots, positions].tolist() == wanted
+    for slot in constrained.tolist():
+        expected, row = counted[slot].clone(), np.flatnonzero(slots == slot)
+        if len(row) == 1 and table.is_edited(slots[row], positions[row]).any():
+            expected[wanted[row[0]]] += 1
+        assert counts.values[slot].equal(expected), f"slot {slot}"
 
 
 SAMPLING_CHECKS: dict[str, Check] = {

@@ -72,6 +72,34 @@ async def test_a_chat_begins_with_the_role_before_any_token_and_ends_with_usage(
     assert one.bodies[-1].endswith(b"data: [DONE]\n\n")
 
 
+async def test_the_hold_is_told_of_a_run_when_its_first_event_is_about_to_be_written() -> None:
+    """Earlier the run may not be in the journal, and a run that the journal does not have ends a connection."""
+    request = request_of(n=2, is_resumable=True)
+    show(request, 5)
+    request.begin_run(0.0, 3)
+    async with exchange(request) as one:
+        await one.wait_until(lambda: one.texts == ["5 "])
+        await one.wait_idle()
+        assert {run for run, _ in one.hold.runs} == {0}
+        n_sent = len(one.sent)
+        show(request, 6, index=1)
+        await one.wait_until(lambda: one.texts == ["5 ", "6 "])
+        assert one.hold.runs[1:] == [(3, n_sent)]
+        show(request, 7, ended=LENGTH)
+        show(request, 8, index=1, ended=LENGTH)
+    assert one.hold.runs[1:] == [(3, n_sent)], "it is told once"
+
+
+async def test_a_ping_belongs_to_the_run_in_which_it_is_shown() -> None:
+    request = request_of(n=2, is_resumable=True)
+    request.begin_run(0.0, 3)
+    async with exchange(request, ping_s=0.0) as one:
+        await one.wait_until(lambda: PING in one.bodies)
+        assert one.hold.runs[1:] == [(3, 1)]
+        show(request, ended=LENGTH)
+        show(request, index=1, ended=LENGTH)
+
+
 async def test_sequences_of_one_request_end_one_by_one() -> None:
     request = request_of(n=2)
     async with exchange(request) as one:

@@ -166,6 +166,6 @@ async def made_again(r: Rig) -> list[dict[str, Any]]:
     answer = rebuild_response(services, first, "/v1/batch", -1, Begun())
     assert answer is not None
     assert rebuild_response(services, first, "/v1/batch", -1, Begun(n_bytes=500)) is None, "its body says how long it took"
-    transport: Any = httpx.ASGITransport(app=answer)  # pyright: ignore[reportArgumentType]
+    transport: Any = httpx.ASGITransport(app=answer.app)  # pyright: ignore[reportArgumentType]
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
         return (await http.post("/v1/batch")).json()["results"]

@@ -50,6 +50,27 @@ async def test_the_openai_client() -> None:
             assert (await client.models.retrieve("minilm")).id == "minilm"
 
 
+async def test_a_model_that_is_asked_for_what_the_other_one_does_is_refused_with_what_it_does() -> None:
+    turns = [{"role": "user", "content": "hi"}]
+    texts = {
+        **{path: {"messages": turns} for path in ("/v1/chat/completions", "/api/chat")},
+        **{path: {"prompt": "hi"} for path in ("/v1/completions", "/v1/generate", "/api/generate", "/tokenize")},
+        **{"/v1/messages": {"messages": turns, "max_tokens": 1}, "/v1/responses": {"input": "hi"}},
+    }
+    vectors = {path: {"input": "hi"} for path in ("/v1/embeddings", "/api/embed")}
+    async with rig(**gateway_fields()) as r, r.http() as http:
+        for path, body in texts.items():
+            for name in ("minilm", "minilm:latest"):
+                refused = await http.post(path, json=body | {"model": name})
+                assert refused.status_code == 404, path
+                assert "which computes embeddings only (/v1/embeddings)" in refused.text, path
+            assert "embeddings" not in (await http.post(path, json=body | {"model": "gpt-4"})).text, path
+        for path, body in vectors.items():
+            refused = await http.post(path, json=body | {"model": "hash-chain"})
+            assert refused.status_code == 404, path
+            assert "which generates text only" in refused.text, path
+
+
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/api/embed", "/api/embeddings"])
 async def test_the_log_has_a_line_for_each_call(path: str) -> None:
     with capture_logs() as log:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.text.closed_schemas import closed
+from actors.gateway.text.schemas.closed_objects import closed
 
 POINT: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer"}}}
 CLOSED_POINT: dict[str, Any] = POINT | {"additionalProperties": False}
@@ -20,7 +20,15 @@ CLOSED_POINT: dict[str, Any] = POINT | {"additionalProperties": False}
         ({"properties": {"p": POINT}}, {"properties": {"p": CLOSED_POINT}, "additionalProperties": False}),
         ({"anyOf": [POINT, {"type": "null"}]}, {"anyOf": [CLOSED_POINT, {"type": "null"}]}),
         ({"$defs": {"P": POINT}, "$ref": "#/$defs/P"}, {"$defs": {"P": CLOSED_POINT}, "$ref": "#/$defs/P"}),
+        (
+            {"properties": {"p": {"allOf": [POINT, {"properties": {"y": {}}}]}, "q": POINT}},
+            {
+                "properties": {"p": {"allOf": [POINT, {"properties": {"y": {}}}]}, "q": CLOSED_POINT},
+                "additionalProperties": False,
+            },
+        ),
         ({"allOf": [POINT]}, {"allOf": [CLOSED_POINT]}),
+        ({"patternProperties": {"^y": {}}}, {"patternProperties": {"^y": {}}, "additionalProperties": False}),
         ({"type": "object", "additionalProperties": POINT}, {"type": "object", "additionalProperties": CLOSED_POINT}),
     ],
 )
@@ -36,12 +44,13 @@ def test_objects_that_name_their_properties_are_closed(schema: dict[str, Any], e
         POINT | {"additionalProperties": True},
         POINT | {"patternProperties": {"^y": {}}},
         POINT | {"minProperties": 2},
+        {"patternProperties": {"^y": {}}, "required": ["x"]},
         POINT | {"required": ["y"]},
         POINT | {"anyOf": [{"required": ["x"]}, {"properties": {"y": {}}}]},
         {"allOf": [POINT, {"properties": {"y": {}}}]},
         {"$defs": {"P": POINT}, "allOf": [{"$ref": "#/$defs/P"}], "properties": {"y": {}}},
         POINT | {"if": {"properties": {"x": {"const": 1}}}, "then": {"properties": {"y": {}}}},
-        {"type": "object", "properties": {"p": {"allOf": [POINT, {"properties": {"y": {}}}]}}},
+        {"$defs": {"P": POINT}, "type": "array", "items": {"allOf": [{"$ref": "#/$defs/P"}, {"properties": {"y": {}}}]}},
     ],
 )
 def test_other_schemas_stay_as_they_are(schema: Any) -> None:

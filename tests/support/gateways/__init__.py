@@ -1,0 +1,1 @@
+"""Several gateways, for tests."""
