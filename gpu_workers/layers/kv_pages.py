@@ -94,12 +94,11 @@ class KvPages:
         if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
             got = f"{tuple(storage.shape)} {storage.dtype}"
             raise ValueError(f"storage: expected contiguous {expected} {shape.dtype}, got {got}")
-        sizes = (PAGE_TOKENS, shape.n_kv_heads, format_of(shape.dtype).entries(shape.head_dim))
-        n_numbers, first_value = math.prod(sizes), PAGE_TOKENS * shape.n_kv_heads * shape.vector_entries[0]
-        layers = storage.flatten(2).unbind(1)
-        keys = tuple(layer[:, :n_numbers].unflatten(1, sizes) for layer in layers)
-        values = tuple(layer[:, first_value : first_value + n_numbers].unflatten(1, sizes) for layer in layers)
-        return cls(shape, storage, keys, values)
+        vectors, layers = PAGE_TOKENS * shape.n_kv_heads, storage.flatten(2).unbind(1)
+        key_entries, value_entries = format_of(shape.dtype).entries(shape.head_dim)
+        keys = tuple(_numbers_of(layer, shape.n_kv_heads, key_entries) for layer in layers)
+        rest = (layer[:, vectors * shape.vector_entries[0] :] for layer in layers)
+        return cls(shape, storage, keys, tuple(_numbers_of(layer, shape.n_kv_heads, value_entries) for layer in rest))
 
     def copy(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """Copies whole pages, in order after the steps that have been launched: page `targets[i]` gets the content of page
@@ -121,3 +120,9 @@ class KvPages:
     def n_pages(self) -> int:
         """Number of pages."""
         return int(self.storage.shape[0])
+
+
+def _numbers_of(pages: torch.Tensor, n_kv_heads: int, entries: int) -> torch.Tensor:
+    """The numbers at the beginning of each page: [n_pages, at least so many] -> [n_pages, PAGE_TOKENS, n_kv_heads, entries]."""
+    sizes = (PAGE_TOKENS, n_kv_heads, entries)
+    return pages[:, : math.prod(sizes)].unflatten(1, sizes)

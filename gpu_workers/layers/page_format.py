@@ -3,7 +3,7 @@
     bfloat16 ...    the numbers of the model
     int8            each vector (the head_dim numbers of one token and kv head) as integers, with one scale
     float8_e4m3fn   the same as 8-bit floats: three binary digits, and sixteen powers of two
-    uint8           keys of five bits and values of four after a Hadamard transform, see `small_pages`
+    uint8           keys of 32 levels and values of 11 after a Hadamard transform, see `small_pages`
 
 A scale belongs to one token, so it is written once, with its token: what a page holds does not depend on how a prompt was cut
 into steps, and a token that is computed again gets the same bytes.
@@ -39,9 +39,9 @@ class PlainFormat(PageFormat):
         """The numbers alone. Arguments as in `PageFormat.vector_bytes`."""
         return head_dim * itemsize, head_dim * itemsize
 
-    def entries(self, head_dim: int) -> int:
+    def entries(self, head_dim: int) -> tuple[int, int]:
         """One for each number."""
-        return head_dim
+        return head_dim, head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -76,9 +76,9 @@ class ScaledFormat(PageFormat):
         """A byte for each number, and a scale. Arguments as in `PageFormat.vector_bytes`."""
         return scaled_vector_bytes(head_dim)
 
-    def entries(self, head_dim: int) -> int:
+    def entries(self, head_dim: int) -> tuple[int, int]:
         """One for each number."""
-        return head_dim
+        return head_dim, head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor

@@ -8,15 +8,15 @@ import torch
 
 
 class PageFormat(Protocol):
-    """Writes and reads vectors in pages [n_pages, PAGE_TOKENS, n_kv_heads, entries(head_dim)], each contiguous, at any
-    stride."""
+    """Writes and reads vectors in pages [n_pages, PAGE_TOKENS, n_kv_heads, entries(head_dim)[0 or 1]], each contiguous,
+    at any stride."""
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
         """Bytes of a key and of a value of head_dim numbers, with their scales. itemsize: bytes of an entry of the pages."""
         ...
 
-    def entries(self, head_dim: int) -> int:
-        """Entries of the page tensors that hold the numbers of a vector: the last size of pages."""
+    def entries(self, head_dim: int) -> tuple[int, int]:
+        """Entries of the page tensors that hold the numbers of a key and of a value: the last size of their pages."""
         ...
 
     def store(

@@ -1,4 +1,4 @@
-"""Vectors as integers of four or five bits: each half of a vector after a Hadamard transform, with one scale of 8 bits.
+"""Vectors as small integers: each half of a vector after a Hadamard transform, with one scale of 8 bits.
 
 The transform spreads the few great numbers of a key over its whole half, so that a uniform grid fits it (as in QuaRot, Ashkboos
 et al., 2024). Halves stay apart, because the numbers of a half belong to one another in RoPE and differ in size from the other
@@ -12,9 +12,9 @@ import math
 
 import torch
 
-_FIRST_SCALE = 107 << 3  # float32's exponent and three digits of the scale whose code is 0: 2 ** -20
-_DROPPED_BITS = 20  # of a float32's 23: scales have three
-_LAST_SCALE = 255
+FIRST_SCALE = 107 << 3  # float32's exponent and three digits of the scale whose code is 0: 2 ** -20
+DROPPED_BITS = 20  # of a float32's 23: scales have three
+LAST_SCALE = 255
 
 
 def halves_of(vectors: torch.Tensor) -> torch.Tensor:
@@ -37,32 +37,31 @@ def _hadamard(x: torch.Tensor) -> torch.Tensor:
     return x * (1 / math.sqrt(n))
 
 
-def quantise(halves: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """halves [..., n] float32 -> codes, uint8 [..., n], below 2 ** bits, and scale codes, uint8 [...].
+def quantise(halves: torch.Tensor, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """halves [..., n] float32 -> codes, uint8 [..., n], below `levels`, and scale codes, uint8 [...].
 
     A code stands for the middle of its cell; the greatest magnitude is the outer end of the last cell, up to the rounding of
-    the scale. A vector of zeros becomes numbers of 2 ** -21."""
-    most = 1 << (bits - 1)
-    scale_codes = _scale_codes(halves.abs().amax(-1) * (1 / most))
-    cells = torch.floor(halves * scales_of_codes(scale_codes).reciprocal()[..., None]) + most
-    return cells.clamp(0, 2 * most - 1).to(torch.uint8), scale_codes
+    the scale. A vector of zeros becomes numbers below 2 ** -20."""
+    scale_codes = _scale_codes(halves.abs().amax(-1) * (2 / levels))
+    cells = torch.floor(halves * scales_of_codes(scale_codes).reciprocal()[..., None] + levels / 2)
+    return cells.clamp(0, levels - 1).to(torch.uint8), scale_codes
 
 
-def restored(codes: torch.Tensor, scale_codes: torch.Tensor, bits: int) -> torch.Tensor:
+def restored(codes: torch.Tensor, scale_codes: torch.Tensor, levels: int) -> torch.Tensor:
     """The numbers, float32, that `quantise` has stored. Shapes as there."""
-    return (codes.float() - ((1 << (bits - 1)) - 0.5)) * scales_of_codes(scale_codes)[..., None]
+    return (codes.float() - (levels - 1) / 2) * scales_of_codes(scale_codes)[..., None]
 
 
 def _scale_codes(scales: torch.Tensor) -> torch.Tensor:
     """Scales, float32, at least 0 -> the nearest codes (ties to even). Greater ones than the last code's become that."""
     bits = scales.view(torch.int32)
-    rounded = (bits + (1 << (_DROPPED_BITS - 1)) - 1 + ((bits >> _DROPPED_BITS) & 1)) >> _DROPPED_BITS
-    return (rounded - _FIRST_SCALE).clamp(0, _LAST_SCALE).to(torch.uint8)
+    rounded = (bits + (1 << (DROPPED_BITS - 1)) - 1 + ((bits >> DROPPED_BITS) & 1)) >> DROPPED_BITS
+    return (rounded - FIRST_SCALE).clamp(0, LAST_SCALE).to(torch.uint8)
 
 
 def scales_of_codes(codes: torch.Tensor) -> torch.Tensor:
     """What scale codes, uint8, stand for: float32 from 2 ** -20 to 3,840, five bits of exponent and three digits."""
-    return ((codes.to(torch.int32) + _FIRST_SCALE) << _DROPPED_BITS).view(torch.float32)
+    return ((codes.to(torch.int32) + FIRST_SCALE) << DROPPED_BITS).view(torch.float32)
 
 
 def pack_bits(bits: torch.Tensor) -> torch.Tensor:
