@@ -133,8 +133,7 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
         return TorchOps()
     try:
-        stored = None if page_dtype == INT4 else page_dtype  # torch writes those
-        return _kind_of_cpu_ops(quantization)(dtype, machine, stored)
+        return _kind_of_cpu_ops(quantization)(dtype, machine, page_dtype)
     except RuntimeError as error:
         if quantization != "none":
             raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
@@ -171,8 +170,6 @@ def _check_pages(device: torch.device, page_dtype: torch.dtype, deterministic: b
     if page_dtype == INT4:
         if device.type == "cuda":
             raise ConfigError("worker.kv_dtype: expected auto, int8 or fp8 on GPUs, got int4, which CPU cores have")
-        if deterministic:
-            raise ConfigError("worker.kv_dtype: expected auto or int8 with worker.deterministic, got int4")
         return
     kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
     if device.type != "cuda":
@@ -221,7 +218,7 @@ def _deterministic_backend(
 
         return Backend(deterministic_ops(), deterministic_attention(placement.dtype, config.head_dim, shard))
     machine, dtype = this_machine(), placement.dtype
-    if machine is None or not can_attend(dtype, config.head_dim):
+    if machine is None or not can_attend(dtype, config.head_dim, page_dtype):
         raise ConfigError(
             "worker.deterministic: expected float32 or bfloat16, heads of whole vectors and a processor that kernels can be"
             f" compiled for; got {dtype}, heads of {config.head_dim} numbers and {machine or 'none'}"
@@ -234,9 +231,7 @@ def _deterministic_backend(
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:
-    if page_dtype == INT4:
-        _log_torch("attention", "no kernels read pages of int4 yet")
-    elif can_attend(dtype, config.head_dim):
+    if can_attend(dtype, config.head_dim, page_dtype):
         from gpu_workers.cpu.attention import CpuAttention
 
         try:
