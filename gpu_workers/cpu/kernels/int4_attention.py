@@ -7,6 +7,8 @@ and the sum of all weights times it, are computed once. Weights times codes are 
 
 from __future__ import annotations
 
+from functools import reduce
+
 from gpu_workers.cpu.kernels.int4_pages import SmallVectors, hadamard
 from gpu_workers.cpu.kernels.int8_pages import I8
 from gpu_workers.cpu.kernels.paged_attention import K, Q, SCALE, Unit, V
@@ -35,22 +37,41 @@ class SmallUnit(Unit):
         self.code.fetch(vectors.numbers(page, token))
         self.code.fetch(vectors.planes(page, token))
 
-    def _queries(self, first: Value, n_queries: int) -> list[list[list[Value]]]:
-        """For each query both halves, transformed and multiplied by the factor of all scores."""
+    def _queries(self, first: Value, n_queries: int) -> list[list[tuple[list[Value], Value]]]:
+        """For each query both halves, transformed and multiplied by the factor of all scores, and what each adds to the scores
+        of all keys, because codes have an offset."""
         code, half = self.code, self.shape.head_dim // 2
         scale, queries = code.float_argument(SCALE), []
         for query in range(n_queries):
             start = code.add(first, query * self.shape.head_dim)
             places = [[code.add(start, at + part) for part in range(0, half, code.lanes)] for at in (0, half)]
             halves = ([code.load(code.pointer(Q), at, self.shape.is_bf16) for at in parts] for parts in places)
-            queries.append([[code.b.fmul(x, scale) for x in hadamard(code, parts)] for parts in halves])
+            turned = ([code.b.fmul(x, scale) for x in hadamard(code, parts)] for parts in halves)
+            queries.append([(self._paired if self._has_pairs else self._with_offset)(parts) for parts in turned])
         return queries
+
+    @property
+    def _has_pairs(self) -> bool:
+        """True where queries are rounded to bfloat16, and pairs of their products are summed by one instruction."""
+        return self.shape.is_bf16 and self.code.machine.has_bf16_dot
+
+    def _with_offset(self, parts: list[Value]) -> tuple[list[Value], Value]:
+        total = reduce(self.code.b.fadd, parts)
+        return parts, self.code.b.fmul(total, self.code.constant(-_KEY_MIDDLE))
+
+    def _paired(self, parts: list[Value]) -> tuple[list[Value], Value]:
+        """For numbers 1 + code / 32 instead of codes."""
+        code = self.code
+        rounded = [code.rounded_to_bf16(code.b.fmul(part, code.constant(KEY_LEVELS))) for part in parts]
+        offset = code.b.fmul(reduce(code.b.fadd, rounded), code.constant(-(1 + _KEY_MIDDLE / KEY_LEVELS)))
+        return [code.paired(one, other) for one, other in zip(rounded[::2], rounded[1::2], strict=True)], offset
 
     def _scores(self, first: Value, n_queries: int) -> list[Value]:
         """Writes the scores of all keys, returns variables with the greatest ones."""
         code, b, vectors = self.code, self.code.b, self._vectors_of(is_key=True)
         queries = self._queries(first, n_queries)
-        offsets = [[self._offset(parts) for parts in halves] for halves in queries]
+        load = vectors.load_key_pairs if self._has_pairs else vectors.load_keys
+        add = code.dot_pairs if self._has_pairs else code.fma
         least = code.constant(float("-inf"))
         greatest = [code.variable(least) for _ in range(n_queries)]
         with code.loop(0, self.n_pages) as page:
@@ -59,14 +80,13 @@ class SmallUnit(Unit):
             for start in range(0, PAGE_TOKENS, code.lanes):
                 products: list[list[list[Value]]] = [[[], []] for _ in range(n_queries)]
                 for token in range(start, start + code.lanes):
-                    key = vectors.load_keys(keys, code.int(token))
+                    key = load(keys, code.int(token))
                     self._ask_for(vectors, ahead, code.int(token))
-                    for query in range(n_queries):
-                        for half, parts in enumerate(key):
-                            product = offsets[query][half]
-                            for q, k in zip(queries[query][half], parts, strict=True):
-                                product = code.fma(q, k, product)
-                            products[query][half].append(product)
+                    for halves, of_query in zip(queries, products, strict=True):
+                        for (query, product), parts, of_half in zip(halves, key, of_query, strict=True):
+                            for q, k in zip(query, parts, strict=True):
+                                product = add(q, k, product)
+                            of_half.append(product)
                 scales = [vectors.load_scales(keys, half, start) for half in (0, 1)]
                 position = code.add(code.mul(page, PAGE_TOKENS), start)
                 for query in range(n_queries):
@@ -76,13 +96,6 @@ class SmallUnit(Unit):
                     code.put(greatest[query], code.max(code.get(greatest[query]), scores))
                     code.store(scores, self.scratch, code.add(code.mul(self.stride, query), position))
         return greatest
-
-    def _offset(self, parts: list[Value]) -> Value:
-        """What a half of a query adds to each score of codes."""
-        total = parts[0]
-        for part in parts[1:]:
-            total = self.code.b.fadd(total, part)
-        return self.code.b.fmul(total, self.code.constant(-_KEY_MIDDLE))
 
     def _values(self, n_queries: int) -> list[list[Value]]:
         code, b, vectors = self.code, self.code.b, self._vectors_of(is_key=False)

@@ -20,6 +20,7 @@ from messages.steps import PAGE_TOKENS
 
 _LOW = 15  # the bits of a field that stand in `numbers`
 _N_LOW = 4
+_BF16_ONE = 0x3F80
 
 
 class SmallVectors:
@@ -65,6 +66,22 @@ class SmallVectors:
             both = _load_words(code, code.at(numbers, part * self._lanes, I8))
             for half, low in enumerate((code.b.and_(both, _word(code, _LOW)), code.b.lshr(both, _word(code, _N_LOW)))):
                 halves[half].append(_float(code, self._with_bit(low, planes, half, part, 1 << _N_LOW)))
+        return halves
+
+    def load_key_pairs(self, page: Value, token: Value) -> tuple[list[Value], list[Value]]:
+        """The numbers 1 + code / 32 of both halves of a key as bfloat16, two in a lane: operands of `VectorCode.dot_pairs`. The
+        bits of a code are the first of the mantissa."""
+        code, b, n, halves = self._code, self._code.b, 2 * self._lanes, ([], [])
+        numbers, planes, words = self.numbers(page, token), self.planes(page, token), ir.VectorType(I16, n)
+        bits, one, shift, top = (ir.Constant(words, [I16(x)] * n) for x in (_LOW << 2, _BF16_ONE, 2, 1 << (_N_LOW + 2)))
+        for part in range(self._head_dim // 2 // n):
+            both = b.load(code.at(numbers, part * n, I8), typ=ir.VectorType(I8, n), align=1)
+            both = b.zext(both, words)
+            for half, moved in enumerate((b.shl(both, shift), b.lshr(both, shift))):
+                low = b.or_(b.and_(moved, bits), one)
+                address = code.at(planes, half * self._plane_bytes + part * n // 8, I8)
+                mask = b.bitcast(b.load(address, typ=ir.IntType(n), align=1), ir.VectorType(ir.IntType(1), n))
+                halves[half].append(b.bitcast(b.select(mask, b.add(low, top), low), code.vector))
         return halves
 
     def load_values(self, page: Value, token: Value) -> tuple[list[Value], list[Value]]:
