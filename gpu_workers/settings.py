@@ -40,7 +40,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: DtypeChoice = "auto"
     # of keys and values in their pages; auto: as dtype; 8 bits with a scale for each token and head: int8, integers, or fp8,
-    # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 4, on CPU cores only
+    # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 3.5, for heads whose size is a power of two
     kv_dtype: KvDtype = "auto"
     # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
     # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from gpu_workers.graphs.cpu_programs import CpuPrograms
     from gpu_workers.graphs.cuda_graphs import StepGraphs
 
+_NAMES: dict[torch.dtype, KvDtype] = {FP8: "fp8", INT4: "int4", torch.int8: "int8"}  # of the dtypes of pages
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -82,7 +84,7 @@ def choose_backend(
     Raises: ConfigError if Triton attention is asked for and cannot compute this model, if `deterministic` is asked for and
     no such kernels can compute it, or if the device has no kernels for this page_dtype or the placement's quantization."""
     if page_dtype is not None:
-        _check_pages(placement.device, page_dtype, deterministic)
+        _check_pages(placement.device, page_dtype)
     if placement.quantization != "none":
         _check_quantization(placement, deterministic)
     if deterministic:
@@ -165,13 +167,9 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
     return Kind
 
 
-def _check_pages(device: torch.device, page_dtype: torch.dtype, deterministic: bool) -> None:
+def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
     """Raises: ConfigError if nothing reads and writes such pages on this device."""
-    if page_dtype == INT4:
-        if device.type == "cuda":
-            raise ConfigError("worker.kv_dtype: expected auto, int8 or fp8 on GPUs, got int4, which CPU cores have")
-        return
-    kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
+    kv_dtype = _NAMES[page_dtype]
     if device.type != "cuda":
         if kv_dtype == "fp8":
             raise ConfigError("worker.kv_dtype: expected auto, int8 or int4 on CPU cores, got fp8, which GPUs have")

@@ -111,10 +111,6 @@ def check_kv_dtype(placement: Placement, kv_dtype: KvDtype) -> None:
     """
     if kv_dtype == "fp8" and not placement.gpus:
         raise ConfigError('worker.kv_dtype: expected "auto", "int8" or "int4" on CPU cores, got "fp8"; it works on GPUs')
-    if kv_dtype == "int4" and placement.gpus:
-        raise ConfigError('worker.kv_dtype: expected "auto", "int8" or "fp8" on GPUs, got "int4"; it works on CPU cores')
-    if kv_dtype == "int4" and placement.deterministic:
-        raise ConfigError('worker.kv_dtype: expected "auto" or "int8" with worker.deterministic, got "int4"')
     least = PAGES_CAPABILITY[kv_dtype]
     old = next((gpu for gpu in placement.gpus if gpu.capability < least), None)
     if old is not None:

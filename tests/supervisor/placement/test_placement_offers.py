@@ -52,8 +52,7 @@ def test_which_devices_have_pages_of_8_bits() -> None:
             "fp8",
             r'gpus: expected compute capability 8\.9 or more with "fp8" pages, got NVIDIA A100 with 8',
         ),
-        (on_gpus("none"), "int4", r'worker\.kv_dtype: expected .* on GPUs, got "int4"; it works on CPU cores'),
-        (replace(on_cores("none", "float32"), deterministic=True), "int4", 'with worker.deterministic, got "int4"'),
+        (on_gpus("none", T4), "int4", r'gpus: expected compute capability 8\.0 or more with "int4" pages, got Tesla T4 with 7'),
         (
             on_cores("none", "bfloat16"),
             "fp8",
@@ -69,6 +68,7 @@ def test_which_devices_have_pages_of_8_bits() -> None:
     check_kv_dtype(on_gpus("none", L40, deterministic=True), "fp8")
     check_kv_dtype(on_cores("none", "bfloat16"), "int8")
     check_kv_dtype(on_cores("none", "bfloat16"), "int4")
+    check_kv_dtype(on_gpus("none", A100, deterministic=True), "int4")
 
 
 _ON_GPUS: tuple[KvDtype, ...] = ("auto", "fp8")

@@ -13,7 +13,7 @@ from gpu_workers.batch.step_tensors import DeviceTiles
 from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened
 from gpu_workers.cuda.triton_attention import TritonAttention
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from tests.support.workers.kernels.attention_checks import make_step, plain_attention, random_qkv
 from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
 from tests.support.workers.kernels.page_checks import computed_in
@@ -67,6 +67,6 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
 
 WIDENED_CHECKS: dict[str, Check] = {
     f"{kind} {name}": partial(check, page_dtype=page_dtype)
-    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8))
+    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8), ("int4", INT4))
     for name, check in (("prompts", check_prompts), ("device tiles", check_device_tiles))
 }
