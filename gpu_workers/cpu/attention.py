@@ -15,10 +15,10 @@ import torch
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cpu.kernels.calls import Calls, DirectCalls
-from gpu_workers.cpu.kernels.int4_attention import SmallUnit
 from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
-from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, Unit, write_paged_attention
+from gpu_workers.cpu.kernels.pages.int4_attention import SmallUnit
+from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, AttentionUnit, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.attention import (
     MAX_BATCHED_COUNT,
@@ -79,7 +79,7 @@ class CpuAttention(Attention):
     def __init__(
         self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int, page_dtype: torch.dtype | None = None
     ) -> None:
-        """dtype of q; shared_heads: query heads on one kv head; page_dtype: of the pages, `dtype` (None), int8 or INT4. Compiles
+        """dtype of q; shared_heads: query heads on one kv head; page_dtype: of pages, `dtype` (None), int8 or INT4. Compiles
         the kernel.
 
         Raises: ValueError for a dtype or head size that `can_attend` refuses, RuntimeError when LLVM refuses the code."""
@@ -88,7 +88,7 @@ class CpuAttention(Attention):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
         is_bf16, is_int8 = dtype == torch.bfloat16, page_dtype == torch.int8
         shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, is_bf16, is_int8)
-        kind = SmallUnit if page_dtype == INT4 else Unit
+        kind = SmallUnit if page_dtype == INT4 else AttentionUnit
         kernel = compile_kernel(lambda code: write_paged_attention(code, shape, kind), machine)
         self.compiled = CpuKernel(DirectCalls(), shape, kernel, kind.scratches)
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)

@@ -16,10 +16,10 @@ import torch
 
 from gpu_workers.cpu.kernels import matrix, rows
 from gpu_workers.cpu.kernels.calls import Calls, DirectCalls
-from gpu_workers.cpu.kernels.int4_pages import write_rope_and_pack
-from gpu_workers.cpu.kernels.int8_pages import write_rope_and_quantise
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
+from gpu_workers.cpu.kernels.pages.int4_pages import write_rope_and_pack
+from gpu_workers.cpu.kernels.pages.int8_pages import write_rope_and_quantise
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.cpu_linear import can_pack, packed_linear
 from gpu_workers.layers.page_format import INT4

@@ -41,11 +41,11 @@ def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
 
 
 def test_the_loss_of_pages_of_small_integers(smollm2_folder: Path) -> None:
-    """Keys of five bits and values of four."""
+    """Keys of 32 levels and values of 11. The ratio is 1.0115 with the compiled kernels, 1.0136 without."""
     model, n_tokens = model_of(smollm2_folder, INT4), len(tokens_of(smollm2_folder))
     ratio, agreement = loss_of(model, smollm2_folder, n_tokens, CHUNK_TOKENS)
     assert ratio <= 1.02
-    assert agreement >= 0.92
+    assert agreement >= 0.91
 
 
 def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels import rows
-from gpu_workers.cpu.kernels.int8_pages import I8
+from gpu_workers.cpu.kernels.pages.int8_pages import I8
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, Value, VectorCode
 from gpu_workers.layers.small_integers import DROPPED_BITS, FIRST_SCALE, LAST_SCALE
 from gpu_workers.layers.small_pages import KEY_LEVELS, KEY_PLANES, VALUE_LEVELS, VALUE_PLANES
@@ -160,7 +160,7 @@ def hadamard(code: VectorCode, parts: Sequence[Value]) -> list[Value]:
 
 
 def quantise(code: VectorCode, halves: Sequence[Sequence[Value]], levels: int) -> tuple[list[list[Value]], list[Value]]:
-    """Transformed halves -> the codes of each, whole numbers, and its scale code, in all lanes. As `small_integers.quantise`."""
+    """Transformed halves -> the codes of each, whole numbers, and its scale code, in all lanes; see `small_integers`."""
     b, codes, scale_codes = code.b, [], []
     for half in halves:
         greatest = code.unary("llvm.fabs", half[0])

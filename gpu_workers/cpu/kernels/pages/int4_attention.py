@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import reduce
 
-from gpu_workers.cpu.kernels.int4_pages import SmallVectors, hadamard
-from gpu_workers.cpu.kernels.int8_pages import I8
-from gpu_workers.cpu.kernels.paged_attention import K, Q, SCALE, Unit, V
+from gpu_workers.cpu.kernels.pages.int4_pages import SmallVectors, hadamard
+from gpu_workers.cpu.kernels.pages.int8_pages import I8
+from gpu_workers.cpu.kernels.pages.paged_attention import SCALE, AttentionUnit, K, Q, V
 from gpu_workers.cpu.kernels.vector_code import I64, Value
 from gpu_workers.layers.small_pages import KEY_LEVELS, VALUE_LEVELS
 from messages.steps import PAGE_TOKENS
@@ -19,7 +19,7 @@ from messages.steps import PAGE_TOKENS
 _KEY_MIDDLE, _VALUE_MIDDLE = (KEY_LEVELS - 1) / 2, (VALUE_LEVELS - 1) / 2
 
 
-class SmallUnit(Unit):
+class SmallUnit(AttentionUnit):
     """The code of one token and kv head over such pages. Weights of each half of the values stand in the scratch memory."""
 
     scratches = 2
@@ -122,10 +122,8 @@ class SmallUnit(Unit):
         """Where the weights of the values' halves begin in the scratch memory."""
         return self.code.mul(self.stride, half * n_queries + query)
 
-    def _scale_weights(
-        self, vectors: SmallVectors, values: Value, position: Value, totals: list[list[Value]]
-    ) -> None:
-        """Multiplies the exponentials of a page's keys by the scales of each half of its values, and adds them to the totals."""
+    def _scale_weights(self, vectors: SmallVectors, values: Value, position: Value, totals: list[list[Value]]) -> None:
+        """Multiplies the exponentials of a page's keys by the scales of each half of its values, and adds them up."""
         code, n_queries = self.code, len(totals)
         for start in range(0, PAGE_TOKENS, code.lanes):
             scales = [vectors.load_scales(values, half, start) for half in (0, 1)]

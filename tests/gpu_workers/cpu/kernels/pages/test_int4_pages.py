@@ -20,9 +20,9 @@ if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
 from gpu_workers.cpu.attention import CpuAttention, CpuStep
-from gpu_workers.cpu.kernels.int4_attention import SmallUnit
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
-from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
+from gpu_workers.cpu.kernels.pages.int4_attention import SmallUnit
+from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.runner.backend import cpu_ops
 from tests.support.depth import examples
@@ -41,7 +41,9 @@ def attention_of(heads: tuple[int, int, int], dtype: torch.dtype) -> CpuAttentio
     return _KNOWN[heads, dtype]
 
 
-def small_rows(rows: list[tuple[int, int]], kv_heads: int, head_dim: int) -> tuple[StepTensors, KvPages, torch.Tensor, torch.Tensor]:
+def small_rows(
+    rows: list[tuple[int, int]], kv_heads: int, head_dim: int
+) -> tuple[StepTensors, KvPages, torch.Tensor, torch.Tensor]:
     """A step of these rows, pages, and the keys and values that these stand for, as pages of float32."""
     step, k, v = paged_rows(rows, kv_heads, head_dim)
     kv = KvPages.allocate(KvShape(3, kv_heads, head_dim, INT4), k.shape[0], "cpu")
