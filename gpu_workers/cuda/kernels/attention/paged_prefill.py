@@ -68,8 +68,7 @@ def _mix_keys(
     PRECISION: tl.constexpr, SCALED: tl.constexpr, SMALL: tl.constexpr, WIDENED: tl.constexpr,
 ):  # fmt: skip
     """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`. SMALL: q and mixed are
-    transformed. WIDENED: keys follow one
-    another from kv_offset on, and zeros follow the last."""
+    transformed. WIDENED: keys follow one another from kv_offset on, and zeros follow the last."""
     key = n0 + tl.arange(0, BN)
     seen = key < length
     if WIDENED:
