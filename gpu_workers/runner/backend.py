@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from gpu_workers.graphs.cpu_programs import CpuPrograms
     from gpu_workers.graphs.cuda_graphs import StepGraphs
 
-_NAMES: dict[torch.dtype, KvDtype] = {FP8: "fp8", INT4: "int4", torch.int8: "int8"}  # of the dtypes of pages
+# None: that of the model
+PAGE_DTYPES: dict[KvDtype, torch.dtype | None] = {"auto": None, "int8": torch.int8, "int4": INT4, "fp8": FP8}
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
 
 def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
     """Raises: ConfigError if nothing reads and writes such pages on this device."""
-    kv_dtype = _NAMES[page_dtype]
+    names: dict[torch.dtype | None, KvDtype] = {dtype: name for name, dtype in PAGE_DTYPES.items()}
+    kv_dtype = names[page_dtype]
     if device.type != "cuda":
         if kv_dtype == "fp8":
             raise ConfigError("worker.kv_dtype: expected auto, int8 or int4 on CPU cores, got fp8, which GPUs have")
