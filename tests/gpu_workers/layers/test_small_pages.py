@@ -18,7 +18,7 @@ from messages.steps import PAGE_TOKENS
 from tests.support.depth import examples
 from tests.support.workers.dense_attention import dense_attention, paged_rows, rows_of_a_step
 
-WIDTH = 16
+WIDTH = 32
 
 
 def stored(k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor, n_pages: int = 4) -> KvPages:
@@ -66,7 +66,7 @@ def test_the_transform_is_its_own_inverse_and_keeps_lengths() -> None:
 
 
 @examples(60)
-@given(st.integers(1, 40), st.sampled_from([torch.float32, torch.bfloat16]), st.sampled_from([16, 64, 128]), st.integers(0, 99))
+@given(st.integers(1, 40), st.sampled_from([torch.float32, torch.bfloat16]), st.sampled_from([32, 64, 128]), st.integers(0, 99))
 def test_what_is_read_is_near_what_was_written(n_tokens: int, dtype: torch.dtype, head_dim: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     k, v = (torch.randn((n_tokens, 2, head_dim), generator=generator).to(dtype) * 7 for _ in range(2))

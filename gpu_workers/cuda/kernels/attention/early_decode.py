@@ -16,7 +16,7 @@ from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, join_pa
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, NewKeys, rotated
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen
-from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_rows
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 
@@ -106,7 +106,7 @@ def _early_decode_kernel(
         page, n_kv_heads = place - (last % PAGE) * stride_slot - kv_offset, stride_slot // D
         new_k = store_small(new_k, K, page, last % PAGE, kv_head, n_kv_heads, has_new, D, PAGE, True)
         new_v = store_small(new_v, V, page, last % PAGE, kv_head, n_kv_heads, has_new, D, PAGE, False)
-        q = transformed_rows(q, D).to(tl.float16)
+        q = transformed_queries(q, D)
     elif SCALED:
         page, token = place - (last % PAGE) * stride_slot - kv_offset, last % PAGE
         k_scale = scale_places(K, page, token, kv_head, stride_slot, PAGE)
@@ -142,7 +142,7 @@ def _early_decode_kernel(
         mixed *= 1 / VALUE_UNIT
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     if SMALL:
-        mixed = transformed_rows(mixed, D)
+        mixed = transformed_back(mixed, D, False)
     lse = tl.where(total > 0.0, new_maximum + tl.log2(total), float("-inf"))
     part = (kv_head * GROUP + group) * n_splits + split
     tl.store(LSE + part, lse, mask=group < GROUP)

@@ -19,7 +19,7 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.decode_parts import PARTS, DecodeShape, arrive, join_parts, last_joins
 from gpu_workers.cuda.kernels.launch import arrivals, dependent_launch, power_of_two
 from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen, widen_pairs
-from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_rows
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 LOG2_E = math.log2(math.e)
@@ -165,7 +165,7 @@ def _decode_kernel(
         sin = tl.load(COS_SIN + last * D + D // 2 + d % (D // 2)) * tl.where(d < D // 2, -1.0, 1.0)
         q = rotated(Q, q_at + d[None, :], q_at + ((d + D // 2) % D)[None, :], cos[None, :], sin[None, :], in_group)
         if SMALL:
-            q = transformed_rows(q, D).to(tl.float16)
+            q = transformed_queries(q, D)
         if (split == 0) & (length > 0):
             place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
             k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset
@@ -188,7 +188,7 @@ def _decode_kernel(
     else:
         q = tl.load(Q + q_at + d[None, :], mask=in_group, other=0.0)
         if SMALL:
-            q = transformed_rows(q, D).to(tl.float16)
+            q = transformed_queries(q, D)
     if SMALL:
         for n0 in range(start, end, BN):
             maximum, total, mixed = _mix_small_keys(
@@ -215,7 +215,7 @@ def _decode_kernel(
             )  # fmt: skip
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     if SMALL:
-        mixed = transformed_rows(mixed, D)
+        mixed = transformed_back(mixed, D, False)
     lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
     head_row = row * n_heads + kv_head * GROUP
     if SPLIT and not LAST_JOINS:

@@ -22,7 +22,7 @@ from gpu_workers.cuda.kernels.attention.paged_prefill import place_pairs, read_t
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
 from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales
-from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_rows
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
@@ -119,7 +119,7 @@ def _fixed_kernel(
     d = tl.arange(0, D)
     q = tl.load(Q + ((first_token + token) * stride_q + head * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
     if SMALL:
-        q = transformed_rows(q, D).to(tl.float16)
+        q = transformed_queries(q, D)
     elif SCALED:
         q = q.to(tl.float16)
     for index in range(0, n_passes):
@@ -169,7 +169,7 @@ def _fixed_kernel(
             out = (first_token + token) * (n_heads * D) + head * D
             result = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
             if SMALL:
-                result = transformed_rows(result, D)
+                result = transformed_back(result, D, False)
             if SCALED:
                 result *= 1 / VALUE_UNIT
             tl.store(OUT + out[:, None] + d[None, :], result.to(OUT.dtype.element_ty), mask=stored[:, None])

@@ -18,7 +18,7 @@ from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
 from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales
-from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_rows
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 
@@ -141,7 +141,7 @@ def _prefill_kernel(
     if WIDENED:
         q = q.to(K.dtype.element_ty)
     if SMALL:
-        q = transformed_rows(q, D).to(tl.float16)
+        q = transformed_queries(q, D)
     if SCALED:
         q = q.to(tl.float16)
         key = tl.arange(0, BN)
@@ -170,7 +170,7 @@ def _prefill_kernel(
         mixed *= 1 / VALUE_UNIT
     mixed = mixed / total[:, None]
     if SMALL:
-        mixed = transformed_rows(mixed, D)
+        mixed = transformed_back(mixed, D, False)
     out = (first_token + token) * (n_heads * D) + head * D
     tl.store(OUT + out[:, None] + d[None, :], mixed.to(OUT.dtype.element_ty), mask=valid[:, None])
 

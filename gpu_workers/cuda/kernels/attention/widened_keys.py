@@ -21,7 +21,7 @@ from gpu_workers.cuda.kernels.attention.paged_prefill import read_tile, read_wid
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, WIDENED_BLOCK
 from gpu_workers.cuda.kernels.launch import dependent_launch
 from gpu_workers.cuda.kernels.pages.scaled_pages import scale_places, widen
-from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_rows
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back
 from messages.steps import PAGE_TOKENS
 
 _PROGRAMS, _MOST_SPLITS = 2048, 16  # enough to keep the memory busy; of one tile and kv head
@@ -40,7 +40,7 @@ def _widen_block(
     """Widens a block of keys or of values of a kv head. page: where the page of each begins in PAGES; out: pointers [BN, D]."""
     if PAGES.dtype.element_ty == tl.uint8:
         numbers = load_small(PAGES, page, token, seen, kv_head, stride_slot // D, D, PAGE, IS_KEY)
-        wide = tl.where(seen[:, None], transformed_rows(numbers, D), 0.0)
+        wide = tl.where(seen[:, None], transformed_back(numbers, D, IS_KEY), 0.0)
     else:
         scales = tl.load(scale_places(PAGES, page, token, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
         at = (page + token * stride_slot + kv_head * D)[:, None] + tl.arange(0, D)[None, :]

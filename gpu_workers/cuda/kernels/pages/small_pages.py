@@ -2,6 +2,7 @@
 
 Attention reads codes times their scales, which float16 holds exactly for scales from 2 ** -14. They stay transformed: it
 transforms queries instead of keys, and its sums instead of values. A transform of rows is a product with the matrix of signs.
+Two numbers are unpacked at once: bits of both words of a pair go to the same places of the mantissas of two float16.
 A new vector is transformed by sums and differences in the order of the reference, so that it gets the same bytes.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton import knobs
 
 from gpu_workers.layers.small_integers import DROPPED_BITS, FIRST_SCALE, LAST_SCALE
 from gpu_workers.layers.small_pages import KEY_LEVELS, KEY_PLANES, VALUE_LEVELS, VALUE_PLANES
@@ -18,13 +20,60 @@ _KEY_LEVELS, _VALUE_LEVELS = tl.constexpr(KEY_LEVELS), tl.constexpr(VALUE_LEVELS
 _KEY_PLANES, _VALUE_PLANES = tl.constexpr(KEY_PLANES), tl.constexpr(VALUE_PLANES)
 _FIRST_SCALE, _LAST_SCALE, _DROPPED = tl.constexpr(FIRST_SCALE), tl.constexpr(LAST_SCALE), tl.constexpr(DROPPED_BITS)
 _BELOW_HALF = tl.constexpr((1 << (DROPPED_BITS - 1)) - 1)
-_ELEVENTH, _ELEVENTH_SHIFT = tl.constexpr(373), tl.constexpr(12)  # field * 373 >> 12 is field // 11 for fields of seven bits
+_VALUE_FIELDS = tl.constexpr(VALUE_LEVELS**2)
+_TO_WHOLE = tl.constexpr(1.5 * 2**10)  # added and subtracted, it leaves whole numbers in float16
+_INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+
+
+def _unpacking(n_planes: int, first_bit: int, added: int) -> str:
+    """PTX for two words of four bytes, $8 and $9, and the bits of `_load_fields` for them, $10 and $11. Writes
+    the low fields of the four bytes, then the high ones, as pairs of float16: a field is the end of a mantissa, from
+    `first_bit` on, and `added` are the other bits."""
+    lines = ["{.reg .b32 x, y, pair, one, other; mov.b32 one, $8; mov.b32 other, $9;"]
+    lines += [f".reg .b32 bits{plane}; prmt.b32 bits{plane}, $10, $11, {_both_bytes(plane)};" for plane in range(n_planes)]
+    for byte in range(4):
+        lines.append(f"prmt.b32 pair, one, other, {_both_bytes(byte)};")
+        for high in (0, 4):
+            lines.append(f"{_moved('x', 'pair', first_bit - high)} {_taken('x', 15 << first_bit, added << 16 | added)}")
+            for plane in range(n_planes):
+                bit = 4 + plane + first_bit
+                lines.append(f"{_moved('y', f'bits{plane}', bit - high - byte)} {_taken('y', 1 << bit, 'x')} mov.b32 x, y;")
+            lines.append(f"mov.b32 ${high + byte}, x;")
+    return " ".join([*lines, "}"])
+
+
+def _both_bytes(byte: int) -> str:
+    """The selector of a byte of two words, twice for each, so that shifts move it either way."""
+    return f"0x{4 + byte}{4 + byte}{byte}{byte}"
+
+
+def _moved(to: str, word: str, n_bits: int) -> str:
+    return f"shl.b32 {to}, {word}, {n_bits};" if n_bits >= 0 else f"shr.u32 {to}, {word}, {-n_bits};"
+
+
+def _taken(word: str, mask: int, others: int | str) -> str:
+    """These bits of both halves of a word, and all of `others`."""
+    return f"lop3.b32 {word}, {word}, {mask << 16 | mask}, {others}, 0xEA;"
+
+
+_UNPACK_KEYS, _UNPACK_VALUES = tl.constexpr(_unpacking(1, 1, 0x6000)), tl.constexpr(_unpacking(VALUE_PLANES, 0, 0x6400))
+_EIGHT, _EIGHT_FROM_FOUR = tl.constexpr((tl.float16,) * 8), tl.constexpr(",".join(["=r"] * 8 + ["r"] * 4))
 
 
 @triton.jit
-def _signs(D: tl.constexpr):
-    """The matrix of signs of the transform, [D, D] float16: zeros between halves."""
-    a, b = tl.arange(0, D)[:, None], tl.arange(0, D)[None, :]
+def _places(D: tl.constexpr, IS_KEY: tl.constexpr):
+    """Which numbers of a transformed vector stand where, in the order in which pages are read: the first fields of all words of
+    four bytes, then the second ones; of values, those of all low fields first."""
+    PART: tl.constexpr = D // 2 if IS_KEY else D // 4
+    d = tl.arange(0, D)
+    within = d % PART
+    return d - within + within % (PART // 4) * 4 + within // (PART // 4)
+
+
+@triton.jit
+def _signs(a, b, D: tl.constexpr):
+    """The signs of the transform for the numbers a [D] and b [D], [D, D] float16: zeros between halves."""
+    a, b = a[:, None], b[None, :]
     parity = (a % (D // 2)) & (b % (D // 2))
     parity ^= parity >> 4
     parity ^= parity >> 2
@@ -34,26 +83,31 @@ def _signs(D: tl.constexpr):
 
 
 @triton.jit
-def transformed_rows(x, D: tl.constexpr):
-    """Rows [n, D] of any float dtype, taken as float16, n at least 16, transformed: float32."""
-    return tl.dot(x.to(tl.float16), _signs(D)) * (D // 2) ** -0.5
+def transformed_queries(q, D: tl.constexpr):
+    """Rows [n, D] of any float dtype, n at least 16, transformed, in the order of keys in pages: float16."""
+    return (tl.dot(q.to(tl.float16), _signs(tl.arange(0, D), _places(D, True), D)) * (D // 2) ** -0.5).to(tl.float16)
 
 
 @triton.jit
-def _load_bits(WORDS, seen, D: tl.constexpr, N_BITS: tl.constexpr):
-    """The first N_BITS bits from each pointer of WORDS [BN], bytes, once for every D numbers: [BN, D] int32, number d has bit
-    d % N_BITS."""
+def transformed_back(x, D: tl.constexpr, IS_KEY: tl.constexpr):
+    """Rows [n, D] in the order of keys or values in pages, taken as float16, n at least 16, transformed back: float32."""
+    return tl.dot(x.to(tl.float16), _signs(_places(D, IS_KEY), tl.arange(0, D), D)) * (D // 2) ** -0.5
+
+
+@triton.jit
+def _load_bits(WORDS, seen, N_BITS: tl.constexpr):
+    """The N_BITS bits from each pointer of WORDS [BN], bytes, four by four: [BN, N_BITS / 4] int32."""
     WORD: tl.constexpr = 32 if N_BITS % 32 == 0 else (16 if N_BITS % 16 == 0 else 8)
     if WORD == 32:
         WORDS = WORDS.to(tl.pointer_type(tl.uint32), bitcast=True)
     elif WORD == 16:
         WORDS = WORDS.to(tl.pointer_type(tl.uint16), bitcast=True)
-    at = tl.arange(0, D) % N_BITS
+    at = tl.arange(0, N_BITS // 4) * 4
     found = tl.load(WORDS, mask=seen, other=0).to(tl.uint32)[:, None]
     for index in tl.static_range(1, N_BITS // WORD):
         word = tl.load(WORDS + index, mask=seen, other=0).to(tl.uint32)[:, None]
         found = tl.where((at // WORD == index)[None, :], word, found)
-    return ((found >> (at % WORD)[None, :].to(tl.uint32)) & 1).to(tl.int32)
+    return ((found >> (at % WORD)[None, :].to(tl.uint32)) & 15).to(tl.int32)
 
 
 @triton.jit
@@ -63,34 +117,77 @@ def _scales_of_codes(codes):
 
 
 @triton.jit
+def _load_fields(
+    PAGES, page, token, seen, kv_head, n_kv_heads, D: tl.constexpr, PAGE: tl.constexpr, IS_KEY: tl.constexpr
+):  # fmt: skip
+    """The low and the high fields of the bytes of keys or values: [BN, number of bytes] float16 each, keys with 512 added,
+    values with 1,024. Arguments as in `load_small`."""
+    N_BYTES: tl.constexpr = D // 2 if IS_KEY else D // 4
+    N_HIGH: tl.constexpr = 1 if IS_KEY else _VALUE_PLANES  # bits of a field that stand in planes
+    vector = token * n_kv_heads + kv_head
+    words = (PAGES + page + vector * N_BYTES).to(tl.pointer_type(tl.int32), bitcast=True)
+    words = tl.load(words[:, None] + tl.arange(0, N_BYTES // 4)[None, :], mask=seen[:, None], other=0)
+    planes = PAGES + page + PAGE * n_kv_heads * N_BYTES + vector * (N_HIGH * N_BYTES // 4)
+    bits = tl.zeros_like(words)
+    for plane in tl.static_range(N_HIGH):
+        low = planes + plane * (N_BYTES // 4)
+        bits |= (_load_bits(low, seen, N_BYTES) | (_load_bits(low + N_BYTES // 8, seen, N_BYTES) << 4)) << (8 * plane)
+    if _INTERPRETED:
+        return _fields(words, bits, 0, IS_KEY), _fields(words, bits, 4, IS_KEY)
+    else:
+        a, b, c, d, e, f, g, h = tl.inline_asm_elementwise(
+            _UNPACK_KEYS if IS_KEY else _UNPACK_VALUES, _EIGHT_FROM_FOUR, [words, bits], dtype=_EIGHT, is_pure=True, pack=2
+        )
+        low = _one_after_other(_one_after_other(a, b), _one_after_other(c, d))
+        return low, _one_after_other(_one_after_other(e, f), _one_after_other(g, h))
+
+
+@triton.jit
+def _fields(words, bits, HIGH: tl.constexpr, IS_KEY: tl.constexpr):
+    """What `_unpacking` gives of low fields (HIGH 0) or high ones (4), in Triton's interpreter."""
+    first = _one_after_other(_field(words, bits, 0, HIGH, IS_KEY), _field(words, bits, 1, HIGH, IS_KEY))
+    return _one_after_other(first, _one_after_other(_field(words, bits, 2, HIGH, IS_KEY), _field(words, bits, 3, HIGH, IS_KEY)))
+
+
+@triton.jit
+def _field(words, bits, BYTE: tl.constexpr, HIGH: tl.constexpr, IS_KEY: tl.constexpr):
+    number = (words >> (8 * BYTE + HIGH)) & 15
+    for plane in tl.static_range(1 if IS_KEY else _VALUE_PLANES):
+        number |= ((bits >> (8 * plane + HIGH + BYTE)) & 1) << (4 + plane)
+    return (number + (512 if IS_KEY else 1024)).to(tl.float16)
+
+
+@triton.jit
+def _one_after_other(first, second):
+    """[n, m] each -> [n, 2 m]."""
+    return tl.reshape(tl.permute(tl.join(first, second), (0, 2, 1)), (first.shape[0], first.shape[1] * 2))
+
+
+@triton.jit
 def load_small(
     PAGES, page, token, seen, kv_head, n_kv_heads, D: tl.constexpr, PAGE: tl.constexpr, IS_KEY: tl.constexpr
 ):  # fmt: skip
-    """Keys or values of a kv head as they are stored, transformed: [BN, D] float16, of any finite value where not `seen`.
-    page: where the page of each begins in PAGES; token: within it."""
-    NUMBER_BYTES: tl.constexpr = D // 2 if IS_KEY else D // 4
-    PLANE_BYTES: tl.constexpr = (_KEY_PLANES if IS_KEY else _VALUE_PLANES) * D // 16
-    d = tl.arange(0, D)
-    vector = token * n_kv_heads + kv_head
-    field = d % (D // 2)
-    is_second = (d >= D // 2)[None, :]
-    numbers = PAGES + (page + vector * NUMBER_BYTES)[:, None] + (field % NUMBER_BYTES)[None, :]
-    both = tl.load(numbers, mask=seen[:, None], other=0).to(tl.int32)
-    planes = PAGES + page + PAGE * n_kv_heads * NUMBER_BYTES + vector * PLANE_BYTES
+    """Keys or values of a kv head as they are stored, transformed, in the order of `_places`: [BN, D] float16, of any finite
+    value where not `seen`. page: where the page of each begins in PAGES; token: within it."""
+    low, high = _load_fields(PAGES, page, token, seen, kv_head, n_kv_heads, D, PAGE, IS_KEY)
     if IS_KEY:
-        number = tl.where(is_second, both >> 4, both & 15) | (_load_bits(planes, seen, D, D) << 4)
-        middle = (_KEY_LEVELS - 1) / 2
+        middle: tl.constexpr = 512 + (_KEY_LEVELS - 1) / 2
+        first, second = low - middle, high - middle
     else:
-        number = tl.where((field >= NUMBER_BYTES)[None, :], both >> 4, both & 15)
-        for plane in tl.static_range(_VALUE_PLANES):
-            number |= _load_bits(planes + plane * (D // 16), seen, D, D // 2) << (4 + plane)
-        first = (number * _ELEVENTH) >> _ELEVENTH_SHIFT
-        number = tl.where(is_second, number - first * _VALUE_LEVELS, first)
-        middle = (_VALUE_LEVELS - 1) / 2
-    scales = PAGES + page + PAGE * n_kv_heads * (NUMBER_BYTES + PLANE_BYTES) + kv_head * 2 * PAGE + token
-    one = _scales_of_codes(tl.load(scales, mask=seen, other=0))[:, None]
-    other = _scales_of_codes(tl.load(scales + PAGE, mask=seen, other=0))[:, None]
-    return ((number.to(tl.float32) - middle) * tl.where(is_second, other, one)).to(tl.float16)
+        field = _one_after_other(low, high) - (1024 + _VALUE_FIELDS // 2)
+        first = (field * (1 / _VALUE_LEVELS) + _TO_WHOLE) - _TO_WHOLE
+        second = field - first * _VALUE_LEVELS
+    VECTOR_BYTES: tl.constexpr = D // 2 + _KEY_PLANES * D // 16 if IS_KEY else D // 4 + _VALUE_PLANES * D // 16
+    scales = PAGES + page + PAGE * n_kv_heads * VECTOR_BYTES + kv_head * 2 * PAGE
+    one, other = _load_scales(scales, token, seen), _load_scales(scales + PAGE, token, seen)
+    return _one_after_other(first * one[:, None], second * other[:, None])
+
+
+@triton.jit
+def _load_scales(CODES, token, seen):
+    """The scales of tokens whose codes begin at CODES: float16. Words are loaded, because those can be loaded ahead."""
+    words = tl.load(CODES.to(tl.pointer_type(tl.int32), bitcast=True) + token // 4, mask=seen, other=0)
+    return _scales_of_codes((words >> (token % 4 * 8)) & 0xFF).to(tl.float16)
 
 
 @triton.jit
@@ -151,4 +248,5 @@ def store_small(
             tl.store(bits_of, _packed((fields >> (4 + plane)) & 1, D // 2), mask=is_stored)
     at = PAGE * n_kv_heads * (NUMBER_BYTES + PLANE_BYTES) + kv_head * 2 * PAGE + token
     tl.store(PAGES + page + at + tl.arange(0, 2) * PAGE, scale_codes.to(tl.uint8), mask=is_stored)
-    return tl.reshape((codes.to(tl.float32) - (LEVELS - 1) / 2) * scales[:, None], (D,))
+    numbers = (codes.to(tl.float32) - (LEVELS - 1) / 2) * scales[:, None]
+    return tl.reshape(tl.permute(tl.reshape(numbers, (D // NUMBER_BYTES, NUMBER_BYTES // 4, 4)), (0, 2, 1)), (D,))
