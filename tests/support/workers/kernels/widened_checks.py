@@ -20,7 +20,7 @@ from tests.support.workers.kernels.page_checks import computed_in
 
 ROWS = ((36, 1), (0, 1), (100, 170), (30, 5), (0, 128), (640, 129), (0, 16))  # (position of the first token, tokens)
 ROOMS = {64: 0, 320: 1, 448: 2, 4096: 3}  # for widened keys, and how many rows have their keys there
-SHAPES = {name: HEAD_SHAPES[name] for name in ("llama-8b", "smollm2")} | {"wide": (2, 1, 256), "narrow": (4, 2, 16)}
+SHAPES = {name: HEAD_SHAPES[name] for name in ("llama-8b", "smollm2")} | {"wide": (2, 1, 256), "narrow": (4, 2, 32)}
 
 
 def widening_attention(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device, room: int) -> TritonAttention:
