@@ -186,6 +186,8 @@ class Child:
             self._owner.abandoned()
 
     def _on_welcome(self, message: lifecycle.Welcome) -> None:
+        for death in message.deaths:  # first: peers that are dead must not count as members of a gang
+            self._down(death)
         for peer in message.peers:
             self._up(peer)
 

@@ -13,7 +13,16 @@ from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import lifecycle
-from messages.lifecycle.tree import CommandTaken, DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle.tree import (
+    CommandTaken,
+    DrainWanted,
+    OrderTaken,
+    RestartWanted,
+    ServeWanted,
+    StatusReport,
+    StatusWanted,
+    StopWanted,
+)
 from messages.wire.message import Message
 
 CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
@@ -50,6 +59,7 @@ ROUTES: tuple[Route, ...] = (
     Route(StatusWanted, _ASKERS, _S, "StatusReport"),
     Route(StatusReport, _S, _ASKERS),
     Route(DrainWanted, ("operator",), _S, "CommandTaken"),
+    Route(ServeWanted, ("operator",), _S, "CommandTaken"),
     Route(StopWanted, ("operator",), _S, "CommandTaken"),
     Route(RestartWanted, ("operator",), _S, "CommandTaken"),
     Route(CommandTaken, _S, ("operator",)),

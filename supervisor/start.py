@@ -38,6 +38,7 @@ from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.listener import check_zeromq_ports, is_loopback, listen
 from supervisor.logs import configure_logs
+from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
@@ -48,7 +49,6 @@ from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 
-_TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")  # where a model folder has one
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
 
@@ -169,7 +169,7 @@ def _determine(
         log.warning("everybody who reaches this address can use the server: there are no keys and no TLS", host=host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _resolve(config, url)
-    takes_text, takes_chat = _text_inputs(config, model)
+    takes_text, takes_chat = text_inputs(model, bool(config.gateway.chat_template))
     keep_s = config.gateway.retention_s + config.gateway.request_timeout_s
     facts = StartFacts(
         state_dir=state_dir,
@@ -190,22 +190,6 @@ def _determine(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat
     )
     return server, facts
-
-
-def _text_inputs(config: ServerConfig, model: ModelFolder) -> tuple[bool, bool]:
-    """Whether the model takes text, and whether it takes conversations. Warns of one that does not."""
-    log, folder = structlog.get_logger(), model.path
-    if folder is None:
-        return False, False
-    if not (folder / "tokenizer.json").is_file():
-        log.warning("the model has no tokenizer.json: it takes token ids only, and no text", folder=model.setting)
-        return False, False
-    files = [file for name in _TEMPLATE_FILES if (file := folder / name).is_file()]
-    if config.gateway.chat_template or any(b"chat_template" in file.name.encode() + file.read_bytes() for file in files):
-        return True, True
-    said = "the model has no chat template: it takes prompts, and no conversations, unless gateway.chat_template names one"
-    log.warning(said, folder=model.setting)
-    return True, False
 
 
 def _embedding_facts(config: ServerConfig, url: str) -> EmbeddingFacts | None:

@@ -70,13 +70,13 @@ class Supervisor:
         template = server.spawn_spec_template(incarnation)
         kept = KeptSpares(self._link) if target is None else None  # in a rolling restart they may have the old program
         spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept)
-        spares = server.settings.spares
+        settings = server.settings
         self.children = ChildManager(
-            server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
+            server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, settings.spares
         )
         self.children.ending_notices.connect(self._on_ending, self._policy.has_successor)
         self._saved = SavedStateFile(server.run_dir.saved_state_path)
-        self.commands = TreeCommands(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
+        self.commands = TreeCommands(self.children, display, settings.drain_s, self._on_stopping, self._expect, self._saved)
         self._status = TreeReports(server, self.children, self._policy, self.commands, display, self._saved, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
@@ -177,6 +177,8 @@ class Supervisor:
 
     def _on_ready(self, actions: list[Action]) -> None:
         """A child can serve; the policy wants these actions."""
+        if actions:
+            self._saved.note_memory(self._policy.memory())
         self._carry_out(actions)
         self._notice()
 

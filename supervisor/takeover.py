@@ -40,7 +40,7 @@ class Takeover:
     def _inform(self, adopted: list[ChildRecord]) -> None:
         """Tell the policies which incarnations live, and which of them serve."""
         now_s = time.monotonic()
-        self._policy.resume([record.name for record in adopted if record.is_announced], self._commands.has_served)
+        self._policy.resume(self._commands.has_served)
         for record in adopted:
             self._policy.started(record.name, record.incarnation)
             self._liveness.spawned(record.name, record.spec.deadlines, now_s, is_adopted=True)

@@ -72,12 +72,6 @@ class Adopt(Message, frozen=True):
     pid: Count
 
 
-class Welcome(Message, frozen=True):
-    """The supervisor's answer to Hello: the peers that are ready now."""
-
-    peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
-
-
 class Loading(Message, frozen=True):
     """How far a child's start has come, for the progress display: `fraction` (0 to 1) of this phase is done."""
 
@@ -120,6 +114,16 @@ class PeerDown(Message, frozen=True):
     name: ShortText
     incarnation: Count
     cause: Cause = "ended"
+
+
+class Welcome(Message, frozen=True):
+    """The supervisor's answer to Hello: the peers that are ready now, and the last death of each child that died before.
+
+    A child may have missed such a death: an earlier supervisor has died with the message.
+    """
+
+    peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
+    deaths: Annotated[list[PeerDown], msgspec.Meta(max_length=1024)] = []
 
 
 class RankEnding(Message, frozen=True):

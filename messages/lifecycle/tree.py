@@ -107,6 +107,12 @@ class StopWanted(Message, frozen=True):
     reply_to: ShortText
 
 
+class ServeWanted(Message, frozen=True):
+    """An operator takes a drain back: the server takes new requests again."""
+
+    reply_to: ShortText
+
+
 class RestartWanted(Message, frozen=True):
     """An operator asks for a rolling restart: every process is replaced, one group after the other.
 

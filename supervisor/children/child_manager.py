@@ -121,15 +121,14 @@ class ChildManager:
         Returns the records that have a process now, also those whose process is dead already: that is reported soon.
         """
         adopted: list[ChildRecord] = []
-        deaths: list[PeerDown] = []  # adopted children may not have heard of these
         for facts, process in self._spawner.adopt():
             self._incarnations.note(facts.name, facts.incarnation)
             record = self.record_by_name.get(facts.name)
             if record is None or facts.incarnation < record.incarnation:
                 process.kill()
             elif facts.died_of is not None:
-                deaths.append(PeerDown(name=facts.name, incarnation=facts.incarnation, cause=facts.died_of))
                 record.incarnation, record.n_starts = facts.incarnation, facts.n_starts
+                record.last_death = PeerDown(name=facts.name, incarnation=facts.incarnation, cause=facts.died_of)
             else:
                 self._adopt(record, facts, process)
                 adopted.append(record)
@@ -139,8 +138,6 @@ class ChildManager:
             else:
                 spare.kill()
         for record in adopted:
-            for death in deaths:
-                self.send(record, death)
             if record.killed_for is not None:
                 self.kill(record, "killed by the last supervisor", record.killed_for)
         self.note_change()
@@ -170,7 +167,7 @@ class ChildManager:
             self._spawner.note(record.process, record.facts)
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
-        """Answer a Hello: connect to the child's inbox and send it the peers that are ready."""
+        """Answer a Hello: connect to the child's inbox, tell it which peers are ready and which deaths it may have missed."""
         try:
             self._mailbox.connect(record.name, record.incarnation, hello.endpoint)
         except zmq.ZMQError as error:  # no descriptor is left
@@ -178,7 +175,9 @@ class ChildManager:
             return
         record.enter(ChildState.WELCOMED)
         record.endpoint = hello.endpoint
-        self.send(record, Welcome(peers=[r.peer for r in self.records if r.is_announced and r.is_serving and r is not record]))
+        others = [other for other in self.records if other is not record]
+        deaths = [other.last_death for other in others if other.last_death is not None]
+        self.send(record, Welcome(peers=[o.peer for o in others if o.is_announced and o.is_serving], deaths=deaths))
         self.note_change()
 
     def became_ready(self, record: ChildRecord, is_standby: bool) -> None:
@@ -194,7 +193,9 @@ class ChildManager:
         record.is_announced, record.phase = True, ""
         if record.process is not None:
             self._spawner.note(record.process, record.facts)
-        self._send_to_others(record, PeerUp(peer=record.peer))
+        for other in self.records:  # an adopted one has it from its Welcome, after the deaths that it has missed
+            if other is not record and other.is_reachable and other.state is not ChildState.ADOPTED:
+                self.send(other, PeerUp(peer=record.peer))
 
     def send(self, record: ChildRecord, message: Message) -> None:
         """Send a message to a child. A child that leaves thousands of messages unread is killed as hung."""
@@ -251,17 +252,14 @@ class ChildManager:
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
         if record.process is not None:
             self._spawner.note(record.process, msgspec.structs.replace(record.facts, died_of=cause))
-        record.end_incarnation(how, time.monotonic())
+        record.end_incarnation(how, cause, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.remove_socket(record.name, incarnation)
         if record.gang_dir and not any(other.is_alive for other in self.records if other.gang_dir == record.gang_dir):
             remove_gang_dir(record.gang_dir)
         if was_known:
-            self._send_to_others(record, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
+            for other in self.records:
+                if other is not record and other.is_reachable:
+                    self.send(other, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
         self._on_death(record, incarnation, exit_status, cause)
         self.note_change()
-
-    def _send_to_others(self, record: ChildRecord, message: Message) -> None:
-        for other in self.records:
-            if other is not record and other.is_reachable:
-                self.send(other, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, PeerDown, Progress
 from messages.lifecycle.tree import ChildState, ChildStatus
 from messages.wire.message import MAX_SHORT_CHARACTERS
 from supervisor.children.process import ChildProcess
@@ -33,6 +33,7 @@ class ChildRecord:
     metrics: list[MetricFamily] = field(default_factory=list)  # the newest ones that it has sent
     fault: str = ""  # why the last incarnation that reported a fault ended, in one line
     fault_incarnation: int = 0  # its number
+    last_death: PeerDown | None = None  # the newest one that is known
     last_exit: str = ""  # how the last incarnation ended
     died_s: float = 0.0  # when
 
@@ -98,6 +99,8 @@ class ChildRecord:
         self.incarnation, self.n_starts = facts.incarnation, facts.n_starts
         self.process, self.gang_dir, self.endpoint = process, facts.gang_dir, endpoint
         self.killed_for, self.is_announced = facts.killed_for, facts.is_announced
+        if facts.predecessor_died_of is not None:
+            self.last_death = PeerDown(name=self.name, incarnation=facts.incarnation - 1, cause=facts.predecessor_died_of)
         self.phase = ""
         self.started_s, self.heard_s = facts.started_s or now_s, now_s
 
@@ -105,10 +108,12 @@ class ChildRecord:
     def facts(self) -> ChildFacts:
         """What the next supervisor must know of the present incarnation."""
         known = (self.incarnation, self.gang_dir, self.n_starts, self.is_announced, self.killed_for)
-        return ChildFacts(self.name, *known, started_s=self.started_s)
+        before = self.last_death.cause if self.last_death is not None else None
+        return ChildFacts(self.name, *known, predecessor_died_of=before, started_s=self.started_s)
 
-    def end_incarnation(self, how: str, now_s: float) -> None:
+    def end_incarnation(self, how: str, cause: Cause, now_s: float) -> None:
         """The death of the present incarnation is proven. `how`: its exit status in words."""
+        self.last_death = PeerDown(name=self.name, incarnation=self.incarnation, cause=cause)
         why = self.phase if self.state is ChildState.ENDING else self.fault if self.has_reported_fault else ""
         self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:MAX_SHORT_CHARACTERS], now_s
         self.enter(ChildState.DEAD)

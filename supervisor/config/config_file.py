@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from messages.errors import ConfigError
-from supervisor.config.byte_sizes import explained, with_sizes_as_bytes
+from supervisor.config.units import explained, without_units
 
 Table = dict[str, Any]
 
@@ -84,7 +84,7 @@ def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
 
     Raises: ConfigError naming the full path of every key that is unknown (with the nearest known one) or has a wrong value.
     """
-    table = with_sizes_as_bytes(table)
+    table = without_units(table)
     proposals = [path for path in _paths(into) if path not in hidden]
     unknown = list(_unknown_keys(table, into, ""))
     errors = [_unknown_key(path, is_section, proposals) for path, is_section in unknown]

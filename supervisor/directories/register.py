@@ -29,6 +29,7 @@ class ChildFacts(msgspec.Struct, frozen=True):
     is_announced: bool = False  # the other children were told that it can serve
     killed_for: Cause | None = None  # why its supervisor killed it
     died_of: Cause | None = None  # its death is proven, and this is the cause
+    predecessor_died_of: Cause | None = None  # why the last incarnation before this one died in this server
     started_s: float = 0.0  # by the monotonic clock, which all processes of one boot share; 0: not known
 
 

@@ -28,13 +28,14 @@ import psutil
 
 from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
-from messages.lifecycle.tree import ChildState, ChildStatus
+from messages.lifecycle.tree import ChildState, ChildStatus, TreeState
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
 
 Found = tuple[str, int] | Container  # (name, process id), or a container
 
+_CLOSED = (TreeState.DRAINING, TreeState.DRAINED, TreeState.STOPPING)
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
 _POLL_S, _FIND_S = 0.05, 30.0
@@ -111,9 +112,11 @@ def check_present(fault: PlannedFault, run_dir: Path) -> None:
         return
     if not fault.target.startswith(("pid=", *_PATTERNS)):
         try:
-            ask_status(run_dir)
+            state = ask_status(run_dir).state
         except NoServer as error:
             raise ConfigError(str(error)) from None
+        if state in _CLOSED:
+            raise ConfigError(f"fault: expected a server that takes new requests, got one that is {state.value}")
     _find(lambda: _look(fault.target, run_dir, random.Random(0)), fault.target)
 
 

@@ -22,6 +22,7 @@ NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
 _FIRST_TEXT_S = 120.0
 _SETTLE_S = 1.0  # between two rounds
+_IN_MINUTES_S = 120.0  # from here on
 _WHOLE_S = 60.0  # how long a round waits until what the last one killed is back
 
 
@@ -80,8 +81,10 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
             await asyncio.to_thread(check_present, fault, plan.run_dir)
         say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
+        began_s = time.monotonic()
         reference = await reference_of(client, options, prompts)
         say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice")
+        say(length_of(plan, (time.monotonic() - began_s) / 2))
         vectors = await vectors_for(client, options, plan.faults, plan.streams)
 
         def load_for(fault: PlannedFault) -> RoundLoad:
@@ -103,6 +106,15 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
                 stopped.append(f"{fault.text}: interrupted")
                 break
         return DrillResult(options.model, rounds, reference, stopped)
+
+
+def length_of(plan: DrillPlan, streams_s: float) -> str:
+    """How many rounds follow and how long they take at least, in one line. `streams_s`: of the streams without a fault."""
+    n_rounds = plan.rounds * len(plan.faults)
+    least_s = plan.rounds * sum(streams_s + fault.pause_s + _SETTLE_S for fault in plan.faults)
+    rounds = "1 round follows, which takes" if n_rounds == 1 else f"{n_rounds} rounds follow, which take"
+    length = f"{least_s:.0f} s" if least_s < _IN_MINUTES_S else f"{least_s / 60:.0f} minutes"
+    return f"{rounds} at least {length}; Ctrl-C ends the drill and reports what was measured until then"
 
 
 def _result(one: Round, reference: Reference) -> str:

@@ -13,12 +13,13 @@ from rich.console import Console
 
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
-from messages.run_dir import DEFAULT_PORT, run_dir_of
+from messages.run_dir import DEFAULT_PORT
 from supervisor.drill.faults import parse_fault
 from supervisor.drill.figures import as_json, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
+from supervisor.operator.server_search import run_dir_with
 
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
@@ -108,7 +109,7 @@ def plan_of(options: DrillOptions) -> DrillPlan:
         max_tokens=options.max_tokens,
         deadline_s=options.deadline_s,
         seed=options.seed,
-        run_dir=(options.run_dir or run_dir_of(_port(url))).absolute(),
+        run_dir=(options.run_dir or run_dir_with(_port(url))).absolute(),
         ignores_end=options.ignore_eos,
         api_key=options.api_key,
     )

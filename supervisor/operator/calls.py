@@ -13,9 +13,18 @@ from pathlib import Path
 import zmq
 
 from messages.errors import TardigradeError
-from messages.ids import SUPERVISOR, actor_name
-from messages.lifecycle.tree import CommandTaken, DrainWanted, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
-from messages.run_dir import run_dir_of
+from messages.ids import SUPERVISOR, actor_name, role_of
+from messages.lifecycle.tree import (
+    ChildState,
+    CommandTaken,
+    DrainWanted,
+    RestartWanted,
+    ServeWanted,
+    StatusReport,
+    StatusWanted,
+    StopWanted,
+    TreeState,
+)
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.directories.run_dir_files import supervisor_endpoint
@@ -54,6 +63,16 @@ def ask_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
     return _command(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
 
 
+def ask_serve(run_dir: Path, deadline_s: float = 5.0) -> str:
+    """Ask the server to take new requests again after a drain; returns "", or why it does not.
+
+    Raises: NoServer.
+    """
+    answer = _ask(run_dir, lambda reply_to: ServeWanted(reply_to=reply_to), deadline_s)
+    assert isinstance(answer, CommandTaken)
+    return answer.refusal
+
+
 def ask_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
     """Ask for a rolling restart, after which the server is as `server` says; returns "", or why it is refused.
 
@@ -81,6 +100,17 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
         time.sleep(_ASK_EVERY_S)
 
 
+def wait_serving(run_dir: Path, deadline_s: float) -> bool:
+    """Wait until every gateway takes new requests. Returns False when `deadline_s` passed first. Raises: NoServer."""
+    end_s = time.monotonic() + deadline_s
+    while time.monotonic() < end_s:
+        children = ask_status(run_dir).children
+        if all(child.state is ChildState.READY for child in children if role_of(child.name) == "gateway"):
+            return True
+        time.sleep(_ASK_EVERY_S)
+    return False
+
+
 def check_running(run_dir: Path) -> None:
     """Return if a server runs in this run directory: its inbox accepts a connection. A supervisor that is being replaced is
     waited for.
@@ -101,14 +131,6 @@ def _accepts(path: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def served_ports() -> list[int]:
-    """The HTTP ports of the servers of this user that run now, as far as they have their usual run directories."""
-    first = run_dir_of(0)
-    start = first.name.removesuffix("0")
-    names = [path.name.removeprefix(start) for path in first.parent.glob(f"{start}*") if is_alive(path)]
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def is_alive(run_dir: Path) -> bool:

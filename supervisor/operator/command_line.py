@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from messages.outcomes import ExitCode
-from messages.run_dir import DEFAULT_PORT, MAX_PORT, run_dir_of
+from messages.run_dir import DEFAULT_PORT, MAX_PORT
 
 PORT = click.IntRange(0, MAX_PORT)
 SECONDS = click.FloatRange(min=0.0, max=86_400.0)
@@ -47,19 +47,22 @@ def lasting(flags: dict[str, Any]) -> dict[str, Any]:
 
 def server_flags(command: Any) -> Any:
     """Add the flags by which commands find their server."""
-    text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
+    text = f"Run directory of the server, if another user has started it, {_SERVICE_DIR}."
     command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
     return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
 
 
 def run_dir_for(port: int, run_dir: Path | None) -> Path:
-    """The run directory of a server."""
-    return (run_dir or run_dir_of(port)).absolute()
+    """The run directory of a server: the one that is named, else that of the server on this port, wherever it is."""
+    from supervisor.operator.server_search import run_dir_with
+
+    return (run_dir or run_dir_with(port)).absolute()
 
 
 def reach(call: Any) -> Any:
     """Call a server. Exits as NO_SERVER when there is none, and names those that there are."""
-    from supervisor.operator.calls import NoServer, served_ports
+    from supervisor.operator.calls import NoServer
+    from supervisor.operator.server_search import served_ports
 
     try:
         return call()

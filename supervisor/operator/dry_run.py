@@ -38,7 +38,10 @@ def _errors(config: ServerConfig) -> Iterator[str]:
 
 def _check_text(folder: str) -> None:
     from actors.gateway.text.models.served_text import load_text_model
+    from supervisor.model_text import TOKENIZER_FILE, check_tokenizer
 
+    if (tokenizer := Path(folder) / TOKENIZER_FILE).is_file():
+        check_tokenizer(tokenizer)
     load_text_model(folder)
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import structlog
 import zmq
 
-from messages.lifecycle.tree import CommandTaken, DrainWanted, RestartWanted, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle.tree import (
+    CommandTaken,
+    DrainWanted,
+    RestartWanted,
+    ServeWanted,
+    StatusReport,
+    StatusWanted,
+    StopWanted,
+)
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -45,6 +53,9 @@ class OperatorServer:
             case DrainWanted(reply_to=reply_to, deadline_s=deadline_s, then_stop=then_stop):
                 self._commands.drain(deadline_s, then_stop)
                 self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state))
+            case ServeWanted(reply_to=reply_to):
+                refusal = self._commands.serve()
+                self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state, refusal=refusal))
             case StopWanted(reply_to=reply_to):
                 self._commands.stop()
                 self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state))

@@ -23,6 +23,8 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.draining import DrainEnd, DrainWatch
 
+CLOSED_STATES = (ChildState.DRAINING, ChildState.DRAINED)  # of a gateway that takes no new requests
+_HAND_OVER_S = 5.0  # for a gateway to hand over and end; then it is killed
 _PROOF_S = 5.0  # a killed process that lives longer hangs in a device driver
 
 
@@ -49,6 +51,22 @@ async def drain(children: ChildManager, watch: DrainWatch) -> DrainEnd:
         ask_to_drain(children, record, left_s)
     await children.wait_until(lambda: drain_end() is not None, left_s)
     return drain_end() or DrainEnd.LATE
+
+
+async def hand_over(children: ChildManager, records: list[ChildRecord]) -> None:
+    """Replace gateways by their next incarnations, which go on with all connections and requests and take new ones."""
+    before = {record.name: record.incarnation for record in records}
+
+    def old() -> list[ChildRecord]:
+        return [record for record in records if record.is_alive and record.incarnation == before[record.name]]
+
+    for record in records:
+        if record.state in CLOSED_STATES:
+            record.enter(ChildState.STOPPING)
+            children.send(record, Stop(hand_over=True))
+    if not await children.wait_until(lambda: not old(), _HAND_OVER_S):
+        for record in old():
+            children.kill(record, "did not hand over in time", "ended")
 
 
 def requests_left(children: ChildManager) -> int:

@@ -1,6 +1,6 @@
 """Commands to the whole tree from operators, signals or a spent budget: drain, stop, force.
 
-Only a stronger command replaces another.
+Only a stronger command replaces another; a drain alone can be taken back.
 
     command                  given by
     -----------------------  ---------------------------------------------------------------------
@@ -42,12 +42,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class TreeCommands:
     """The present command to the tree, and the tasks that carry it out.
 
-    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `saved`: where the
-    command is written down, so that the next supervisor goes on with it.
+    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `on_replacing(names)` is
+    called before these children end to be replaced. `saved`: where the command is written down, so that the next supervisor
+    goes on with it.
     """
 
     def __init__(
-        self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None], saved: SavedStateFile
+        self,
+        children: ChildManager,
+        display: Display,
+        drain_s: float,
+        on_stopping: Callable[[], None],
+        on_replacing: Callable[[list[str]], None],
+        saved: SavedStateFile,
     ) -> None:
         self.present = TreeCommand.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -59,7 +66,7 @@ class TreeCommands:
         self._saved, self._end_s = saved, 0.0
         self._n_interrupts, self._n_repeated = 0, saved.left.command.n_interrupts  # Ctrl-C; those that the parent repeats
         self.end_reason = ""  # why the server ended if nobody asked for it, for the operator's commands
-        self._on_stopping = on_stopping
+        self._on_stopping, self._on_replacing = on_stopping, on_replacing
         self._tasks: set[asyncio.Task[object]] = set()
         self._log = structlog.get_logger()
 
@@ -130,6 +137,22 @@ class TreeCommands:
             self._enter(TreeCommand.DRAIN)
             self.run_task(self._drain(deadline_s))
 
+    def serve(self) -> str:
+        """Take a drain back: gateways that take no new requests are replaced by ones that do, and their requests go on. Returns
+        "", or why that is not possible."""
+        if self.present not in (TreeCommand.NONE, TreeCommand.DRAIN):
+            return "expected a server that is drained or serves, got one that is stopping"
+        closed = [record for record in shutdown.gateways(self._children) if record.state in shutdown.CLOSED_STATES]
+        if self.present is TreeCommand.DRAIN:
+            if self._watch is not None:
+                self._watch.cut()
+            self._watch = None
+            self._enter(TreeCommand.NONE)
+            self._on_replacing([record.name for record in closed])
+            self.run_task(shutdown.hand_over(self._children, closed))
+            self._children.note_change()
+        return ""
+
     def force(self) -> None:
         """Kill every child now. The exit status is that of a forced stop, even if an orderly stop was in progress."""
         self._is_forced = True
@@ -185,6 +208,8 @@ class TreeCommands:
         self.stop()
 
     async def _drain(self, deadline_s: float) -> DrainEnd:
+        if self.present is TreeCommand.NONE:  # taken back before it began
+            return DrainEnd.CUT
         now_s = time.monotonic()
         watch, self._end_s = DrainWatch(deadline_s, now_s), now_s + deadline_s
         self._watch = watch

@@ -72,3 +72,4 @@ class Memory(msgspec.Struct, frozen=True):
 
     histories: dict[str, History] = {}
     retired: dict[str, Retired] = {}
+    standbys: list[str] | None = None  # the gangs on standby; None: those of the configuration

@@ -103,24 +103,23 @@ class RestartPolicy:
             if (present := self._alive.get(name)) is not None:
                 present.is_killed_with_group = True
 
-    def resume(self, announced: Iterable[str], has_served: bool) -> None:
-        """Go on where an earlier supervisor died. `announced`: children that the others know, so their gang is the active one.
-        `has_served`: every group has been ready before."""
-        for group in {self._group_of[name].group.title: self._group_of[name] for name in announced}.values():
-            if group.is_standby and group.partner is not None:
-                group.is_standby, group.partner.is_standby = False, True
+    def resume(self, has_served: bool) -> None:
+        """Go on where an earlier supervisor died. `has_served`: every group has been ready before."""
         for group in self._group_of.values():
             group.history.was_ready = group.history.was_ready or has_served
 
     def memory(self) -> Memory:
         """What the next supervisor must know to go on with the same budgets."""
         states = {state.group.title: state.history for state in self._group_of.values()}
-        return Memory(states, self._retirement.retired)
+        standbys = [state.group.title for state in dict.fromkeys(self._group_of.values()) if state.is_standby]
+        return Memory(states, self._retirement.retired, standbys)
 
     def recall(self, memory: Memory) -> None:
-        """Go on with the budgets of an earlier supervisor."""
+        """Go on with the budgets of an earlier supervisor, and with the gangs that were active."""
         for state in self._group_of.values():
             state.history = memory.histories.get(state.group.title, state.history)
+            if state.partner is not None and memory.standbys is not None:
+                state.is_standby = state.group.title in memory.standbys
         self._retirement.retired = dict(memory.retired)
 
     def stopping(self) -> None:

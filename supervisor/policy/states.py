@@ -12,7 +12,7 @@ from messages.lifecycle.tree import ChildState, TreeState
 
 
 class TreeCommand(Enum):
-    """The strongest command that the tree has been given. A command is never taken back, only replaced by a stronger one."""
+    """The strongest command that the tree has been given. A drain can be taken back; others only grow stronger."""
 
     NONE = "none"
     DRAIN = "drain"  # refuse new requests, finish the accepted ones, keep every process
@@ -35,7 +35,7 @@ CHILD_TRANSITIONS: Mapping[ChildState, frozenset[ChildState]] = {
 }
 COMMAND_TRANSITIONS: Mapping[TreeCommand, frozenset[TreeCommand]] = {
     _O.NONE: frozenset({_O.DRAIN, _O.DRAIN_AND_STOP, _O.STOP}),
-    _O.DRAIN: frozenset({_O.DRAIN_AND_STOP, _O.STOP}),
+    _O.DRAIN: frozenset({_O.NONE, _O.DRAIN_AND_STOP, _O.STOP}),
     _O.DRAIN_AND_STOP: frozenset({_O.STOP}),
     _O.STOP: frozenset(),
 }

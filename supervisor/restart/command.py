@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ def restart(
     rolling: bool, assignments: tuple[str, ...], deadline_s: float, as_json: bool, port: int, run_dir: Path | None
 ) -> None:
     """Replace every process of a running server by one that runs the program as it is on disk now, with the configuration as it
-    is now: the file of its start is read again, its flags stay, --set comes on top. One is replaced after the other, and no
-    request is lost.
+    is now: the file of its start is read again, its flags stay, --set comes on top. A relative path begins in the directory of
+    the start. One is replaced after the other, and no request is lost.
 
     \b
     Exit status:
@@ -68,9 +69,22 @@ def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
         server = read_server(RunDir.open_unlocked(where))
         flags = dict(server.origin.flags) if server.origin is not None else {"config": None, "assignments": []}
         flags["assignments"] = [*flags["assignments"], *assignments]
-        return reloaded(server, load(flags), flags)
+        with in_directory_of(where):
+            return reloaded(server, load(flags), flags)
     except (ConfigError, OSError, msgspec.MsgspecError) as error:
         fail(ExitCode.UNUSABLE, str(error))
+
+
+@contextmanager
+def in_directory_of(where: Path) -> Iterator[None]:
+    """Work in the directory in which the server of a run directory was started: a relative path in its settings begins there.
+    Stays here if that is not known."""
+    from supervisor.directories.run_dir_files import read_pid
+
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(chdir(f"/proc/{read_pid(where)}/cwd"))
+        yield
 
 
 def _follow(where: Path, number: int, deadline_s: float, say: Callable[[str, str, float], None]) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from messages.child import Child, SenderState
 from messages.generation.sequences import Ack
-from messages.lifecycle.lifecycle import Peer, PeerDown, PeerUp, Progress
+from messages.lifecycle.lifecycle import Peer, PeerDown, PeerUp, Progress, Welcome
 from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
 from tests.support.memory_cluster import spawn_spec_of
 
 
 class _Life:
-    def peer_up(self, peer: Peer) -> None: ...
-    def peer_down(self, name: str, incarnation: int) -> None: ...
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def peer_up(self, peer: Peer) -> None:
+        self.seen.append(("up", peer.name))
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        self.seen.append(("down", name))
+
     def drain(self, deadline_s: float) -> None: ...
     def beat(self, with_metrics: bool) -> Progress:
         return Progress(steps=1, busy_s=0.0, statistics={"with_metrics": float(with_metrics)}, metrics=[])
@@ -35,6 +42,18 @@ def test_incarnations_are_told_apart() -> None:
     child.filter_lifecycle([Delivery("supervisor/0", 1, PeerDown(name="gateway/0", incarnation=1))])
     assert child.sender_state(from_gateway(1)) is SenderState.DEAD
     assert child.sender_state(from_gateway(2)) is SenderState.UNANNOUNCED
+
+
+def test_deaths_in_a_welcome_count_before_its_peers() -> None:
+    """A gang must not be completed by a rank whose death an earlier supervisor has kept to itself."""
+    life = _Life()
+    child = Child(spawn_spec_of("scheduler/0", None), MemoryMailbox(MemoryNetwork(), "scheduler/0", 1), life)
+    old, new = (Peer(name=f"worker/0.{rank}", incarnation=2 - rank, endpoint="memory://w") for rank in (1, 0))
+    child.filter_lifecycle([Delivery("supervisor/0", 1, PeerUp(peer=old))])
+    death = PeerDown(name="worker/0.1", incarnation=1, cause="crashed")
+    child.filter_lifecycle([Delivery("supervisor/0", 2, Welcome(peers=[new], deaths=[death]))])
+    assert life.seen == [("up", "worker/0.1"), ("down", "worker/0.1"), ("up", "worker/0.0")]
+    assert child.deaths == {"worker/0.1": death}
 
 
 async def test_every_fourth_beat_carries_metrics() -> None:

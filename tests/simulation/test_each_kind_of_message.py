@@ -80,6 +80,7 @@ ELSEWHERE = {
     "StatusWanted": "tests/actors/gateway/test_tree_status.py; operators' commands ask again five times a second",
     "StatusReport": "as StatusWanted",
     "DrainWanted": "operators' commands ask again",
+    "ServeWanted": "operators' commands ask again",
     "StopWanted": "operators' commands ask again",
     "RestartWanted": "operators' commands ask again",
     "CommandTaken": "operators' commands ask again",

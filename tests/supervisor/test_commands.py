@@ -115,12 +115,12 @@ def test_a_start_that_is_interrupted_ends_by_the_same_signal(tmp_path: Path) -> 
 
 
 def test_drain_refuses_new_requests_and_keeps_the_server(server: RunningServer) -> None:
-    said = call("drain", "--run-dir", str(server.run_dir)).stdout
-    assert said == "drained: no request is in progress, and new ones are refused; supervisor stop ends the server\n"
+    assert call("drain", "--run-dir", str(server.run_dir)).stdout.startswith("drained: no request is in progress, and new ones")
     assert server.status()["state"] == "drained"
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError, match="503"):
         server.complete("too late")
-    assert refused.value.code == 503
+    assert call("drain", "--undo", "--run-dir", str(server.run_dir)).stdout == "new requests are taken again\n"
+    server.complete("in time")
     assert server.end(signal.SIGINT) == 0
 
 
@@ -211,7 +211,7 @@ def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], sa
 
 def test_check_config_reads_the_tokenizer_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"^model: .*/tokenizer\.json cannot be read: "):
         check_start(load_config(None, [{"model": str(tmp_path)}]))
 
@@ -276,7 +276,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         ("start", "0123457"),
         ("status", "06"),
-        ("drain", "067"),
+        ("drain", "0267"),
         ("stop", "067"),
         ("restart", "01267"),
         ("drill", "0123"),

@@ -40,7 +40,14 @@ from actors.gateway.http.endpoints import (
     streams,
     tokenize,
 )
-from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
+from actors.gateway.http.errors import (
+    error_body_at,
+    error_body_for,
+    error_response,
+    on_exception,
+    on_http_exception,
+    without_slash,
+)
 from actors.gateway.http.request_identity import Identity, correlation_id_of, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
 from messages.ids import mint_request_id
@@ -103,11 +110,12 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         except Refusal as refusal:
             named = identity.key or ("" if origin.correlation_id else mint_request_id())
             services.manager.refusals.note(refusal, endpoint.path, named, origin.correlation_id)
-            return error_response(refusal, {"X-Request-Id": origin.correlation_id or named}, error_form)
+            form = error_body_for(http) if endpoint.path.startswith("/v1/models") else error_form
+            return error_response(refusal, {"X-Request-Id": origin.correlation_id or named}, form)
         except ClientDisconnect:
             return Response(status_code=499)
         except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer
-            return error_response(stopped())
+            return error_response(stopped(), body_of=error_form)
 
     return answer
 

@@ -29,6 +29,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+ANTHROPIC_HEADER = "anthropic-version"  # Anthropic's clients send it with every request
 _TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
 _MOST_PATH_CHARACTERS = 120
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
@@ -68,6 +69,16 @@ def error_body_at(path: str) -> ErrorBody:
     return next((body for start, body in _BODIES_BY_PATH if path.startswith(start)), error_body)
 
 
+def error_body_for(http: HttpRequest) -> ErrorBody:
+    """The format of errors for the client of a request whose path belongs to no API, or to several. Clients that put /v1 before
+    their paths are known by the rest of the path, others by their headers."""
+    if http.headers.get("user-agent", "").startswith("ollama"):
+        return ollama_error
+    if ANTHROPIC_HEADER in http.headers:
+        return anthropic_error
+    return next((body for part, body in _BODIES_BY_PATH if part in http.url.path), error_body)
+
+
 def error_response(refusal: Refusal, headers: dict[str, str] | None = None, body_of: ErrorBody = error_body) -> Response:
     """A refusal as an HTTP response, with Retry-After if a retry may help. `body_of`: its body from status, message, field and
     code."""
@@ -98,14 +109,15 @@ async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTP
     """The response to a request that Starlette refuses: an unknown path or a wrong method. `refusals`: the log of them."""
     path = http.url.path[:_MOST_PATH_CHARACTERS]
     detail = f"{http.method} {path}: {error.detail}"
+    body_of = error_body_at(path)
     if error.status_code == 404:
-        detail = _unknown_path(http)
+        detail, body_of = _unknown_path(http), error_body_for(http)
     elif error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
         detail = f"method: expected {allowed} for {path}, got {http.method}"
     refusal = Refusal(_WHY_BY_STATUS.get(error.status_code, "invalid"), detail, status=error.status_code)
     refusals.note(refusal, path)
-    return error_response(refusal, dict(error.headers or {}), error_body_at(path))
+    return error_response(refusal, dict(error.headers or {}), body_of)
 
 
 def _unknown_path(http: HttpRequest) -> str:

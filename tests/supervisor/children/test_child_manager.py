@@ -17,10 +17,12 @@ from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.process import ExitStatus
+from supervisor.children.spawner import ignore_exit
+from supervisor.directories.register import ChildFacts
 from supervisor.directories.rendezvous import Incarnations
 from supervisor.directories.run_dir import RunDir
 from supervisor.policy.child_spec import Group, Strategy
-from tests.support.supervisor.memory_spawner import MemorySpawner
+from tests.support.supervisor.memory_spawner import MemoryProcess, MemorySpawner
 from tests.support.supervisor.trees import group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
@@ -44,11 +46,15 @@ class Stage:
         """Start these children and let them say Hello and Ready."""
         self.manager.start(names)
         for name in names:
-            record = self.record(name)
-            inbox = self.inboxes[name] = MemoryMailbox(self.network, name, record.incarnation)
-            self.manager.welcome(record, Hello(pid=1, endpoint=inbox.endpoint))
+            self.welcome(name)
         for name in names:
             self.manager.became_ready(self.record(name), is_standby)
+
+    def welcome(self, name: str) -> None:
+        """Let this child say Hello."""
+        record = self.record(name)
+        inbox = self.inboxes[name] = MemoryMailbox(self.network, name, record.incarnation, record.endpoint)
+        self.manager.welcome(record, Hello(pid=1, endpoint=inbox.endpoint))
 
     async def received(self, name: str) -> list[Message]:
         """Everything that has come to a child's inbox."""
@@ -138,6 +144,27 @@ async def test_peers_hear_who_is_up_and_who_is_down(open_stage) -> None:
     assert [type(message) for message in messages] == [Welcome, PeerUp, PeerDown]
     assert messages[-1] == PeerDown(name="gateway/0", incarnation=1, cause="killed")
     assert stage.deaths == [("gateway/0", 1, "killed")]
+
+
+async def test_a_welcome_says_which_deaths_the_last_supervisor_may_have_kept_to_itself(open_stage) -> None:
+    stage = open_stage(group("worker/0.0"), group("worker/0.1"), group("scheduler/0"))
+    stage.spawner.left = [
+        (ChildFacts("worker/0.0", 2, died_of="crashed"), MemoryProcess(1, ignore_exit)),
+        (ChildFacts("worker/0.1", 3, is_announced=True, predecessor_died_of="hung"), MemoryProcess(2, ignore_exit)),
+        (ChildFacts("scheduler/0", 1, is_announced=True), MemoryProcess(3, ignore_exit)),
+    ]
+    stage.manager.adopt()
+    stage.manager.start(["worker/0.0"])
+    stage.welcome("worker/0.0")
+    stage.manager.became_ready(stage.record("worker/0.0"), is_standby=False)
+    stage.welcome("scheduler/0")
+    _, welcome = await stage.received("scheduler/0")  # after Adopt; and no PeerUp before the deaths
+    assert isinstance(welcome, Welcome)
+    assert [(peer.name, peer.incarnation) for peer in welcome.peers] == [("worker/0.0", 3)]
+    assert welcome.deaths == [
+        PeerDown(name="worker/0.0", incarnation=2, cause="crashed"),
+        PeerDown(name="worker/0.1", incarnation=2, cause="hung"),
+    ]
 
 
 async def test_a_standby_is_announced_when_it_is_promoted(open_stage) -> None:

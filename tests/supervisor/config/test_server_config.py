@@ -52,7 +52,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ('port="http"', "port: expected a whole number, got 'http'"),
         ("gpus=some", "gpus: expected a whole number, got 'some'"),
         ("gpus=true", "gpus: expected a whole number, got true"),
-        ("worker.lease_s=abc", "worker.lease_s: expected a number, got 'abc'"),
+        ("worker.lease_s=abc", 'worker.lease_s: expected a number, or a time such as "90s" or "2min", got \'abc\''),
         (
             'gateway.allowed_hosts=["a.example","https://b.example"]',
             "gateway.allowed_hosts[1]: expected a host name without scheme and port, or *, got 'https://b.example'",

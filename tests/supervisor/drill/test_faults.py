@@ -62,6 +62,13 @@ def test_the_parent_is_found_while_there_is_one(
     assert faults._look("parent", NOWHERE, random.Random(1)) == found
 
 
+@pytest.mark.parametrize("state", [TreeState.DRAINING, TreeState.DRAINED, TreeState.STOPPING])
+def test_a_server_that_takes_no_requests_is_not_harmed(state: TreeState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "ask_status", lambda run_dir: StatusReport(state, 0.0, "m", "u", []))
+    with pytest.raises(ConfigError, match=f"expected a server that takes new requests, got one that is {state.value}"):
+        check_present(parse_fault("kill:gateway"), NOWHERE)
+
+
 def test_texts_of_faults() -> None:
     assert parse_fault("kill:worker") == PlannedFault(FaultKind.KILL, "worker", text="kill:worker")
     assert parse_fault("kill:worker/0.1").target == "worker/0.1"

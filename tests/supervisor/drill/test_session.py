@@ -12,7 +12,7 @@ import pytest
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
 from supervisor.drill import session
-from supervisor.drill.run import DrillPlan, headers_of
+from supervisor.drill.run import DrillPlan, headers_of, length_of
 from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
 
 
@@ -36,6 +36,12 @@ def plan(rounds: int, streams: int) -> DrillPlan:
 )
 def test_the_title_counts_in_plain_english(rounds: int, streams: int, said: str) -> None:
     assert title_of(plan(rounds, streams), "m") == f"m at http://127.0.0.1:1: {said}"
+
+
+def test_the_length_is_told_from_that_of_the_streams_and_the_faults() -> None:
+    assert length_of(plan(1, 1), 4.0).startswith("1 round follows, which takes at least 5 s; Ctrl-C")
+    paused = plan_of(replace(options_of(10, 1), faults=("kill:worker", "pause:gateway:7.5")))
+    assert length_of(paused, 4.0).startswith("20 rounds follow, which take at least 3 minutes; Ctrl-C")  # 10 * (5 + 12.5) s
 
 
 def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_status_says_what_an_operator_asks_after_a_kill(
     record = ChildRecord(
         group("worker/0.0").children[0], state=ChildState.ENDING, phase="frozen: no Progress for 2 s", n_starts=1
     )
-    record.end_incarnation("killed by SIGKILL", 100.0)
+    record.end_incarnation("killed by SIGKILL", "killed", 100.0)
     child = record.status(180.0, with_metrics=False, restarts_left=298, has_spare=True)
     print_status(report(child), as_json=False)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
@@ -225,13 +225,13 @@ def test_the_last_words_of_a_fault_are_shown() -> None:
     record = ChildRecord(group("worker/0.0").children[0], state=ChildState.READY, incarnation=1)
     fault = Fault(doing="load", reason="OSError: gone", traceback="line 1\nline 2")
     assert not record.note_fault(fault)
-    record.end_incarnation("exit status 1", 5.0)
+    record.end_incarnation("exit status 1", "ended", 5.0)
     assert record.last_exit == "exit status 1 (worker/0.0 failed in load: OSError: gone)"
     record.incarnation, record.state = 2, ChildState.READY
     assert not record.has_reported_fault
     assert record.note_fault(fault)
     record.incarnation, record.state = 3, ChildState.READY
-    record.end_incarnation("killed by SIGKILL", 6.0)
+    record.end_incarnation("killed by SIGKILL", "killed", 6.0)
     assert record.last_exit == "killed by SIGKILL"
 
 

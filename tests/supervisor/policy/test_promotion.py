@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.policy.actions import Kill, Promote, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy
+from supervisor.policy.history import Memory
 from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import group
 
@@ -108,6 +109,16 @@ def test_roles_change_back_at_the_next_death() -> None:
         policy.became_ready(name, 2, 11.0)
     assert Promote(A, B) in kill_gang(policy, B, 1, 20.0)
     assert [policy.is_standby(name) for name in (*A, *B)] == [False, False, True, True]
+
+
+def test_the_next_supervisor_knows_which_gang_is_on_standby() -> None:
+    policy = pair(ready=(*A, *B))
+    kill_gang(policy, A, 1, 10.0)
+    following = RestartPolicy((ACTIVE, STANDBY))
+    following.recall(policy.memory())
+    assert [following.is_standby(name) for name in (*A, *B)] == [True, True, False, False]
+    following.recall(Memory())  # of a release that did not note it
+    assert [following.is_standby(name) for name in (*A, *B)] == [True, True, False, False]
 
 
 def test_no_promotion_when_both_gangs_lose_what_they_need() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from messages.lifecycle.tree import RestartProgress, StatusReport, TreeState
 from messages.outcomes import ExitCode
+from supervisor.directories.run_dir_files import PID
 from supervisor.operator import calls
 from supervisor.restart import command
 
@@ -104,3 +106,17 @@ def test_a_server_that_ends_meanwhile_is_missed(monkeypatch: pytest.MonkeyPatch)
     server = ScriptedServer("", [None, calls.NoServer("no server runs there")])
     ended = restart(monkeypatch, server, is_alive=False)
     assert ended.exit_code == ExitCode.NO_SERVER
+
+
+def test_relative_paths_begin_where_the_server_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    with command.in_directory_of(tmp_path):  # no process is known
+        assert Path.cwd() == here
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=there) as server:
+        (tmp_path / PID).write_text(str(server.pid))
+        with command.in_directory_of(tmp_path):
+            assert Path.cwd() == there
+    assert Path.cwd() == here

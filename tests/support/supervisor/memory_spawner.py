@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import Spawner
+from supervisor.directories.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec
 
 
@@ -44,11 +45,12 @@ class MemoryProcess(ChildProcess):
 
 @dataclass
 class MemorySpawner(Spawner):
-    """Records every spawn. While `is_full`, the machine has no room for another process."""
+    """Records every spawn. While `is_full`, the machine has no room for another process. `left`: what `adopt` finds."""
 
     is_full: bool = False
     is_out_of_memory: bool = False
     processes: list[tuple[str, MemoryProcess]] = field(default_factory=list)
+    left: list[tuple[ChildFacts, ChildProcess]] = field(default_factory=list)
 
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> MemoryProcess:
         if self.is_full:
@@ -56,6 +58,9 @@ class MemorySpawner(Spawner):
         process = MemoryProcess(1000 + len(self.processes), on_exit)
         self.processes.append((spec.name, process))
         return process
+
+    def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
+        return self.left
 
     def take_memory_kill(self) -> bool:
         return self.is_out_of_memory

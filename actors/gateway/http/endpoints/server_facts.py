@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
+from actors.gateway.http.errors import ANTHROPIC_HEADER
 from actors.gateway.requests.model_names import check_model, is_same_model
 from messages.generation.sampling import Sampling
 
-_ANTHROPIC_HEADER = b"anthropic-version"
 _PACKAGE = "tardigrade-serve"
 _PLAIN = Sampling()
 
@@ -81,7 +81,7 @@ def _card(services: Services) -> dict[str, Any]:
 
 
 def _is_anthropic(call: Call) -> bool:
-    return any(name == _ANTHROPIC_HEADER for name, _ in call.scope["headers"])
+    return any(name == ANTHROPIC_HEADER.encode() for name, _ in call.scope["headers"])
 
 
 def _anthropic_card(card: dict[str, Any]) -> dict[str, Any]:

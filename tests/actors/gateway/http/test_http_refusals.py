@@ -113,11 +113,36 @@ async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right
         wrong = (await http.post("/v1/chat/completion")).json()["error"]["message"]
         assert wrong == "path: unknown, got POST /v1/chat/completion; did you mean /v1/chat/completions?"
         for typed, meant in ELSEWHERE:
-            answer = (await http.post(typed)).json()["error"]["message"]
-            assert answer == f"path: unknown, got POST {typed}; did you mean {meant}?"
+            answer = (await http.post(typed)).text  # in the shape of the API that is meant
+            assert f"path: unknown, got POST {typed}; did you mean {meant}?" in answer
         absent = (await http.post("/v1/rerankings")).json()["error"]["message"]  # near no path
         assert absent == "path: unknown, got POST /v1/rerankings; GET /docs shows them all"
         assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
+
+
+ANTHROPIC, OLLAMA = {"anthropic-version": "2023-06-01"}, {"user-agent": "ollama-python/0.6.3 (x86_64 linux)"}
+NOWHERE: list[tuple[str, dict[str, str]]] = [
+    ("/v1/files", ANTHROPIC),
+    ("/v1/models/other", ANTHROPIC),
+    ("/v1/v1/messages/batches", {}),
+    ("/chat", OLLAMA),
+    ("/v1/api/tags", {}),
+    ("/v1/files", {}),
+]
+
+
+@pytest.mark.parametrize(("path", "headers"), NOWHERE)
+async def test_an_unknown_path_is_refused_in_the_shape_of_the_clients_api(path: str, headers: dict[str, str]) -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.get(path, headers=headers)
+        assert answer.status_code == 404
+        wrong = answer.json()
+        if headers is OLLAMA or "/api/" in path:
+            assert wrong["error"].startswith(f"path: unknown, got GET {path}")
+        elif headers is ANTHROPIC or "/messages" in path:
+            assert (wrong["type"], wrong["error"]["type"]) == ("error", "not_found_error")
+        else:
+            assert wrong["error"]["code"] == "not_found"
 
 
 async def test_known_fields_at_their_default_are_taken() -> None:
