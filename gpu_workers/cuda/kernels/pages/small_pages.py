@@ -61,37 +61,42 @@ _EIGHT, _EIGHT_FROM_FOUR = tl.constexpr((tl.float16,) * 8), tl.constexpr(",".joi
 
 
 @triton.jit
-def _places(D: tl.constexpr, IS_KEY: tl.constexpr):
-    """Which numbers of a transformed vector stand where, in the order in which pages are read: the first fields of all words of
-    four bytes, then the second ones; of values, those of all low fields first."""
-    PART: tl.constexpr = D // 2 if IS_KEY else D // 4
-    d = tl.arange(0, D)
+def _places(N: tl.constexpr, IS_KEY: tl.constexpr):
+    """Which numbers of a half of N stand where, in the order in which pages are read: the first fields of all words of four
+    bytes, then the second ones; of values, those of all low fields first."""
+    PART: tl.constexpr = N if IS_KEY else N // 2
+    d = tl.arange(0, N)
     within = d % PART
     return d - within + within % (PART // 4) * 4 + within // (PART // 4)
 
 
 @triton.jit
-def _signs(a, b, D: tl.constexpr):
-    """The signs of the transform for the numbers a [D] and b [D], [D, D] float16: zeros between halves."""
-    a, b = a[:, None], b[None, :]
-    parity = (a % (D // 2)) & (b % (D // 2))
+def _signs(a, b):
+    """The signs of the transform of a half for its numbers a and b, [N] each: [N, N] float16."""
+    parity = a[:, None] & b[None, :]
     parity ^= parity >> 4
     parity ^= parity >> 2
     parity ^= parity >> 1
-    sign = (1 - 2 * (parity & 1)).to(tl.float16)
-    return tl.where((a // (D // 2)) == (b // (D // 2)), sign, 0.0)
+    return (1 - 2 * (parity & 1)).to(tl.float16)
+
+
+@triton.jit
+def _turned(x, signs):
+    """Both halves of rows [n, D], taken as float16, n at least 16, times the signs and the factor of the transform: float32."""
+    first, second = tl.split(tl.permute(tl.reshape(x.to(tl.float16), (x.shape[0], 2, signs.shape[0])), (0, 2, 1)))
+    return _one_after_other(tl.dot(first, signs), tl.dot(second, signs)) * signs.shape[0] ** -0.5
 
 
 @triton.jit
 def transformed_queries(q, D: tl.constexpr):
     """Rows [n, D] of any float dtype, n at least 16, transformed, in the order of keys in pages: float16."""
-    return (tl.dot(q.to(tl.float16), _signs(tl.arange(0, D), _places(D, True), D)) * (D // 2) ** -0.5).to(tl.float16)
+    return _turned(q, _signs(tl.arange(0, D // 2), _places(D // 2, True))).to(tl.float16)
 
 
 @triton.jit
 def transformed_back(x, D: tl.constexpr, IS_KEY: tl.constexpr):
-    """Rows [n, D] in the order of keys or values in pages, taken as float16, n at least 16, transformed back: float32."""
-    return tl.dot(x.to(tl.float16), _signs(_places(D, IS_KEY), tl.arange(0, D), D)) * (D // 2) ** -0.5
+    """Rows [n, D] in the order of keys or values in pages, n at least 16, transformed back: float32."""
+    return _turned(x, _signs(_places(D // 2, IS_KEY), tl.arange(0, D // 2)))
 
 
 @triton.jit
