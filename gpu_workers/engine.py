@@ -68,6 +68,9 @@ class Engine(Protocol[Launched]):
         """The results of a launched plan, one for each of its steps, each as soon as it is available."""
         ...
 
+    def look_ahead(self) -> None:
+        """Called after the results of a plan, by the thread that has collected them: prepare what the next one will need."""
+
     def close(self) -> None:
         """Release the device and leave the group of ranks."""
         ...

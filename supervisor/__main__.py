@@ -97,6 +97,7 @@ def _config_flags(command: Any) -> Any:
 
 def _plan(config: Any) -> Any:
     """Decide where the ranks run. Exits as UNUSABLE when no plan is possible."""
+    import supervisor.quick_imports  # noqa: F401  before those that import numpy
     from messages.errors import ConfigError
     from supervisor.placement.host import plan_start
 

@@ -1,6 +1,7 @@
 """Looks at all children ten times a second: kills late ones, starts those that the machine refused, repeats refused writes.
 
-Files are looked at twice a second. The kernel says when a child is stopped from outside, and when it goes on.
+Twice a second files are looked at, and the service manager is told that this supervisor is alive. The kernel says when a child
+is stopped from outside, and when it goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FILES_EVERY_S = 0.5  # 16 calls of the system: ten times a second they were a q
 class ChildWatch:
     """`start(names)` starts children that the machine has refused before. `kill(record, reason, cause)` kills a child.
 
-    In each turn the parent and the service manager are told that this supervisor is alive.
+    In each turn the parent is told that this supervisor is alive.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class ChildWatch:
             if now_s >= files_at_s:
                 files_at_s = now_s + _FILES_EVERY_S
                 self._look_at_files()
+                notify("WATCHDOG=1")
             self._link.beat()
-            notify("WATCHDOG=1")
 
     def _look_at_states(self, now_s: float) -> None:
         """Note which children are stopped from outside."""

@@ -11,6 +11,9 @@ names the key, before any child is started.
 
 from __future__ import annotations
 
+import supervisor.quick_imports  # noqa: F401  before all that import structlog or numpy
+
+# isort: split
 import os
 import socket
 import sys

@@ -36,18 +36,22 @@ class AnswerBeginning:
 
 
 class AnswerGrammar:
-    """Follows one answer. Not thread-safe."""
+    """Follows one answer. Not thread-safe.
+
+    The matcher stands after `beyond`: tokens that must come next, so that nobody has to wait for them before the mask after
+    them is computed."""
 
     def __init__(self, beginning: AnswerBeginning, end_tokens: list[int], n_prompt: int, generated: Sequence[int]) -> None:
         """end_tokens: which end the answer. generated: tokens of the answer that are known already."""
         self._beginning, self._generated = beginning, generated
         self.end_tokens = end_tokens
-        self.n_consumed = n_prompt + len(generated)  # tokens of the sequence that the matcher knows, its prompt included
+        self.n_known = n_prompt + len(generated)  # tokens of the sequence, its prompt included
+        self.beyond: list[int] = []  # the only tokens that may follow, as far as the matcher has consumed them
+        self.has_mask = False  # which tokens may follow the matcher's has been computed ahead
         self._has_ended = False
         self._has_strayed = False  # a forced token was not sampled: the model's logits are not numbers
         self._awaited: list[Future[LLMatcher]] = beginning.compilations
         self._ahead: Future[MasksAhead] | None = None
-        self._forced: tuple[int, list[int]] = (-1, [])  # (`n_consumed` then, tokens): what `forced` has found last
         self.times = MaskTimes()
 
     @property
@@ -58,17 +62,20 @@ class AnswerGrammar:
     @property
     def late(self) -> list[Future[Any]]:
         """The computations that the answer's next masks wait for and that are not done yet."""
-        awaited = [*self._awaited, self._ahead] if self._ahead is not None else self._awaited
-        return [each for each in awaited if not each.done()]
+        if self._awaited:
+            self._awaited = [each for each in self._awaited if not each.done()]
+        if self._ahead is None or self._ahead.done():
+            return list(self._awaited)
+        return [*self._awaited, self._ahead]
 
     @property
     def is_resting(self) -> bool:
-        """True if its next masks are computed ahead."""
+        """True if its next masks are computed by another thread."""
         return self._ahead is not None
 
     @property
     def matcher(self) -> LLMatcher:
-        """The matcher after the tokens so far, of an answer that is not free."""
+        """The matcher after the tokens so far and `beyond`, of an answer that is not free."""
         if self._ahead is not None:
             wait([self._ahead])  # it uses the matcher
         return self._matcher
@@ -77,8 +84,7 @@ class AnswerGrammar:
     def _matcher(self) -> LLMatcher:
         assert self._beginning.matcher is not None, "the answer is free"
         matcher = self._beginning.matcher.result().deep_copy()
-        for token in self._generated:
-            self._consume(matcher, token)
+        self._consume(matcher, list(self._generated))
         return matcher
 
     @cached_property
@@ -92,7 +98,7 @@ class AnswerGrammar:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing but an end token may follow: the answer has ended, or failed."""
+        """True if nothing but an end token may follow `beyond`: the answer has ended, or failed."""
         return not self.is_free and (self._has_ended or self.matcher.is_error())
 
     @property
@@ -103,33 +109,25 @@ class AnswerGrammar:
             return f"its masks have taken more than {_MOST_MASKS_S:.0f} s of a processor"
         if self._has_strayed:
             return "a token was sampled that the grammar does not allow"
-        if self.is_free or not self.matcher.is_error():
+        if self.is_free or self.beyond or not self.matcher.is_error():
             return ""
         reason, _, _ = self.matcher.get_error().partition("\n")  # lines about the parser's state follow
         return reason[:_REASON_CHARACTERS]
 
-    def sampled(self, position: int, tokens: Sequence[int]) -> None:
-        """A step has given these tokens, the first of them for `position`. Some may be known already: the masks of this step
-        have taken forced ones for certain, and on a GPU the next step may have read more."""
-        n_known = self.n_consumed - position
-        self._has_strayed |= n_known > len(tokens)
-        self.consume(tokens[max(n_known, 0) :])
-
-    def consume(self, tokens: Sequence[int]) -> None:
-        """Go on by sampled tokens. An end token, or one that the grammar does not allow, ends the answer."""
-        self.n_consumed += len(tokens)
-        if tokens and self._ahead is not None:
-            wait([self._ahead])
-            self._ahead = None
-        matcher, thought = None if self.is_free else self.matcher, self._thought
-        for token in tokens:
-            if matcher is not None:
-                self._consume(matcher, token)
-            if thought is not None:
+    def sampled(self, tokens: list[int]) -> None:
+        """The answer goes on by these tokens. An end token, or one that the grammar does not allow, ends it."""
+        self.n_known += len(tokens)
+        if n_beyond := min(len(tokens), len(self.beyond)):
+            self._has_strayed |= tokens[:n_beyond] != self.beyond[:n_beyond]
+            del self.beyond[:n_beyond]
+        if (thought := self._thought) is not None:
+            for token in tokens:
                 thought.consume(token)
+        if len(tokens) > n_beyond and not self.is_free:
+            self._go_on(tokens[n_beyond:])
 
     def possible(self, drafts: list[int]) -> list[int]:
-        """The drafts up to the first one that the grammar does not allow."""
+        """The drafts after `beyond` up to the first one that the grammar does not allow."""
         if self.is_free:
             return drafts
         return drafts[: self.matcher.validate_tokens(drafts)] if drafts and not self.is_over else []
@@ -138,20 +136,12 @@ class AnswerGrammar:
         """The next tokens, as far as the grammar allows only one at each place; the first ones, if there are many."""
         if thought := self._thought and self._thought.forced():
             return thought
-        if self._forced[0] != self.n_consumed:
-            found = [] if self.is_free or self.is_over else self.matcher.compute_ff_tokens()[:_MOST_FORCED]
-            self._forced = self.n_consumed, found
-        return self._forced[1]
-
-    def consume_forced(self, drafts: list[int]) -> bool:
-        """Go on by drafts that the grammar allows alone: the step that has them accepts them all. False, with nothing done, if
-        other tokens may follow too, if one of them ends the answer, or if the reasoning before the answer is bounded."""
-        if not drafts or self._thought is not None or self.forced()[: len(drafts)] != drafts:
-            return False
-        if not set(drafts).isdisjoint(self.end_tokens):
-            return False
-        self.consume(drafts)
-        return True
+        if self.beyond or self.is_free or self.is_over:
+            return self.beyond
+        found = self.matcher.compute_ff_tokens()[:_MOST_FORCED]
+        if found and self._thought is None:
+            self._go_beyond(found)
+        return found
 
     def forced_after(self, drafts: Sequence[int]) -> dict[int, int]:
         """The only tokens that may stand at samples beside the grammar's masks, see `Thought.forced_after`."""
@@ -159,22 +149,38 @@ class AnswerGrammar:
 
     def look_ahead(self, threads: MaskThreads, n_columns: int, forced: Sequence[int]) -> float:
         """Begin to compute the next masks if they are slow. forced: the next tokens, as `forced` has them. Returns how long to
-        wait for them, in seconds; 0.0 if a step may compute them. n_columns: ids in a mask."""
-        if self.is_free or self.is_over or not self.times.is_slow or self._ahead is not None:
+        wait for them, in seconds; 0.0 if they are quick. n_columns: ids in a mask."""
+        if self.is_free or not self.times.is_slow or self.has_mask or self._ahead is not None or self.is_over:
             return 0.0
-        drafts = list(forced[:_MOST_AHEAD])
+        drafts = [] if self.beyond else list(forced[:_MOST_AHEAD])
         self._ahead, wait_s = threads.begin(self.matcher, drafts, n_columns, self.times.expected_s(1 + len(drafts)))
         return wait_s
 
     def take_ahead(self, drafts: list[int]) -> np.ndarray | None:
-        """The masks [len(drafts) + 1, words] int32 that were computed ahead; None if they were not. Waits for them."""
+        """The masks [len(drafts) + 1, words] int32 after `beyond` that another thread has computed; None if it has not. Waits
+        for them."""
         if self._ahead is None:
             return None
         ahead, self._ahead = self._ahead.result(), None
         self.times.add(ahead.took_s, len(ahead.masks))
         return ahead.of(drafts)
 
-    def _consume(self, matcher: LLMatcher, token: int) -> None:
-        if not self._has_ended and not matcher.is_error():
-            is_taken = token not in self.end_tokens and matcher.try_consume_tokens([token]) == 1
-            self._has_ended = not is_taken and not matcher.is_error()
+    def _go_on(self, tokens: list[int]) -> None:
+        if self._ahead is not None:
+            wait([self._ahead])
+            self._ahead = None
+        self.has_mask = False
+        self._consume(self.matcher, tokens)
+
+    def _go_beyond(self, forced: list[int]) -> None:
+        n_tokens = next((place for place, token in enumerate(forced) if token in self.end_tokens), len(forced))
+        if n_tokens:
+            self.beyond = forced[:n_tokens]
+            self._go_on(self.beyond)
+
+    def _consume(self, matcher: LLMatcher, tokens: list[int]) -> None:
+        if not tokens or self._has_ended or matcher.is_error():
+            return
+        n_before_end = next((place for place, token in enumerate(tokens) if token in self.end_tokens), len(tokens))
+        n_taken = matcher.try_consume_tokens(tokens[:n_before_end]) if n_before_end else 0
+        self._has_ended = n_taken < len(tokens) and not matcher.is_error()

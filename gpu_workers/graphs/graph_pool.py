@@ -10,9 +10,9 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
+from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.graphs.mask_upload import ConstrainedRows, MaskUpload
 from gpu_workers.graphs.token_counts import TokenCounts
-from gpu_workers.sampling.masked_logits import MaskedSamples
 
 ComputeLogits = Callable[[StepTensors], torch.Tensor]  # the model's step: tensors -> logits [S, vocabulary], any float dtype
 _STAGING_BUFFERS = 8
@@ -110,11 +110,13 @@ class GraphPool:
             advance=True, scratch=self._scratch, counts=self.counts.values, drafts=rows.drafts, masks=rows.masks,
         )  # fmt: skip
 
-    def sample_constrained(self, samples: MaskedSamples) -> None:
+    def sample_constrained(self, step: GrammarStep) -> None:
         """Samples the rows of the last captured step that have a grammar, which that step has left out. Queued on the current
-        stream. Their masks are needed only after the layers of the step, and steps without grammars have nothing to do with
-        them."""
-        self._constrained[self.masks.send(samples)].replay()
+        stream, where it waits until the step gives its masks: only after the layers, and steps without grammars have nothing to
+        do with them."""
+        number, size = self.masks.expect(step.n_samples, step.n_words)
+        step.promise(self.masks.host_masks, lambda samples: self.masks.give(number, samples))
+        self._constrained[size].replay()
 
 
 class Staging:

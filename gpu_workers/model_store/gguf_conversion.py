@@ -6,7 +6,6 @@ complete, even if several processes start at once or one dies meanwhile.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,10 +19,10 @@ from safetensors.numpy import save_file
 
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
+from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
-from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError, cache_folder
+from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError
 
-FORMAT = 1  # raise it when the same file would be converted differently
 LOCK_TIMEOUT_S = 1800.0
 SHARD_BYTES = 2 << 30
 
@@ -34,9 +33,7 @@ def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
     """The folder to which the GGUF file `path` is converted; converts it if that has not been done.
 
     Raises GgufError, UnsupportedTokenizerError, or ModelNotFoundError when the folder cannot be written."""
-    stat = path.stat()
-    identity = f"{FORMAT}:{path.name}:{stat.st_size}:{stat.st_mtime_ns}"
-    folder = cache_folder() / "models" / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    folder = folder_of_gguf(path, name)
     if folder.is_dir():
         return folder
     try:

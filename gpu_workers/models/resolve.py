@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
+from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.gguf_header import GgufHeader
 from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.model_config import ModelConfig
@@ -117,9 +118,9 @@ def fetch_folder(found: FoundModel, on_progress: OnProgress) -> Path:
         raise ModelNotFoundError(f"{found.name}: expected a model with files")
     if found.kind is ModelKind.FOLDER:
         return found.path
-    from gpu_workers.model_store.gguf_conversion import (
-        converted_folder,
-    )  # slow imports, which a refused start must not wait for
+    if (folder := folder_of_gguf(found.path, found.name)).is_dir():
+        return folder
+    from gpu_workers.model_store.gguf_conversion import converted_folder  # slow imports, for the first start alone
 
     return converted_folder(found.path, found.name, on_progress)
 

@@ -167,6 +167,7 @@ class StepThread(Generic[Launched]):
             else:
                 while (item := self._commands.get()) is not None:
                     self._execute(engine, *item, lambda epoch, launched: self._finish(engine, epoch, launched))
+                    engine.look_ahead()
             engine.close()
         except Exception as error:  # after any error the state of the device is unknown
             self._fault(error)
@@ -191,6 +192,7 @@ class StepThread(Generic[Launched]):
             while (item := self._launched.get()) is not None:
                 self._finish(engine, *item)
                 free.release()
+                engine.look_ahead()
         except Exception as error:
             self._fault(error)
 

@@ -5,9 +5,9 @@
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
 when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
-captured graphs, which apply every sampling rule; rows that have a grammar are sampled after them, by a graph that reads masks
-which the host computes meanwhile. In a gang every rank samples from the same gathered logits with the same noise, so all
-token tables stay equal without any message between the ranks.
+captured graphs, which apply every sampling rule; rows that have a grammar are sampled after them, by a graph that waits for
+masks, which `collect` gives while the layers run. In a gang every rank samples from the same gathered logits with the same
+noise, so all token tables stay equal without any message between the ranks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gpu_workers.batch.step_tensors import NO_TOKENS, build_batch
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
+from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.grammar.grammar_table import GrammarTable
-from gpu_workers.grammar.mask_question import MaskQuestion
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
@@ -86,6 +86,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._compiler = watch_triton() if self._is_cuda else None
         self._slots = SlotTable(capacity)
         self._grammars = grammars or GrammarTable(None)
+        self._told: GrammarStep | None = None  # the newest step whose tokens its grammars know, if it has any
         self._has_kernel_sampler = captured.graphs is not None or sample is not None
         self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
 
@@ -147,7 +148,15 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
         """Wait for each step of a launched plan and read its result."""
         for pending in launched:
-            yield read_step(pending)
+            result = read_step(pending)
+            self._told = pending.grammars
+            yield result
+
+    def look_ahead(self) -> None:
+        """Compute masks of the next step while its plan is on the way."""
+        if self._told is not None:
+            self._told.look_ahead()
+            self._told = None
 
     def _fits_captured(self, slots: np.ndarray) -> bool:
         """True unless one of these slots has bad words of several tokens: captured steps do not know them."""
@@ -169,23 +178,16 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         graphs.pool.counts.prepare(slots, positions + 1, plan.n_steps, self._slots.sampling)
         events = [timed_event() for _ in range(plan.n_steps + 1)]
         events[0].record()
-        asked: MaskQuestion | None = None
 
-        def keep(_: int) -> None:
-            index = len(launched)  # with grammars each step is a call of its own
-            ids, logprobs = self._take_samples(graphs, slots, asked)
+        def keep(index: int) -> None:
+            grammars = self._grammars.step(plan.row_slots, widths, positions + index + 1, plan.draft_ids)
+            ids, logprobs = self._take_samples(graphs, slots, grammars)
             events[index + 1].record()
             around = (events[index], events[index + 1])
-            grammars = self._grammars.rows(plan.row_slots, widths, positions + index + 1) if asked is not None else None
             number = plan.step + index
             launched.append(PendingStep(plan, number, plan.row_slots, widths, ids, logprobs, 0.0, around, grammars))
 
-        if not self._grammars.has_any(slots):
-            graphs.decode.run(slots, positions, plan.n_steps, keep)
-            return launched
-        for index in range(plan.n_steps):
-            asked = self._grammars.ask(slots, positions + index + 1, self._state.tokens)
-            graphs.decode.run(slots, positions + index, 1, keep)
+        graphs.decode.run(slots, positions, plan.n_steps, keep)
         return launched
 
     def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
@@ -193,26 +195,31 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        asked = self._grammars.ask(step.sample_slots, step.sample_positions, self._state.tokens)
         if not mixed.run(step, lambda: graphs.pool.counts.prepare_mixed(step, self._slots.sampling)):
             return None
-        ids, logprobs = self._take_samples(graphs, step.sample_slots, asked)
+        grammars = self._grammars.step(step.result_slots, step.result_widths, step.sample_positions, plan.draft_ids)
+        ids, logprobs = self._take_samples(graphs, step.sample_slots, grammars)
         events[1].record()
-        grammars = self._grammars.rows(step.result_slots, step.result_widths, step.sample_positions)
         return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events, grammars)
 
     def _take_samples(
-        self, graphs: StepGraphs, slots: np.ndarray, asked: MaskQuestion | None
+        self, graphs: StepGraphs, slots: np.ndarray, grammars: GrammarStep | None
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         """The tokens [S] that the last launched graph sampled for slots [S], int64 on the host, and their log probabilities if
-        a row asks. Samples with a grammar are made now. The copy is only queued."""
-        if asked is not None:
-            graphs.pool.sample_constrained(self._grammars.masks(asked, graphs.pool.masks.host_masks))
-        ids, logprobs = graphs.pool.ids[: len(slots)], None
+        a row asks. The copy is only queued; samples with a grammar wait for their masks before it.
+
+        Whatever is queued behind that wait must not wait for the device on the host, which gives the masks later: memory is
+        allocated before, and with log probabilities the masks are given at once."""
+        ids, logprobs = torch.empty(len(slots), dtype=torch.int64, pin_memory=True), None
         wanted = self._slots.sampling.logprobs_of(slots)
+        if grammars is not None:
+            graphs.pool.sample_constrained(grammars)
+            if (wanted >= 0).any():
+                grammars.give()
         if (wanted >= 0).any():
-            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, wanted).to_host()
-        return ids.to("cpu", non_blocking=True), logprobs
+            sampled = graphs.pool.ids[: len(slots)]
+            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], sampled, wanted).to_host()
+        return ids.copy_(graphs.pool.ids[: len(slots)], non_blocking=True), logprobs
 
     @torch.inference_mode()
     def _run_step(self, plan: Plan, index: int) -> PendingStep:
@@ -223,13 +230,12 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         step = build_step(plan, self._slots.page_table, index)
         ids, logprobs, grammars, prompts = torch.zeros(0, dtype=torch.int64), None, None, None
         if len(step.slots):
-            asked = self._grammars.ask(step.sample_slots, step.sample_positions, self._state.tokens)
             computed = self._compute(step, self._slots.prompts.rows_of(step))
             prompts = computed.prompts
             if computed.logits is not None:
                 rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
-                ids, logprobs = self._sample(computed, computed.logits, rows, asked)
-                grammars = self._grammars.rows(step.result_slots, step.result_widths, step.sample_positions)
+                grammars = self._grammars.step(step.result_slots, step.result_widths, step.sample_positions, plan.draft_ids)
+                ids, logprobs = self._sample(computed, computed.logits, rows, grammars)
         if events is not None:
             events[1].record()
         took_s = time.monotonic() - began_s
@@ -253,15 +259,15 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return compute_prompt_logprobs(rows, hidden, ids, self._model.logits, self._capacity.vocabulary).to_host()
 
     def _sample(
-        self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows, asked: MaskQuestion | None
+        self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows, grammars: GrammarStep | None
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         logprobs = None
-        if computed.greedy is not None and rows.is_all_greedy and asked is None:
+        if computed.greedy is not None and rows.is_all_greedy and grammars is None:
             ids = computed.greedy.clone()  # the next step writes there
         else:
             masked = logits = logits.float()
-            if asked is not None:  # log probabilities are the model's
-                masked = mask_logits(logits, self._grammars.masks(asked), in_place=not rows.wants_logprobs)
+            if grammars is not None:  # log probabilities are the model's
+                masked = mask_logits(logits, grammars.masks(), in_place=not rows.wants_logprobs)
             ids = self._sample_tokens(masked, rows)
         self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
         if rows.wants_logprobs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpu_workers.grammar.grammar_rows import GrammarRows
+from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.sampling.logprobs import ComputedLogprobs, emitted_logprobs
 from gpu_workers.sampling.prompt_logprobs import ComputedPrompts
@@ -27,7 +27,7 @@ class PendingStep:
     logprobs: ComputedLogprobs | None
     compute_s: float  # used if there are no events, when the step has ended already
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
-    grammars: GrammarRows | None = None
+    grammars: GrammarStep | None = None
     prompts: ComputedPrompts | None = None  # on the host; valid after the second event
 
 
@@ -37,7 +37,9 @@ def timed_event() -> torch.cuda.Event:
 
 
 def read_step(pending: PendingStep) -> Result:
-    """Wait for one step, count how many of its drafts are accepted, and ask its grammars what follows."""
+    """Give a step its masks, wait for its end, count how many of its drafts are accepted, and ask its grammars what follows."""
+    if pending.grammars is not None:
+        pending.grammars.give()
     compute_s = pending.compute_s
     if pending.events is not None:
         began, ended = pending.events

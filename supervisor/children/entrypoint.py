@@ -11,6 +11,9 @@ its settings cannot be used, because a restart would not help.
 
 from __future__ import annotations
 
+import supervisor.quick_imports  # noqa: F401  before all that import structlog or numpy
+
+# isort: split
 import asyncio
 import contextlib
 import ctypes

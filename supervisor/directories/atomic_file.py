@@ -68,4 +68,6 @@ def restore_files(folder: Path) -> None:
     """Compare the files of this folder with their copies in memory, and write those again that differ: somebody has removed or
     changed them, or the disk has refused them. To be called regularly."""
     for path in copied_files(folder):
-        _restored.setdefault(path, AtomicFile(path)).restore()
+        if path not in _restored:
+            _restored[path] = AtomicFile(path)
+        _restored[path].restore()

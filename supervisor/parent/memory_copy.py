@@ -33,7 +33,7 @@ _SLOT_BYTES = 64 << 20  # from the first slot to the second; what is not written
 _NO_FILE = (0, 0)
 _T = TypeVar("_T")
 
-_copies: dict[Path, MemoryCopy] = {}
+_copies: dict[Path, dict[Path, MemoryCopy]] = {}  # by folder, by file
 
 
 class MemoryCopy:
@@ -99,17 +99,17 @@ def keep_copies(link: ParentLink, folder: Path, names: Iterable[str] = COPIED) -
     for name in names:
         if name not in link.kept:
             link.keep(name, "", os.memfd_create(name))
-        _copies[folder / name] = MemoryCopy(link.kept[name].fd, folder / name)
+        _copies.setdefault(folder, {})[folder / name] = MemoryCopy(link.kept[name].fd, folder / name)
 
 
 def copy_of(path: Path) -> MemoryCopy | None:
     """The copy of a file, if one is kept."""
-    return _copies.get(path)
+    return _copies.get(path.parent, {}).get(path)
 
 
 def copied_files(folder: Path) -> list[Path]:
     """The files of this folder that have copies."""
-    return [path for path in _copies if path.parent == folder]
+    return list(_copies.get(folder, ()))
 
 
 def read_newest(path: Path, decode: Callable[[bytes], _T | None]) -> _T | None:

@@ -141,11 +141,13 @@ class Liveness:
                 self._forgive(now_s - self._asleep_s, is_long=pause_s > _LONG_PAUSE_S)
         self._last_check_s = now_s
         watched_s = now_s - self._asleep_s
-        stopped = [name for name, vitals in self._vitals.items() if self._note_continued(name, vitals, watched_s)]
-        others = [(name, vitals) for name, vitals in self._vitals.items() if name not in stopped]
-        judged = ((name, self._judge(name, vitals, watched_s)) for name, vitals in others)
-        killed = [OverdueChild(name, reason) for name, reason in judged if reason]
-        return [OverdueChild(name, "suspended", is_to_continue=True) for name in stopped] + killed
+        found: list[OverdueChild] = []
+        for name, vitals in self._vitals.items():
+            if self._note_continued(name, vitals, watched_s):
+                found.append(OverdueChild(name, "suspended", is_to_continue=True))
+            elif reason := self._judge(name, vitals, watched_s):
+                found.append(OverdueChild(name, reason))
+        return found
 
     def _note_continued(self, name: str, vitals: _Vitals, watched_s: float) -> bool:
         """Returns True, once, for a suspended child that must be continued before it is killed, because nobody else has what it

@@ -28,9 +28,26 @@ _START_WAIT_S = 10.0
 _START_POLL_S = 0.0005  # streams of a dead incarnation wait for it
 _SETTLE_POLL_S = 0.005
 _CHECK_S = 1.0  # time between two checks for slow clients
+_DATE_S = 1.0  # time between two dates of answers
 
 
 class _QuietServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._end = asyncio.Event()
+
+    def end(self) -> None:
+        """Let `serve` end."""
+        self.should_exit = True
+        self._end.set()
+
+    async def main_loop(self) -> None:
+        """Set the date of answers once a second. uvicorn's own loop looks ten times a second whether it shall end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._end.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle no signals: the supervisor decides when this process ends."""
@@ -140,7 +157,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Accept no more connections, and wait up to `shutdown_s` for the answers that are being sent."""
-        self._server.should_exit = True
+        self._server.end()
         if self._check_timer is not None:
             self._check_timer.cancel()
         if self._task is not None:

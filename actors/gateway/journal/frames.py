@@ -56,14 +56,14 @@ class Damage(NamedTuple):
 def encode_frame(kind: Kind, number: int, time_s: float, payload: bytes, salt: bytes) -> bytes:
     """The bytes of one frame. `salt`: 1 to 64 bytes."""
     facts = _FACTS.pack(kind, len(payload), number, time_s)
-    return b"".join((_MAGIC, facts, _checksum(facts, payload, salt), payload))
+    return b"".join((_MAGIC, facts, _checksum(_keyed(salt), facts, payload), payload))
 
 
 def read_frames(data: bytes, salt: bytes) -> Iterator[Frame | Damage]:
     """Yields the frames of a file in order, and what lies between them."""
-    at, damaged_from = 0, -1
+    at, damaged_from, keyed = 0, -1, _keyed(salt)
     while at < len(data):
-        found = _frame_at(data, at, salt)
+        found = _frame_at(data, at, keyed)
         if found is not None:
             if damaged_from >= 0:
                 yield Damage(damaged_from, at - damaged_from, is_at_end=False)
@@ -97,7 +97,7 @@ def _places(data: bytes, what: bytes) -> Iterator[int]:
         at = data.find(what, at + 1)
 
 
-def _frame_at(data: bytes, at: int, salt: bytes) -> tuple[Frame, int] | None:
+def _frame_at(data: bytes, at: int, keyed: blake2b) -> tuple[Frame, int] | None:
     """The frame that begins at `at` and the offset after it; None if there is no whole one."""
     start = at + _HEAD_BYTES
     if not data.startswith(_MAGIC, at) or start > len(data):
@@ -108,13 +108,19 @@ def _frame_at(data: bytes, at: int, salt: bytes) -> tuple[Frame, int] | None:
     if stop > len(data):
         return None
     payload = data[start:stop]
-    if data[start - _CHECKSUM_BYTES : start] != _checksum(facts, payload, salt):
+    if data[start - _CHECKSUM_BYTES : start] != _checksum(keyed, facts, payload):
         return None
     known = _KINDS.get(kind)
     return None if known is None else (Frame(known, number, time_s, payload), stop)  # None: what a later release records
 
 
-def _checksum(facts: bytes, payload: bytes, salt: bytes) -> bytes:
-    digest = blake2b(facts, digest_size=_CHECKSUM_BYTES, key=salt)
+def _keyed(salt: bytes) -> blake2b:
+    """What the checksums of a file begin with: made once, because the key is hashed as a block of its own."""
+    return blake2b(digest_size=_CHECKSUM_BYTES, key=salt)
+
+
+def _checksum(keyed: blake2b, facts: bytes, payload: bytes) -> bytes:
+    digest = keyed.copy()
+    digest.update(facts)
     digest.update(payload)
     return digest.digest()

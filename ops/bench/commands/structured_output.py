@@ -117,17 +117,20 @@ def _mask_times(vocabulary: GrammarVocabulary, grammar: str) -> list[float]:
             page_ids=EMPTY_I32, row_slots=EMPTY_I32, row_starts=EMPTY_I32, row_counts=EMPTY_I32, row_samples=EMPTY_I32,
         )
     )  # fmt: skip
-    tokens, logits = torch.zeros((_ROWS, _STEPS + 2), dtype=torch.int32), torch.zeros((_ROWS, vocabulary.size))
+    logits, widths = torch.zeros((_ROWS, vocabulary.size)), np.ones(_ROWS, np.int64)
     rng, slots, took_s = random.Random(0), np.arange(_ROWS), []
     for position in range(1, _STEPS + 1):
         logits.zero_()
         began_s = time.perf_counter()
-        asked = table.ask(slots, np.full(_ROWS, position), tokens)
-        assert asked is not None
-        masked = mask_logits(logits, table.masks(asked), in_place=True)
-        took_s.append(time.perf_counter() - began_s)
-        for slot in range(_ROWS):
-            tokens[slot, position] = rng.choice(np.flatnonzero(masked[slot].numpy() == 0).tolist())
+        step = table.step(slots, widths, np.full(_ROWS, position), EMPTY_I32)
+        assert step is not None
+        masked = mask_logits(logits, step.masks(), in_place=True)
+        masks_s = time.perf_counter() - began_s
+        ids = np.array([rng.choice(np.flatnonzero(row == 0).tolist()) for row in masked.numpy()])
+        began_s = time.perf_counter()
+        step.report(widths, ids)
+        step.look_ahead()
+        took_s.append(masks_s + time.perf_counter() - began_s)
     return took_s
 
 

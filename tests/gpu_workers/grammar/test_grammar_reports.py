@@ -119,7 +119,7 @@ def test_a_step_does_not_wait_for_a_grammar_that_it_does_not_need(runner: ModelR
 
 
 def test_the_masks_of_forced_tokens_are_not_computed(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the mask after the last of them is: nothing but these tokens may follow before it."""
+    """Only the mask after the last of them is, and while the plan that has them is on its way."""
     n_masks: list[int] = []
 
     def fill(matcher: LLMatcher, row: int, drafts: list[int], masks: np.ndarray) -> float:
@@ -147,7 +147,6 @@ def test_an_answer_whose_forced_token_was_not_sampled_fails(tmp_path: Path) -> N
     answer = AnswerGrammar(AnswerBeginning(CompiledGrammars(vocabulary).get(grammar)), [END], 10, [])
     forced = answer.forced()
     assert len(forced) > 1
-    assert answer.consume_forced(forced)
     assert not answer.failure
-    answer.sampled(10, forced[:-1])
+    answer.sampled([*forced[:-1], END])
     assert answer.failure == "a token was sampled that the grammar does not allow"

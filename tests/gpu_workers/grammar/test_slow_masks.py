@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher
 
-from gpu_workers.grammar import answer_grammar, grammar_table, mask_filler, masks_ahead
+from gpu_workers.grammar import answer_grammar, mask_filler, mask_maker, masks_ahead
 from gpu_workers.grammar.masks_ahead import MasksAhead, MaskThreads, MaskTimes, compute_ahead
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import GrammarReport, Result
@@ -40,7 +40,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(1 + len(drafts))
         return masks_ahead.fill_alone(matcher, row, drafts, masks)
 
-    for module in (mask_filler, grammar_table):
+    for module in (mask_filler, mask_maker):
         monkeypatch.setattr(module, "fill_alone", fill)
     return calls
 
@@ -72,7 +72,7 @@ def answer_of_steps(runner: ModelRunner, grammar: str, kind: str) -> list[int]:
     """The answer with every mask computed in its step."""
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(masks_ahead, "SLOW_S", float("inf"))
-        for module in (mask_filler, grammar_table):
+        for module in (mask_filler, mask_maker):
             patches.setattr(module, "fill_alone", masks_ahead.fill_alone)
         return answer(runner, grammar, KINDS[kind])
 

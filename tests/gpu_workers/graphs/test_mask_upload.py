@@ -19,7 +19,9 @@ def samples_of(n: int, masks: np.ndarray) -> MaskedSamples:
 
 
 def check(upload: MaskUpload, samples: MaskedSamples) -> None:
-    n, size = len(samples.index), upload.send(samples)
+    n = len(samples.index)
+    number, size = upload.expect(*samples.masks.shape)
+    upload.give(number, samples)
     rows = upload.rows(size)
     assert rows.masks.index.tolist() == [*samples.index.tolist(), *[-1] * (size - n)]
     assert rows.slots.tolist() == [*samples.slots.tolist(), *[DUMMY] * (size - n)]

@@ -15,6 +15,7 @@ import pytest
 from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
+from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
 from gpu_workers.model_store.gguf_types import BLOCKS
 from gpu_workers.model_store.model_folder import ModelNotFoundError
@@ -160,3 +161,16 @@ def test_reading_a_config_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout == "[]\n"
+
+
+def test_a_converted_model_is_found_without_what_converts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every start after the first one: the packages that read and write GGUF files take a tenth of a second to import."""
+    monkeypatch.setenv("TARDIGRADE_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path)
+    folder_of_gguf(path, "tiny").mkdir(parents=True)
+    script = "import sys; from gpu_workers.models.resolve import fetch_folder, find_model; print(" + (
+        "fetch_folder(find_model(sys.argv[1]), print).name, sys.modules.keys() & {'gguf', 'tokenizers', 'safetensors'})"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == f"{folder_of_gguf(path, 'tiny').name} set()\n"

@@ -60,6 +60,7 @@ async def test_a_step_that_waits_for_the_plan_of_another_rank_has_more_time_than
         capacity=lambda: None,
         launch=launch,
         collect=lambda launched: launched,
+        look_ahead=lambda: None,
         close=ended.set,
     )
     events: Any = SimpleNamespace(on_loaded=lambda capacity: None)

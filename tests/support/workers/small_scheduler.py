@@ -142,7 +142,9 @@ class SmallScheduler:
 
     def run(self, rows: list[Row], n_steps: int = 1) -> list[Result]:
         """Write, launch and collect one plan."""
-        return self.read(list(self.engine.collect(self.engine.launch(self.write_plan(rows, n_steps)))))
+        results = self.read(list(self.engine.collect(self.engine.launch(self.write_plan(rows, n_steps)))))
+        self.engine.look_ahead()
+        return results
 
     def prefill(self, *sequences: Running) -> None:
         """Compute all known tokens of these sequences in one step, and sample."""

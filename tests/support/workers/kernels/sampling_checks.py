@@ -273,7 +273,9 @@ def _check_masked(
     assert state.tokens[constrained].equal(tokens[constrained])
     assert counts.values[constrained].equal(counted[constrained])
     upload = MaskUpload(len(slots) + 3, _VOCABULARY, state.n_slots, device)
-    rows = upload.rows(upload.send(samples))
+    number, size = upload.expect(*samples.masks.shape)
+    upload.give(number, samples)
+    rows = upload.rows(size)
     sample_rows(
         logits, rows.slots, rows.positions, state, ids,
         advance=True, scratch=SamplingScratch.allocate(upload.most, _VOCABULARY, device), counts=counts.values,
