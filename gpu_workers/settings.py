@@ -14,9 +14,9 @@ DeviceKind = Literal["cpu", "cuda"]
 DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionChoice = Literal["auto", "torch", "triton"]
 FP8_CAPABILITY = (9, 0)  # compute capability of GPUs that multiply 8-bit floats by our kernels
-KvDtype = Literal["auto", "int8", "fp8"]
+KvDtype = Literal["auto", "int8", "int4", "fp8"]
 PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
-    "auto": (0, 0), "int8": (8, 0), "fp8": (8, 9),
+    "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
 Quantization = Literal["none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
@@ -40,7 +40,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: DtypeChoice = "auto"
     # of keys and values in their pages; auto: as dtype; 8 bits with a scale for each token and head: int8, integers, or fp8,
-    # floats (e4m3), on GPUs only
+    # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 3.5, for heads whose size is a power of two
     kv_dtype: KvDtype = "auto"
     # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
     # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype

@@ -70,7 +70,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
         click.option("--quantization", "worker__quantization", help="Weights: none, int8, int4 (CPU cores) or fp8 (GPUs)."),
-        click.option("--kv-dtype", "worker__kv_dtype", help="Keys and values in memory: auto, int8 or fp8 (GPUs)."),
+        click.option("--kv-dtype", "worker__kv_dtype", help="Keys and values: auto, int8, int4 or fp8 (GPUs)."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),

@@ -17,7 +17,8 @@ from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cpu.kernels.calls import Calls, DirectCalls
 from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
-from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
+from gpu_workers.cpu.kernels.pages.int4_attention import SmallUnit
+from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, AttentionUnit, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.attention import (
     MAX_BATCHED_COUNT,
@@ -27,6 +28,7 @@ from gpu_workers.layers.attention import (
     TorchAttention,
     attend_group,
 )
+from gpu_workers.layers.page_format import INT4
 from messages.steps import PAGE_TOKENS
 
 
@@ -37,6 +39,7 @@ class CpuKernel:
     calls: Calls
     shape: AttentionShape
     kernel: Kernel
+    scratches: int  # scores that it keeps of each key
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,18 @@ class CpuAttention(Attention):
     def __init__(
         self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int, page_dtype: torch.dtype | None = None
     ) -> None:
-        """dtype of q; shared_heads: query heads on one kv head; page_dtype: of the pages, `dtype` (None) or int8. Compiles the
-        kernel.
+        """dtype of q; shared_heads: query heads on one kv head; page_dtype: of pages, `dtype` (None), int8 or INT4. Compiles
+        the kernel.
 
         Raises: ValueError for a dtype or head size that `can_attend` refuses, RuntimeError when LLVM refuses the code."""
         machine = this_machine()
-        if machine is None or not can_attend(dtype, head_dim):
+        if machine is None or not can_attend(dtype, head_dim, page_dtype):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
         is_bf16, is_int8 = dtype == torch.bfloat16, page_dtype == torch.int8
         shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, is_bf16, is_int8)
-        self.compiled = CpuKernel(
-            DirectCalls(), shape, compile_kernel(lambda code: write_paged_attention(code, shape), machine)
-        )
+        kind = SmallUnit if page_dtype == INT4 else AttentionUnit
+        kernel = compile_kernel(lambda code: write_paged_attention(code, shape, kind), machine)
+        self.compiled = CpuKernel(DirectCalls(), shape, kernel, kind.scratches)
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
         has_no_limit = dtype == torch.bfloat16 and machine.has_bf16_dot
         self._most_kernel_tokens = sys.maxsize if has_no_limit else MAX_BATCHED_COUNT  # of a row; torch computes longer ones
@@ -115,7 +118,7 @@ class CpuAttention(Attention):
             _int64s(rows[order]),
             _int64s(n_keys[order]),
             step.page_table.contiguous(),
-            torch.empty((torch.get_num_threads(), self.compiled.shape.shared * longest)),
+            torch.empty((torch.get_num_threads(), self.compiled.scratches * self.compiled.shape.shared * longest)),
             tuple(self._torch.group(step, np.array([row]), starts + counts) for row in long_rows),
         )
 

@@ -16,11 +16,13 @@ import torch
 
 from gpu_workers.cpu.kernels import matrix, rows
 from gpu_workers.cpu.kernels.calls import Calls, DirectCalls
-from gpu_workers.cpu.kernels.int8_pages import write_rope_and_quantise
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
+from gpu_workers.cpu.kernels.pages.int4_pages import write_rope_and_pack
+from gpu_workers.cpu.kernels.pages.int8_pages import write_rope_and_quantise
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.layers.cpu_linear import can_pack, packed_linear
+from gpu_workers.layers.page_format import INT4
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
 MOST_ROWS = 64  # oneDNN is as good for more, in float32
@@ -46,8 +48,8 @@ class CpuOps(TorchOps):
     """Operations with compiled kernels. Not thread-safe."""
 
     def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
-        """For weights and activations of `dtype`, float32 or bfloat16. page_dtype: of keys and values in pages, `dtype` (None)
-        or int8. Compiles the kernels."""
+        """For weights and activations of `dtype`, float32 or bfloat16. page_dtype: of keys and values in pages, `dtype` (None),
+        int8 or INT4. Compiles the kernels."""
         super().__init__()
         self._calls: Calls = DirectCalls()
         self.machine = machine
@@ -64,8 +66,10 @@ class CpuOps(TorchOps):
         self._norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=False), machine)
         self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
         self._page_dtype = page_dtype or dtype
-        write_rope = rows.write_rope_and_store if page_dtype is None else write_rope_and_quantise
-        self._rope = compile_kernel(lambda code: write_rope(code, is_bf16), machine)
+        self._ropes: dict[int, Kernel] = {}  # by head_dim, if pages are of small integers; else under 0
+        if page_dtype != INT4:
+            write_rope = rows.write_rope_and_store if page_dtype is None else write_rope_and_quantise
+            self._ropes[0] = compile_kernel(lambda code: write_rope(code, is_bf16), machine)
         self._gate = compile_kernel(lambda code: rows.write_silu_mul(code, is_bf16), machine)
         self._take = compile_kernel(lambda code: rows.write_take_rows(code, is_bf16), machine)
         self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
@@ -166,7 +170,8 @@ class CpuOps(TorchOps):
         """Rotates q and k and writes k and v to their pages; shapes as in `Ops.rope_and_store`. Returns a new q."""
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
-        if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != self._page_dtype:
+        least_width = (4 if self._page_dtype == INT4 else 2) * self._lanes
+        if head_dim % least_width or not in_order or target.k_pages.dtype != self._page_dtype:
             self._calls.leave_to_torch("a rotation whose width is no multiple of the vector")
             return super().rope_and_store(q, k, v, target)
         out = self._calls.empty(q.shape, q.dtype)
@@ -175,8 +180,18 @@ class CpuOps(TorchOps):
         tables = (target.positions.data_ptr(), target.cos_sin.data_ptr(), target.slot_mapping.data_ptr())
         pages = (target.k_pages.data_ptr(), target.v_pages.data_ptr(), target.k_pages.stride(0))
         words = (*inputs, *sizes, *tables, *pages, out.data_ptr())
-        self._spread(self._rope, n_tokens, (n_heads + 2 * k.shape[1]) * head_dim, words)
+        self._spread(self._rope(head_dim), n_tokens, (n_heads + 2 * k.shape[1]) * head_dim, words)
         return out
+
+    def _rope(self, head_dim: int) -> Kernel:
+        """The kernel that stores heads of this size. That of small integers is compiled when the first one comes."""
+        if self._page_dtype != INT4:
+            return self._ropes[0]
+        if head_dim not in self._ropes:
+            is_bf16 = self._dtype == torch.bfloat16
+            write = write_rope_and_pack
+            self._ropes[head_dim] = compile_kernel(lambda code: write(code, is_bf16, head_dim), self.machine)
+        return self._ropes[head_dim]
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """gate_up [T, 2 n] -> a new [T, n], by our kernel where n is a multiple of its vectors."""

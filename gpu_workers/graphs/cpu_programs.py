@@ -65,7 +65,7 @@ class CpuPrograms:
         self._host_numbers, self._host_tokens = self._numbers.numpy(), state.tokens.numpy()
         self._n_threads = torch.get_num_threads()
         longest = state.pages.shape[1] * PAGE_TOKENS
-        self._scratch = torch.empty((self._n_threads, model.parts.shard.shared_heads * longest))
+        self._scratch = torch.empty((self._n_threads, attention.compiled.scratches * model.parts.shard.shared_heads * longest))
         self._programs: dict[int, RecordedStep] = {}
         self._is_possible = model.parts.shard.size == 1
 

@@ -4,8 +4,8 @@
                                  |
                                  0 keys, 1 values
 
-Where the format of the pages has scales (`page_format.py`), these follow the numbers of each layer's keys and values, and
-the last three sizes are one.
+Where the format of the pages has scales (`page_format.py`), these follow the numbers of each layer's keys and of its values,
+and the last four sizes are one.
 
 A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8
 kv heads of 128 in 16 bits. One layer's pages are a view of the storage in which each page is contiguous and pages lie
@@ -48,15 +48,21 @@ class KvShape:
     @property
     def page_sizes(self) -> tuple[int, ...]:
         """The sizes of one page of the storage."""
-        scale_bytes = format_of(self.dtype).scale_bytes
-        if not scale_bytes:
+        if self.vector_entries == (self.head_dim, self.head_dim):
             return self.n_layers, 2, PAGE_TOKENS, self.n_kv_heads, self.head_dim
-        return self.n_layers, 2, PAGE_TOKENS * self.n_kv_heads * (self.head_dim + scale_bytes // self.dtype.itemsize)
+        return self.n_layers, PAGE_TOKENS * self.n_kv_heads * sum(self.vector_entries)
+
+    @property
+    def vector_entries(self) -> tuple[int, int]:
+        """Entries of the storage that a key and a value take, with their scales if the format has some."""
+        key, value = format_of(self.dtype).vector_bytes(self.head_dim, self.dtype.itemsize)
+        return key // self.dtype.itemsize, value // self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class KvPages:
-    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], the numbers, views of `storage`."""
+    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], the numbers, views of `storage`. The
+    last size is smaller where an entry holds several numbers, see `PageFormat.entries`."""
 
     shape: KvShape
     storage: torch.Tensor
@@ -88,11 +94,11 @@ class KvPages:
         if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
             got = f"{tuple(storage.shape)} {storage.dtype}"
             raise ValueError(f"storage: expected contiguous {expected} {shape.dtype}, got {got}")
-        sizes = (PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
-        numbers = storage.flatten(3)[..., : math.prod(sizes)].unflatten(3, sizes)
-        keys = tuple(numbers[:, layer, 0] for layer in range(shape.n_layers))
-        values = tuple(numbers[:, layer, 1] for layer in range(shape.n_layers))
-        return cls(shape, storage, keys, values)
+        vectors, layers = PAGE_TOKENS * shape.n_kv_heads, storage.flatten(2).unbind(1)
+        key_entries, value_entries = format_of(shape.dtype).entries(shape.head_dim)
+        keys = tuple(_numbers_of(layer, shape.n_kv_heads, key_entries) for layer in layers)
+        rest = (layer[:, vectors * shape.vector_entries[0] :] for layer in layers)
+        return cls(shape, storage, keys, tuple(_numbers_of(layer, shape.n_kv_heads, value_entries) for layer in rest))
 
     def copy(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """Copies whole pages, in order after the steps that have been launched: page `targets[i]` gets the content of page
@@ -114,3 +120,9 @@ class KvPages:
     def n_pages(self) -> int:
         """Number of pages."""
         return int(self.storage.shape[0])
+
+
+def _numbers_of(pages: torch.Tensor, n_kv_heads: int, entries: int) -> torch.Tensor:
+    """The numbers at the beginning of each page: [n_pages, at least so many] -> [n_pages, PAGE_TOKENS, n_kv_heads, entries]."""
+    sizes = (PAGE_TOKENS, n_kv_heads, entries)
+    return pages[:, : math.prod(sizes)].unflatten(1, sizes)

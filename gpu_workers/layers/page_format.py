@@ -3,6 +3,7 @@
     bfloat16 ...    the numbers of the model
     int8            each vector (the head_dim numbers of one token and kv head) as integers, with one scale
     float8_e4m3fn   the same as 8-bit floats: three binary digits, and sixteen powers of two
+    uint8           keys of 32 levels and values of 11 after a Hadamard transform, see `small_pages`
 
 A scale belongs to one token, so it is written once, with its token: what a page holds does not depend on how a prompt was cut
 into steps, and a token that is computed again gets the same bytes.
@@ -11,13 +12,16 @@ into steps, and a token that is computed again gets the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
+from gpu_workers.layers.page_vectors import PageFormat
+from gpu_workers.layers.small_pages import SmallFormat
+from gpu_workers.layers.vector_bytes import scaled_vector_bytes
 from messages.steps import PAGE_TOKENS
 
 FP8 = torch.float8_e4m3fn
+INT4 = torch.uint8  # names the pages of `small_pages`
 GREATEST_FP8 = 448.0
 FP8_STEP, N_FP8_STEPS = 32.0, 7  # the numbers from 256 to 448
 FP8_DROPPED_BITS = 20  # of a float32's 23: e4m3 has three
@@ -28,29 +32,16 @@ LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal o
 Quantise = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-class PageFormat(Protocol):
-    """Writes and reads vectors in pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each contiguous, at any stride."""
-
-    scale_bytes: int  # beside the numbers of each vector
-
-    def store(
-        self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> None:
-        """Writes the keys and values of T tokens. slot_mapping [T] int64; k, v [T, n_kv_heads, head_dim] of any float dtype."""
-        ...
-
-    def gather(
-        self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Reads the keys and values [n, head_dim], of `dtype`, of n vectors. page_ids, places [n] int64: the page of each, and
-        which vector of its page it is: token * n_kv_heads + head."""
-        ...
-
-
 class PlainFormat(PageFormat):
     """Numbers as the model computes them. Pages have its dtype."""
 
-    scale_bytes = 0
+    def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
+        """The numbers alone. Arguments as in `PageFormat.vector_bytes`."""
+        return head_dim * itemsize, head_dim * itemsize
+
+    def entries(self, head_dim: int) -> tuple[int, int]:
+        """One for each number."""
+        return head_dim, head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -77,11 +68,17 @@ class ScaledFormat(PageFormat):
     Scales are bfloat16, [n_kv_heads, PAGE_TOKENS], and follow the numbers of their page: those of the keys after the keys,
     those of the values after the values. A scale is rounded before it is used, so its few digits cost nothing."""
 
-    scale_bytes = 2
-
     def __init__(self, quantise_keys: Quantise, quantise_values: Quantise) -> None:
         """Both as `quantise_int8`."""
         self._quantise_keys, self._quantise_values = quantise_keys, quantise_values
+
+    def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
+        """A byte for each number, and a scale. Arguments as in `PageFormat.vector_bytes`."""
+        return scaled_vector_bytes(head_dim)
+
+    def entries(self, head_dim: int) -> tuple[int, int]:
+        """One for each number."""
+        return head_dim, head_dim
 
     def store(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, slot_mapping: torch.Tensor, k: torch.Tensor, v: torch.Tensor
@@ -159,6 +156,7 @@ _PLAIN = PlainFormat()
 _FORMATS: dict[torch.dtype, PageFormat] = {
     torch.int8: ScaledFormat(quantise_int8, quantise_int8),
     FP8: ScaledFormat(quantise_fp8_keys, quantise_fp8),
+    INT4: SmallFormat(),
 }
 
 

@@ -26,7 +26,7 @@ from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cuda.capability import why_not_triton
 from gpu_workers.layers.attention import Attention, TorchAttention
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from gpu_workers.cpu.ops import CpuOps
     from gpu_workers.graphs.cpu_programs import CpuPrograms
     from gpu_workers.graphs.cuda_graphs import StepGraphs
+
+# None: that of the model
+PAGE_DTYPES: dict[KvDtype, torch.dtype | None] = {"auto": None, "int8": torch.int8, "int4": INT4, "fp8": FP8}
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,12 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
 
 
 def _check_pages(device: torch.device, page_dtype: torch.dtype) -> None:
-    """Raises: ConfigError if no kernels read and write such pages on this device."""
-    kv_dtype: KvDtype = "fp8" if page_dtype == FP8 else "int8"
+    """Raises: ConfigError if nothing reads and writes such pages on this device."""
+    names: dict[torch.dtype | None, KvDtype] = {dtype: name for name, dtype in PAGE_DTYPES.items()}
+    kv_dtype = names[page_dtype]
     if device.type != "cuda":
         if kv_dtype == "fp8":
-            raise ConfigError("worker.kv_dtype: expected auto or int8 on CPU cores, got fp8, which GPUs have")
+            raise ConfigError("worker.kv_dtype: expected auto, int8 or int4 on CPU cores, got fp8, which GPUs have")
         return
     least, found = PAGES_CAPABILITY[kv_dtype], torch.cuda.get_device_capability(device)
     if found < least:
@@ -214,7 +218,7 @@ def _deterministic_backend(
 
         return Backend(deterministic_ops(), deterministic_attention(placement.dtype, config.head_dim, shard))
     machine, dtype = this_machine(), placement.dtype
-    if machine is None or not can_attend(dtype, config.head_dim):
+    if machine is None or not can_attend(dtype, config.head_dim, page_dtype):
         raise ConfigError(
             "worker.deterministic: expected float32 or bfloat16, heads of whole vectors and a processor that kernels can be"
             f" compiled for; got {dtype}, heads of {config.head_dim} numbers and {machine or 'none'}"
@@ -227,7 +231,7 @@ def _deterministic_backend(
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard, page_dtype: torch.dtype | None) -> Attention:
-    if can_attend(dtype, config.head_dim):
+    if can_attend(dtype, config.head_dim, page_dtype):
         from gpu_workers.cpu.attention import CpuAttention
 
         try:

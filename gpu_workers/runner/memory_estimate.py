@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_workers.layers.shard import Shard, linear_parameters, rank_parameters, shard_model, table_parameters
+from gpu_workers.layers.vector_bytes import scaled_vector_bytes, small_vector_bytes
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.settings import KvDtype, Quantization
 
@@ -24,7 +25,6 @@ _CPU_KV_SHARE = 8  # by default, one part in eight of the machine's memory is fo
 FP8_WEIGHT_BYTES = 1.01  # of a number, with its part of a scale; see `cuda.fp8_weights`
 INT8_WEIGHT_BYTES = 1 + 2 / 32  # of an integer, with its part of a scale; see `cpu.kernels.int8_weights`
 INT4_WEIGHT_BYTES = (4 + 16) / 32  # with its part of a step and a least number; see `cpu.kernels.int4_weights`
-_SCALE_BYTES = 2
 _MOST_WIDENED_BYTES = GIB // 2
 _LEAST_WIDENED_TOKENS = 65_536  # for the prompts of one step together
 _WIDENED_BLOCK = 64
@@ -76,8 +76,8 @@ def estimate_cuda_rank(
 
 def kv_token_bytes(config: ModelConfig, tp: int, dtype: str, kv_dtype: KvDtype = "auto") -> int:
     """Bytes of keys and values of one token, in all layers of the fullest of `tp` ranks."""
-    n_vectors = config.n_layers * 2 * len(shard_model(config, 0, tp).kv_heads)
-    return n_vectors * _vector_bytes(config.head_dim, _BYTES_BY_DTYPE[dtype], kv_dtype)
+    n_pairs = config.n_layers * len(shard_model(config, 0, tp).kv_heads)
+    return n_pairs * _pair_bytes(config.head_dim, _BYTES_BY_DTYPE[dtype], kv_dtype)
 
 
 def widened_tokens(config: ModelConfig, n_kv_heads: int) -> int:
@@ -93,9 +93,11 @@ def _widened_token_bytes(config: ModelConfig, n_kv_heads: int) -> int:
     return 2 * n_kv_heads * config.head_dim * _BYTES_BY_DTYPE["float16"]
 
 
-def _vector_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:
-    """Bytes of one head's key or value of one token, with its scale where it has one; see `layers.page_format`."""
-    return head_dim * itemsize if kv_dtype == "auto" else head_dim + _SCALE_BYTES
+def _pair_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:
+    """Bytes of one head's key and value of one token, with their scales where they have some; see `layers.page_format`."""
+    if kv_dtype == "int4":
+        return sum(small_vector_bytes(head_dim))
+    return 2 * head_dim * itemsize if kv_dtype == "auto" else sum(scaled_vector_bytes(head_dim))
 
 
 def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Quantization = "none") -> int:

@@ -14,7 +14,6 @@ from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.model_config import ModelConfig
@@ -22,20 +21,26 @@ from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
-from gpu_workers.runner.backend import AttentionChoice, CapturedSteps, capture_steps, choose_backend, deterministic_sampler
+from gpu_workers.runner.backend import (
+    PAGE_DTYPES,
+    AttentionChoice,
+    CapturedSteps,
+    capture_steps,
+    choose_backend,
+    deterministic_sampler,
+)
 from gpu_workers.runner.memory_budget import count_pages
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
-from gpu_workers.settings import KvDtype, WorkerSettings
+from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kv_memory import KvMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
 from messages.steps import EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
-_PAGE_DTYPES: dict[KvDtype, torch.dtype | None] = {"auto": None, "int8": torch.int8, "fp8": FP8}  # None: the model's
 
 
 def load_model_runner(
@@ -55,7 +60,7 @@ def load_model_runner(
         group=_join_gang(device, settings, gang_dir, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
-        page_dtype=_PAGE_DTYPES[settings.kv_dtype],
+        page_dtype=PAGE_DTYPES[settings.kv_dtype],
         load_format="random" if settings.load_format == "random" else "safetensors",
         on_progress=lambda fraction: report("weights", fraction),
         vault=kept.weights if kept is not None else None,

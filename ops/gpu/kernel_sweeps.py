@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvShape
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget
+from messages.steps import PAGE_TOKENS
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.kernels.attention_checks import make_step
 from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, column_of, random_state
@@ -121,8 +123,9 @@ def sweep_decode(name: str, rows: int, context: int, page_dtype: torch.dtype = B
     """Decode attention at one batch and context, with both ways to join the parts of a row."""
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(context - 1, 1)] * rows, rows, DEVICE)
-    copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 2 * page_dtype.itemsize))))
-    kv = random_pages(KvShape(copies, n_kv_heads, dim, page_dtype), n_pages, DEVICE)
+    layer = KvShape(1, n_kv_heads, dim, page_dtype)
+    copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * layer.bytes_per_page))))
+    kv = random_pages(replace(layer, n_layers=copies), n_pages, DEVICE)
     q, k, v = _randn(rows, n_heads + 2 * n_kv_heads, dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
     out = torch.empty((rows, n_heads, dim), device=DEVICE, dtype=BF16)
     new = NewKeys(k, v, cos_sin_table(torch.ones(dim // 2, device=DEVICE), context))
@@ -139,7 +142,7 @@ def sweep_decode(name: str, rows: int, context: int, page_dtype: torch.dtype = B
         if 16 * splits <= context and (splits == 1 or splits * rows * n_kv_heads <= 4096)
     ]
     cuts = [cut for cut in cuts if cut.splits * rows * n_kv_heads >= 64]
-    limit_us = rows * context * n_kv_heads * dim * 2 * page_dtype.itemsize / READ_BYTES_PER_US
+    limit_us = rows * context / PAGE_TOKENS * layer.bytes_per_page / READ_BYTES_PER_US
     _print_best(f"decode {name} {rows} x {context} {page_dtype}: limit {limit_us:.1f} us", run, cuts, copies)
 
 

@@ -1,10 +1,10 @@
-"""Captured decode steps of Llama-8B's shape with plain pages and with pages of 8 bits, in turns, on one CUDA device.
+"""Captured decode steps of Llama-8B's shape with plain and with compressed pages, in turns, on one CUDA device.
 
     python3 -m ops.gpu.kv_dtype_steps [--model NAME] [--batches 1,8,64] [--contexts 225,1000,8192] [--sweep]
 
 The last line is JSON: for each batch and context the milliseconds of a step with each kind of pages, their ratio, and the least
 that the memory of an H200 allows; "does not fit" where the pages do not fit the device. All have the same weights.
-`--sweep` times the cuts of decode attention over all kinds of pages instead."""
+`--sweep` times the cuts of decode attention over these kinds of pages instead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ import torch
 
 from gpu_workers.graphs.cuda_graphs import StepGraphs
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8, scales_of
+from gpu_workers.layers.page_format import FP8, INT4, scales_of
+from gpu_workers.layers.small_integers import FIRST_SCALE
+from gpu_workers.layers.small_pages import parts_of
 from gpu_workers.models.model import Model
 from gpu_workers.runner.cuda_backend import triton_attention
 from messages.steps import PAGE_TOKENS
@@ -31,10 +33,11 @@ from ops.gpu.kernel_sweeps import sweep_decode
 from ops.gpu.model_steps import DEVICE, DTYPE, build, limit_ms, make_state, prefill_step
 from ops.gpu.timing import replay_time_ms
 
-_KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8}
+KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8, "int4": INT4}
 _ROUNDS, _REPLAYS = 3, 8
 _LEAST_FREE_BYTES = 4 << 30  # for graphs and activations, beside weights and pages
-_PREFILLS = {"4 x 2048": [(0, 2048)] * 4, "2048 after 6144": [(6144, 2048)]}
+_PREFILLS = {"2048": [(0, 2048)], "4 x 2048": [(0, 2048)] * 4, "2048 after 6144": [(6144, 2048)]}
+_SCALE_CODE = ((127 - 6) << 3) - FIRST_SCALE  # of one 64th in pages of small integers
 _SWEEPS = ((1, 225), (1, 1000), (1, 8192), (8, 1000), (8, 8192), (64, 225), (64, 1000), (64, 8192), (256, 1000))
 
 
@@ -44,17 +47,17 @@ def main() -> None:
     parser.add_argument("--model", default="llama-8b")
     parser.add_argument("--batches", default="1,8,64,256")
     parser.add_argument("--contexts", default="225,1000,8192")
-    parser.add_argument("--kinds", default="bf16,fp8,int8", help="ratios are to the first")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="ratios are to the first")
     parser.add_argument("--sweep", action="store_true")
     words = parser.parse_args()
     if words.sweep:
         for rows, context in _SWEEPS:
-            for page_dtype in (torch.bfloat16, FP8, torch.int8):
-                sweep_decode(words.model, rows, context, page_dtype)
+            for kind in words.kinds.split(","):
+                sweep_decode(words.model, rows, context, KINDS[kind] or DTYPE)
         return
     batches, contexts = ([int(word) for word in text.split(",")] for text in (words.batches, words.contexts))
     built = build(words.model)
-    models = {kind: with_pages(built, _KINDS[kind]) for kind in words.kinds.split(",")}
+    models = {kind: with_pages(built, KINDS[kind]) for kind in words.kinds.split(",")}
     cases = [_compare(models, rows, context) for context in contexts for rows in batches]
     prefills = {title: {kind: _prefill_ms(model, rows) for kind, model in models.items()} for title, rows in _PREFILLS.items()}
     print(prefills, flush=True)
@@ -126,13 +129,18 @@ def _prefill_ms(model: Model, rows: list[tuple[int, int]]) -> float:
 
 
 def fill_pages(kv: KvPages) -> None:
-    """Normal numbers, in pieces; 8-bit numbers get random bits of finite numbers, and scales of one 64th."""
+    """Normal numbers; compressed pages get random bits of finite numbers, and scales of one 64th."""
     if kv.shape.dtype.itemsize > 1:
         kv.storage.normal_()
         return
     kv.storage.view(torch.int8).random_(-128, 127).bitwise_and_(-9)  # without the bits of NaN
-    for pages in (*kv.keys, *kv.values):
-        scales_of(pages).fill_(1 / 64)
+    for keys, values in zip(kv.keys, kv.values, strict=True):
+        if kv.shape.dtype == INT4:
+            for pages, is_key in ((keys, True), (values, False)):
+                parts_of(pages, is_key=is_key).scales.fill_(_SCALE_CODE)
+        else:
+            for pages in (keys, values):
+                scales_of(pages).fill_(1 / 64)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Prompts over plain pages, fp8 and int8 pages: checks of the kernels, then times beside each other, on one CUDA device.
+"""Prompts over plain and over compressed pages: checks of the kernels, then times beside each other, on one CUDA device.
 
     python3 -m ops.gpu.kv_prompt_trial [--model NAME] [--rounds 3] [--no-checks] [--sweep]
 
@@ -27,16 +27,14 @@ from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened, widen_keys
 from gpu_workers.cuda.triton_attention import TritonAttention, prefill_shape
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.page_format import FP8
 from gpu_workers.models.model import Model
 from ops.bench.machine import describe_machine
-from ops.gpu.kv_dtype_steps import fill_pages, with_pages
+from ops.gpu.kv_dtype_steps import KINDS, fill_pages, with_pages
 from ops.gpu.model_steps import DEVICE, DTYPE, build, make_state, prefill_step
 from ops.gpu.timing import graph_time_ms, replay_time_ms
 from tests.support.workers.kernels.kernel_checks import Check
 from tests.support.workers.kernels.widened_checks import WIDENED_CHECKS
 
-_KINDS = {"bf16": None, "fp8": FP8, "int8": torch.int8}
 _PROMPTS = {
     "1 x 2048": [(0, 2048)],
     "4 x 2048": [(0, 2048)] * 4,
@@ -82,7 +80,7 @@ def report(title: str, began: float) -> bool:
 
 
 def check_kernels() -> list[str]:
-    """The checks of prompts over pages of 8 bits, in the dtype that is served. Returns the names of those that failed."""
+    """The checks of prompts over compressed pages, in the dtype that is served. Returns the names of those that failed."""
     return [name for name, check in WIDENED_CHECKS.items() if not passes(name, check)]
 
 
@@ -99,9 +97,9 @@ def passes(name: str, check: Check) -> bool:
 
 
 def models_of(built: Model) -> dict[str, Model]:
-    """The same weights with each kind of pages, and those of 8 bits also without memory for widened keys."""
-    models = {kind: with_pages(built, page_dtype) for kind, page_dtype in _KINDS.items()}
-    for kind in ("fp8", "int8"):
+    """The same weights with each kind of pages, and the compressed ones also without memory for widened keys."""
+    models = {kind: with_pages(built, page_dtype) for kind, page_dtype in KINDS.items()}
+    for kind in [kind for kind, page_dtype in KINDS.items() if page_dtype is not None]:
         twin = models[f"{kind} as read"] = copy.copy(models[kind])
         vars(twin)["_parts"] = replace(twin.parts, attention=built.parts.attention)
     return models

@@ -108,7 +108,7 @@ FLAGS: Mapping[str, str] = {
     "--disable-uvicorn-access-log": "--set gateway.access_log=false",
     "--enable-log-requests": f"{_ALWAYS}, at --log-level info; the texts of requests are never logged",
     "--enable-metrics": f"{_ALWAYS}: GET /metrics",
-    "--kv-cache-dtype": "--kv-dtype auto, int8 or fp8 (GPUs)",
+    "--kv-cache-dtype": "--kv-dtype auto, int8, int4 or fp8 (GPUs)",
     "--enable-lora": _NOT_YET,
     "--chat-template": "--set gateway.chat_template=FILE; else the model's own is used",
     "--default-chat-template-kwargs": "--set 'gateway.chat_template_kwargs={enable_thinking = false}'",

@@ -110,7 +110,7 @@ def check_kv_dtype(placement: Placement, kv_dtype: KvDtype) -> None:
     Raises: ConfigError naming the key.
     """
     if kv_dtype == "fp8" and not placement.gpus:
-        raise ConfigError('worker.kv_dtype: expected "auto" or "int8" on CPU cores, got "fp8"; it works on GPUs')
+        raise ConfigError('worker.kv_dtype: expected "auto", "int8" or "int4" on CPU cores, got "fp8"; it works on GPUs')
     least = PAGES_CAPABILITY[kv_dtype]
     old = next((gpu for gpu in placement.gpus if gpu.capability < least), None)
     if old is not None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from gpu_workers.layers.page_format import INT4
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -72,7 +74,10 @@ def this_machine() -> Machine | None:
     return Machine(8, 16, is_x86=False) if platform.machine() == "aarch64" else None
 
 
-def can_attend(dtype: torch.dtype, head_dim: int) -> bool:
-    """True if this machine can compile `paged_attention` for this dtype and head size."""
+def can_attend(dtype: torch.dtype, head_dim: int, page_dtype: torch.dtype | None = None) -> bool:
+    """True if this machine can compile `paged_attention` for this dtype, head size and dtype of pages (None: the first one).
+    Pages of small integers need a half of the fields of a value to fill vectors."""
     machine = this_machine()
-    return machine is not None and dtype in (torch.float32, torch.bfloat16) and head_dim % machine.lanes == 0
+    if machine is None or dtype not in (torch.float32, torch.bfloat16):
+        return False
+    return head_dim % (machine.lanes * (4 if page_dtype == INT4 else 1)) == 0

@@ -217,6 +217,15 @@ class VectorCode:
         dot = self.declare("llvm.x86.avx512bf16.dpbf16ps.512", self.vector, [self.vector, pairs, pairs])
         return self.b.call(dot, [total, self.b.bitcast(a, pairs), self.b.bitcast(b, pairs)])
 
+    def paired(self, first: Value, second: Value) -> Value:
+        """Two vectors of bfloat16 precision -> their numbers in order, two in a lane, as `dot_pairs` takes them."""
+        halves = ir.VectorType(I16, self.lanes)
+        low, high = (
+            self.b.trunc(self.b.lshr(self.b.bitcast(x, self._words), self._word_of(16)), halves) for x in (first, second)
+        )
+        order = ir.Constant(ir.VectorType(I32, 2 * self.lanes), [I32(lane) for lane in range(2 * self.lanes)])
+        return self.b.bitcast(self.b.shuffle_vector(low, high, order), self.vector)
+
     def unary(self, name: str, a: Value) -> Value:
         """An LLVM intrinsic of one vector: "llvm.sqrt", "llvm.roundeven", "llvm.fabs"."""
         return self.b.call(self._intrinsic(name, 1), [a])

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.scaled_pages import rounded, scale_of, scale_places
+from gpu_workers.cuda.kernels.pages.scaled_pages import rounded, scale_of, scale_places
+from gpu_workers.cuda.kernels.pages.small_pages import store_small
 from gpu_workers.layers.torch_ops import KvTarget
 from messages.steps import PAGE_TOKENS
 
@@ -40,6 +41,20 @@ def _store_halves(x, y, PAGES, place, scale_place, in_half, HALF: tl.constexpr, 
     tl.store(PAGES + place, rounded(x * inverse, PAGES), mask=in_half)
     tl.store(PAGES + place + HALF, rounded(y * inverse, PAGES), mask=in_half)
     tl.store(scale_place, scale)
+
+
+@triton.jit
+def _store_small(
+    K, V, K_PAGES, V_PAGES, slot, kv_head, n_kv_heads, d, cos, sin, stride_page, HALF: tl.constexpr, PAGE: tl.constexpr
+):  # fmt: skip
+    """Stores a key and a value, which begin at K and V, as small integers. The key is first rounded to the model's dtype."""
+    page, token = slot // PAGE * stride_page, slot % PAGE
+    x, y = tl.load(K + d).to(tl.float32), tl.load(K + HALF + d).to(tl.float32)
+    first, second = (x * cos - y * sin).to(K.dtype.element_ty), (y * cos + x * sin).to(K.dtype.element_ty)
+    key = tl.reshape(tl.permute(tl.join(first, second), (1, 0)), (2 * HALF,))
+    store_small(key, K_PAGES, page, token, kv_head, n_kv_heads, True, 2 * HALF, PAGE, True)
+    value = tl.load(V + tl.arange(0, 2 * HALF))
+    store_small(value, V_PAGES, page, token, kv_head, n_kv_heads, True, 2 * HALF, PAGE, False)
 
 
 @triton.jit(do_not_specialize_on_alignment=["POSITIONS", "KV_SLOTS"])  # see `launch`
@@ -72,6 +87,13 @@ def _rope_store_kernel(
     kv_offset = kv_head * (2 * HALF) + d
     slot = tl.load(SLOT_MAPPING + token)
     place = slot // PAGE * stride_page + slot % PAGE * stride_slot + kv_offset
+    if K_PAGES.dtype.element_ty == tl.uint8:
+        start = kv_head * (2 * HALF)
+        k, v = K + token * stride_k + start, V + token * stride_v + start
+        _store_small(
+            k, v, K_PAGES, V_PAGES, slot, kv_head, tl.num_programs(0), d, cos, sin, stride_page, HALF, PAGE
+        )  # fmt: skip
+        return
     if K_PAGES.dtype.element_ty.primitive_bitwidth == 8:
         k, v = K + token * stride_k + kv_offset, V + token * stride_v + kv_offset
         _store_scaled(

@@ -1,4 +1,4 @@
-"""A runner whose pages hold 8-bit numbers, on a CUDA device: the laws of plain pages, and answers near those of plain pages."""
+"""A runner with compressed pages on a CUDA device: the laws of plain pages, and answers near those of plain pages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.workers.tiny_model import load_runner, write_model
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module", params=["fp8", "int8"])
+@pytest.fixture(scope="module", params=["fp8", "int8", "int4"])
 def runners(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
-    """With pages of 8-bit numbers, and with plain ones."""
+    """With compressed pages, and with plain ones."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs a CUDA device of compute capability 8.9")
-    folder = write_model(tmp_path_factory.mktemp("tiny"))
+    folder = write_model(tmp_path_factory.mktemp("tiny"), head_dim=32 if request.param == "int4" else None)
     return load_runner(folder, "cuda", kv_dtype=request.param), load_runner(folder, "cuda")
 
 
@@ -47,14 +47,14 @@ def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPa
 
 
 def test_most_first_tokens_are_those_of_plain_pages(runners: tuple[ModelRunner, ModelRunner]) -> None:
-    """Logits of the tiny model lie far apart."""
+    """Logits of the tiny model lie far apart. Small integers are less near: of the real model they keep 92 % of next tokens."""
     first = [[alone(runner, prompt_of(n), KINDS["greedy"], 1) for n in range(1, 61)] for runner in runners]
     n_equal = sum(one == other for one, other in zip(*first, strict=True))
-    assert n_equal >= 48, n_equal
+    assert n_equal >= (30 if "int4" in runners[0].capacity().device else 48), n_equal
 
 
 def test_it_says_what_it_computes_with(runner: ModelRunner) -> None:
-    assert "8 keys and values" in runner.capacity().device
+    assert any(f"{kind} keys and values" in runner.capacity().device for kind in ("fp8", "int8", "int4"))
 
 
 @pytest.mark.parametrize("n_copied", [1, 7, 15])

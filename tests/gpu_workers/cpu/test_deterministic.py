@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.layers.page_format import INT4
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.model import Model
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
-CONFIG = LlamaConfig("qwen3", 2, 128, 4, 2, 32, 192, 256, 512, qk_norm=True)
+CONFIG = LlamaConfig("qwen3", 2, 128, 4, 2, 64, 192, 256, 512, qk_norm=True)
 N_TOKENS = 60
 
 
@@ -65,7 +66,7 @@ def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None, quantizatio
 @given(
     st.data(),
     st.sampled_from([torch.float32, torch.bfloat16]),
-    st.sampled_from([None, torch.int8]),
+    st.sampled_from([None, torch.int8, INT4]),
     st.sampled_from(["none", "int8", "int4"]),
 )
 def test_logits_have_the_same_bits_in_any_batch_and_any_cut(

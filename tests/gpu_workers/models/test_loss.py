@@ -9,7 +9,7 @@ import torch
 
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.attention import TorchAttention
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import SingleRank
 from gpu_workers.layers.torch_ops import TorchOps
@@ -38,6 +38,14 @@ def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
         ratio, agreement = loss_of(model, smollm2_folder, n, count_tokens)
         assert ratio <= most
         assert agreement >= 0.96
+
+
+def test_the_loss_of_pages_of_small_integers(smollm2_folder: Path) -> None:
+    """Keys of 32 levels and values of 11. The ratio is 1.0115 with the compiled kernels, 1.0136 without."""
+    model, n_tokens = model_of(smollm2_folder, INT4), len(tokens_of(smollm2_folder))
+    ratio, agreement = loss_of(model, smollm2_folder, n_tokens, CHUNK_TOKENS)
+    assert ratio <= 1.02
+    assert agreement >= 0.91
 
 
 def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:

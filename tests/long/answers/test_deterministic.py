@@ -27,6 +27,7 @@ SERVERS = (
     ("float32",),
     ("bfloat16", "--vault", "--log-level", "info"),
     ("bfloat16", "--kv-dtype", "int8", "--vault", "--log-level", "info"),
+    ("bfloat16", "--kv-dtype", "int4", "--vault", "--log-level", "info"),
     ("float32", "--quantization", "int8", "--vault", "--log-level", "info"),
 )
 

@@ -52,7 +52,12 @@ def test_which_devices_have_pages_of_8_bits() -> None:
             "fp8",
             r'gpus: expected compute capability 8\.9 or more with "fp8" pages, got NVIDIA A100 with 8',
         ),
-        (on_cores("none", "bfloat16"), "fp8", r'worker\.kv_dtype: expected "auto" or "int8" on CPU cores, got "fp8"; .*GPUs'),
+        (on_gpus("none", T4), "int4", r'gpus: expected compute capability 8\.0 or more with "int4" pages, got Tesla T4 with 7'),
+        (
+            on_cores("none", "bfloat16"),
+            "fp8",
+            r'worker\.kv_dtype: expected "auto", "int8" or "int4" on CPU cores, got "fp8"; .*GPUs',
+        ),
     ]
     for placement, kv_dtype, said in refused:
         with pytest.raises(ConfigError, match=said):
@@ -62,6 +67,8 @@ def test_which_devices_have_pages_of_8_bits() -> None:
     check_kv_dtype(on_gpus("none", A100), "int8")
     check_kv_dtype(on_gpus("none", L40, deterministic=True), "fp8")
     check_kv_dtype(on_cores("none", "bfloat16"), "int8")
+    check_kv_dtype(on_cores("none", "bfloat16"), "int4")
+    check_kv_dtype(on_gpus("none", A100, deterministic=True), "int4")
 
 
 _ON_GPUS: tuple[KvDtype, ...] = ("auto", "fp8")

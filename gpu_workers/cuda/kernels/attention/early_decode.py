@@ -15,22 +15,28 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, join_parts
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E, NewKeys, rotated
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen
+from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 
 @triton.jit
 def _load_keys(
-    K, V, TABLE, kv_offset, n0, end, stride_page, stride_slot, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr
+    K, V, TABLE, kv_offset, n0, end, stride_page, stride_slot, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+    SMALL: tl.constexpr,
 ):  # fmt: skip
-    """Keys and values n0 .. min(n0 + BN, end) - 1, [BN, D] each; zeros after them."""
+    """Keys and values n0 .. min(n0 + BN, end) - 1, [BN, D] each; zeros after them, or SMALL: anything finite."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < end
     page = tl.load(TABLE + key // PAGE, mask=seen, other=0).to(tl.int64)
-    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
-    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-    v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+    if SMALL:
+        k = load_small(K, page * stride_page, key % PAGE, seen, kv_offset // D, stride_slot // D, D, PAGE, True)
+        v = load_small(V, page * stride_page, key % PAGE, seen, kv_offset // D, stride_slot // D, D, PAGE, False)
+    else:
+        place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+        k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+        v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
     return k, v
 
 
@@ -62,7 +68,8 @@ def _early_decode_kernel(
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
+    SMALL: tl.constexpr = K.dtype.element_ty == tl.uint8
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8 and not SMALL
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
     kv_head, split = tl.program_id(0), tl.program_id(1)
@@ -81,7 +88,7 @@ def _early_decode_kernel(
     other = tl.max_contiguous(tl.multiple_of((d + D // 2) % D, 8), 8)
     group = tl.arange(0, GROUP_BLOCK)
     q_at = ((kv_head * GROUP + group) * D)[:, None]
-    k, v = _load_keys(K, V, TABLE, kv_offset, start, end, stride_page, stride_slot, D, BN, PAGE)
+    k, v = _load_keys(K, V, TABLE, kv_offset, start, end, stride_page, stride_slot, D, BN, PAGE, SMALL)
     k_scales, v_scales = 0.0, 0.0
     if SCALED:
         key = start + tl.arange(0, BN)
@@ -95,7 +102,12 @@ def _early_decode_kernel(
     new_k = rotated(NEW_K, kv_offset + d, kv_offset + other, cos, sin, d < D)
     new_v = tl.load(NEW_V + kv_offset + d)
     has_new = (split == 0) & (length > 0)
-    if SCALED:
+    if SMALL:
+        page, n_kv_heads = place - (last % PAGE) * stride_slot - kv_offset, stride_slot // D
+        new_k = store_small(new_k, K, page, last % PAGE, kv_head, n_kv_heads, has_new, D, PAGE, True)
+        new_v = store_small(new_v, V, page, last % PAGE, kv_head, n_kv_heads, has_new, D, PAGE, False)
+        q = transformed_queries(q, D)
+    elif SCALED:
         page, token = place - (last % PAGE) * stride_slot - kv_offset, last % PAGE
         k_scale = scale_places(K, page, token, kv_head, stride_slot, PAGE)
         v_scale = scale_places(V, page, token, kv_head, stride_slot, PAGE)
@@ -115,7 +127,7 @@ def _early_decode_kernel(
         q, k, v, maximum, total, mixed, start, end, scale_log2, k_scales, v_scales, BN, PRECISION, SCALED
     )  # fmt: skip
     for n0 in range(start + BN, end, BN):
-        k, v = _load_keys(K, V, TABLE, kv_offset, n0, end, stride_page, stride_slot, D, BN, PAGE)
+        k, v = _load_keys(K, V, TABLE, kv_offset, n0, end, stride_page, stride_slot, D, BN, PAGE, SMALL)
         if SCALED:
             key = n0 + tl.arange(0, BN)
             k_scales, v_scales = load_scales(K, V, TABLE, key, key < end, kv_head, stride_page, stride_slot, PAGE)
@@ -129,6 +141,8 @@ def _early_decode_kernel(
     if SCALED:
         mixed *= 1 / VALUE_UNIT
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+    if SMALL:
+        mixed = transformed_back(mixed, D, False)
     lse = tl.where(total > 0.0, new_maximum + tl.log2(total), float("-inf"))
     part = (kv_head * GROUP + group) * n_splits + split
     tl.store(LSE + part, lse, mask=group < GROUP)

@@ -18,7 +18,8 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.attention.decode_parts import PARTS, DecodeShape, arrive, join_parts, last_joins
 from gpu_workers.cuda.kernels.launch import arrivals, dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen, widen_pairs
+from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales, scale_places, store_vector, widen, widen_pairs
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, store_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 LOG2_E = math.log2(math.e)
@@ -109,6 +110,26 @@ def _mix_scaled_keys(
     return new_maximum, total, even, odd
 
 
+@triton.jit
+def _mix_small_keys(
+    q, K, V, table, kv_head, n_kv_heads, maximum, total, mixed, n0, end, scale_log2, stride_page,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """As `_mix_keys`, for pages of small integers: q and mixed are transformed."""
+    key = n0 + tl.arange(0, BN)
+    seen = key < end
+    page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64) * stride_page
+    k = load_small(K, page, key % PAGE, seen, kv_head, n_kv_heads, D, PAGE, True)
+    scores = tl.where(seen[None, :], tl.dot(q, tl.trans(k)) * scale_log2, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_maximum[:, None])
+    shrink = tl.exp2(maximum - new_maximum)
+    total = total * shrink + tl.sum(weights, 1)
+    v = load_small(V, page, key % PAGE, seen, kv_head, n_kv_heads, D, PAGE, False)
+    mixed = mixed * shrink[:, None] + tl.dot(weights.to(tl.float16), v)
+    return new_maximum, total, mixed
+
+
 @triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
 def _decode_kernel(
     Q, NEW_K, NEW_V, COS_SIN, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE, ARRIVED,
@@ -117,7 +138,8 @@ def _decode_kernel(
     BN: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, IS_NEW: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
+    SMALL: tl.constexpr = K.dtype.element_ty == tl.uint8
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8 and not SMALL
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -142,10 +164,17 @@ def _decode_kernel(
         cos = tl.load(COS_SIN + last * D + d % (D // 2))
         sin = tl.load(COS_SIN + last * D + D // 2 + d % (D // 2)) * tl.where(d < D // 2, -1.0, 1.0)
         q = rotated(Q, q_at + d[None, :], q_at + ((d + D // 2) % D)[None, :], cos[None, :], sin[None, :], in_group)
+        if SMALL:
+            q = transformed_queries(q, D)
         if (split == 0) & (length > 0):
             place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
             k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset
-            if SCALED:
+            if SMALL:
+                page, n_kv_heads = place - (last % PAGE) * stride_slot - kv_offset, stride_slot // D
+                k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
+                k = store_small(k, K, page, last % PAGE, kv_head, n_kv_heads, True, D, PAGE, True)
+                v = store_small(tl.load(NEW_V + v_start + d), V, page, last % PAGE, kv_head, n_kv_heads, True, D, PAGE, False)
+            elif SCALED:
                 page = place - (last % PAGE) * stride_slot - kv_offset
                 k, v = _store_scaled(
                     NEW_K, NEW_V, K, V, k_start, v_start, place, page, last % PAGE, kv_head, cos, sin, stride_slot, D, PAGE
@@ -158,7 +187,14 @@ def _decode_kernel(
             mixed += v[None, :]
     else:
         q = tl.load(Q + q_at + d[None, :], mask=in_group, other=0.0)
-    if SCALED:
+        if SMALL:
+            q = transformed_queries(q, D)
+    if SMALL:
+        for n0 in range(start, end, BN):
+            maximum, total, mixed = _mix_small_keys(
+                q, K, V, table, kv_head, stride_slot // D, maximum, total, mixed, n0, end, scale_log2, stride_page, D, BN, PAGE
+            )  # fmt: skip
+    elif SCALED:
         q, key = q.to(tl.float16), start + tl.arange(0, BN)
         k_scales, v_scales = load_scales(K, V, table, key, key < end, kv_head, stride_page, stride_slot, PAGE)
         even, odd = tl.split(tl.reshape(mixed, (GROUP_BLOCK, D // 2, 2)))
@@ -178,6 +214,8 @@ def _decode_kernel(
                 D, BN, PAGE, PRECISION,
             )  # fmt: skip
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+    if SMALL:
+        mixed = transformed_back(mixed, D, False)
     lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
     head_row = row * n_heads + kv_head * GROUP
     if SPLIT and not LAST_JOINS:
@@ -215,9 +253,9 @@ def paged_decode(
     shape: DecodeShape,
     new: NewKeys | None = None,
 ) -> None:
-    """q, out [R, n_heads, head_dim], heads contiguous; pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each
-    page contiguous, pages at one stride for both; page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros.
-    head_dim and splits are powers of two. The first call on a device may not be captured.
+    """q, out [R, n_heads, head_dim], heads contiguous; pages as in `KvPages`, each contiguous, at one stride for both;
+    page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros. head_dim and splits are powers of two. The first
+    call on a device may not be captured.
     Without `new` q is rotated and the keys of all positions are in their pages. With it q is not rotated, and the key and
     value of each row's last position are taken from `new` and written to their page; no row may read what another writes."""
     n_rows, n_heads, head_dim = q.shape

@@ -21,7 +21,8 @@ from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.paged_prefill import place_pairs, read_tile
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
-from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
+from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
@@ -43,9 +44,10 @@ def _segment_size(n_keys, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: 
 def _mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
     kv_head, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr,
+    SMALL: tl.constexpr,
 ):  # fmt: skip
     """One block of keys into the running softmax of a segment. `maximum` is that of q.k before it is scaled. SCALED: pages are
-    of 8-bit numbers."""
+    of 8-bit numbers. SMALL: of small integers; q and mixed are transformed."""
     key = n0 + tl.arange(0, BN)
     d = tl.arange(0, D)
     seen = key < length
@@ -54,7 +56,10 @@ def _mix_keys(
     k_scales, v_scales = scale_log2, scale_log2
     if SCALED:
         k_scales, v_scales = load_scales(K, V, table, key, seen, kv_head, stride_page, stride_slot, PAGE)
-    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    if SMALL:
+        k = load_small(K, page * stride_page, key % PAGE, seen, kv_head, stride_slot // D, D, PAGE, True)
+    else:
+        k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     if SCALED:
         scores *= k_scales.to(tl.float32)[None, :]
@@ -66,7 +71,10 @@ def _mix_keys(
     total = tl.fma(total, shrink, tl.sum(weights, 1))
     if SCALED:
         weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
-    v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    if SMALL:
+        v = load_small(V, page * stride_page, key % PAGE, seen, kv_head, stride_slot // D, D, PAGE, False)
+    else:
+        v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
     mixed = tl.dot(weights.to(q.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
     return new_maximum, total, mixed
 
@@ -91,7 +99,8 @@ def _fixed_kernel(
     FIELDS: tl.constexpr, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
+    SMALL: tl.constexpr = K.dtype.element_ty == tl.uint8
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8 and not SMALL
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -109,7 +118,9 @@ def _fixed_kernel(
     token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)
     d = tl.arange(0, D)
     q = tl.load(Q + ((first_token + token) * stride_q + head * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
-    if SCALED:
+    if SMALL:
+        q = transformed_queries(q, D)
+    elif SCALED:
         q = q.to(tl.float16)
     for index in range(0, n_passes):
         size = least_size << index
@@ -127,7 +138,7 @@ def _fixed_kernel(
             for n0 in range(segment * size, tl.minimum((segment + 1) * size, end), BN):
                 part_maximum, part_total, part_mixed = _mix_keys(
                     q, K, V, table, kv_head * D, part_maximum, part_total, part_mixed, position, n0, length,
-                    scale_log2, stride_page, stride_slot, kv_head, D, BN, PAGE, PRECISION, SCALED,
+                    scale_log2, stride_page, stride_slot, kv_head, D, BN, PAGE, PRECISION, SCALED, SMALL,
                 )  # fmt: skip
             maximum, total, mixed = _merge(maximum, total, mixed, part_maximum, part_total, part_mixed, scale_log2)
         is_whole = (n_splits == 1) | (n_segments <= 1)
@@ -157,6 +168,8 @@ def _fixed_kernel(
             stored = valid & (_segment_size(position + 1, SEGMENT, MOST, DOUBLINGS) == size)
             out = (first_token + token) * (n_heads * D) + head * D
             result = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+            if SMALL:
+                result = transformed_back(result, D, False)
             if SCALED:
                 result *= 1 / VALUE_UNIT
             tl.store(OUT + out[:, None] + d[None, :], result.to(OUT.dtype.element_ty), mask=stored[:, None])

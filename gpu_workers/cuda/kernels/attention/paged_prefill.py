@@ -3,8 +3,8 @@
 A tile holds consecutive tokens of a row times all query heads of one kv head, so that short chunks fill it too and no key is
 read once per head. FlashAttention's running softmax (Dao et al., 2022); the packing of grouped heads follows FlashAttention 3.
 
-Keys stand in pages of the model's dtype or of 8-bit numbers, or have been widened from these for the whole row (WIDENED, see
-`widened_keys`). Each launch leaves out the tiles whose keys are read in the other way.
+Keys stand in pages of the model's dtype, of 8-bit numbers or of small integers, or have been widened from the latter two for
+the whole row (WIDENED, see `widened_keys`). Each launch leaves out the tiles whose keys are read in the other way.
 """
 
 # pyright: reportIndexIssue=false, reportMissingImports=false
@@ -17,7 +17,8 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.paged_decode import LOG2_E
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
-from gpu_workers.cuda.kernels.scaled_pages import VALUE_UNIT, load_scales
+from gpu_workers.cuda.kernels.pages.scaled_pages import VALUE_UNIT, load_scales
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back, transformed_queries
 from messages.steps import PAGE_TOKENS
 
 
@@ -64,20 +65,25 @@ def _load_keys(PAGES, place, seen, D: tl.constexpr, IS_MASKED: tl.constexpr):
 def _mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
     k_scales, v_scales, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr,
-    PRECISION: tl.constexpr, SCALED: tl.constexpr, WIDENED: tl.constexpr,
+    PRECISION: tl.constexpr, SCALED: tl.constexpr, SMALL: tl.constexpr, WIDENED: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`. WIDENED: keys follow one
-    another from kv_offset on, and zeros follow the last."""
+    """One block of keys into the running softmax of a tile. SCALED: with the scales of `load_scales`. SMALL: q and mixed are
+    transformed. WIDENED: keys follow one another from kv_offset on, and zeros follow the last."""
     key = n0 + tl.arange(0, BN)
     seen = key < length
     if WIDENED:
         place = kv_offset + key * stride_slot
+    elif SMALL:
+        place = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64) * stride_page
     elif MASKED:
         place = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64) * stride_page
         place += (key % PAGE) * stride_slot + kv_offset
     else:
         place = tl.load(table + key // PAGE).to(tl.int64) * stride_page + (key % PAGE) * stride_slot + kv_offset
-    k = _load_keys(K, place, seen, D, MASKED and not WIDENED).to(q.dtype)
+    if SMALL:
+        k = load_small(K, place, key % PAGE, seen, kv_offset // D, stride_slot // D, D, PAGE, True)
+    else:
+        k = _load_keys(K, place, seen, D, MASKED and not WIDENED).to(q.dtype)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
     if SCALED:
         scores *= k_scales.to(tl.float32)[None, :]
@@ -89,7 +95,10 @@ def _mix_keys(
     total = total * shrink + tl.sum(weights, 1)
     if SCALED:
         weights *= (v_scales.to(tl.float32) * VALUE_UNIT)[None, :]
-    v = _load_keys(V, place, seen, D, MASKED and not WIDENED).to(q.dtype)
+    if SMALL:
+        v = load_small(V, place, key % PAGE, seen, kv_offset // D, stride_slot // D, D, PAGE, False)
+    else:
+        v = _load_keys(V, place, seen, D, MASKED and not WIDENED).to(q.dtype)
     mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
     return new_maximum, total, mixed
 
@@ -101,7 +110,8 @@ def _prefill_kernel(
     FIELDS: tl.constexpr, PRECISION: tl.constexpr, WIDENED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """WIDENED: K and V are the widened ones, stride_page lies between kv heads, stride_slot between tokens."""
-    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8
+    SMALL: tl.constexpr = K.dtype.element_ty == tl.uint8
+    SCALED: tl.constexpr = K.dtype.element_ty.primitive_bitwidth == 8 and not SMALL
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -110,7 +120,7 @@ def _prefill_kernel(
     row, first_token, n_tokens, first_position, length = read_tile(tile)
     table = TABLE + row * stride_table
     kv_offset = kv_head * D
-    if SCALED or WIDENED:
+    if SCALED or SMALL or WIDENED:
         widened_place, _ = read_widening(tile)
         if (widened_place >= 0) != WIDENED:
             return
@@ -130,6 +140,8 @@ def _prefill_kernel(
     k_scales, v_scales = 0.0, 0.0
     if WIDENED:
         q = q.to(K.dtype.element_ty)
+    if SMALL:
+        q = transformed_queries(q, D)
     if SCALED:
         q = q.to(tl.float16)
         key = tl.arange(0, BN)
@@ -141,7 +153,7 @@ def _prefill_kernel(
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
             q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED, WIDENED,
+            k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED, SMALL, WIDENED,
         )  # fmt: skip
         k_scales, v_scales = next_k, next_v
     for n0 in range(plain_end, end, BN):
@@ -151,13 +163,16 @@ def _prefill_kernel(
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
         maximum, total, mixed = _mix_keys(
             q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
-            k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED, WIDENED,
+            k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED, SMALL, WIDENED,
         )  # fmt: skip
         k_scales, v_scales = next_k, next_v
     if SCALED:
         mixed *= 1 / VALUE_UNIT
+    mixed = mixed / total[:, None]
+    if SMALL:
+        mixed = transformed_back(mixed, D, False)
     out = (first_token + token) * (n_heads * D) + head * D
-    tl.store(OUT + out[:, None] + d[None, :], (mixed / total[:, None]).to(OUT.dtype.element_ty), mask=valid[:, None])
+    tl.store(OUT + out[:, None] + d[None, :], mixed.to(OUT.dtype.element_ty), mask=valid[:, None])
 
 
 def paged_prefill(
@@ -171,8 +186,8 @@ def paged_prefill(
     shape: TileShape,
 ) -> None:
     """q, out [T, n_heads, head_dim], heads contiguous; tiles from `list_tiles`, on the device; the rest as in paged_decode.
-    Writes the tokens that tiles name and no others; with pages of 8-bit numbers, only those whose keys are not widened."""
-    strides = (page_table.stride(0), k_pages.stride(0), k_pages.shape[2] * k_pages.shape[3])
+    Writes the tokens that tiles name and no others; where keys may be widened, only those whose keys are not."""
+    strides = (page_table.stride(0), k_pages.stride(0), k_pages.shape[2] * q.shape[2])
     _launch(q, (k_pages, v_pages, page_table), strides, k_pages.shape[2], tiles, out, scale, shape, is_widened=False)
 
 

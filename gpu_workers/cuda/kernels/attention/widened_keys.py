@@ -1,4 +1,4 @@
-"""Keys and values of 8 bits as numbers of 16 bits, written once for all tiles of a row that attend to them.
+"""Keys and values of 8 bits, or small integers, as numbers of 16 bits, written once for all tiles of a row that attend to them.
 
 Attention of a prompt reads each key once for every tile of queries. A tile that widens 8-bit numbers itself takes them through
 registers, where the tensor cores read shared memory, and its registers do not suffice. So one layer's keys are widened in front
@@ -20,7 +20,8 @@ import triton.language as tl
 from gpu_workers.cuda.kernels.attention.paged_prefill import read_tile, read_widening
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, WIDENED_BLOCK
 from gpu_workers.cuda.kernels.launch import dependent_launch
-from gpu_workers.cuda.kernels.scaled_pages import scale_places, widen
+from gpu_workers.cuda.kernels.pages.scaled_pages import scale_places, widen
+from gpu_workers.cuda.kernels.pages.small_pages import load_small, transformed_back
 from messages.steps import PAGE_TOKENS
 
 _PROGRAMS, _MOST_SPLITS = 2048, 16  # enough to keep the memory busy; of one tile and kv head
@@ -33,12 +34,19 @@ def allocate_widened(n_kv_heads: int, n_keys: int, head_dim: int, dtype: torch.d
 
 
 @triton.jit
-def _widen_block(PAGES, page, token, seen, kv_head, stride_slot, out, D: tl.constexpr, PAGE: tl.constexpr):
+def _widen_block(
+    PAGES, page, token, seen, kv_head, stride_slot, out, D: tl.constexpr, PAGE: tl.constexpr, IS_KEY: tl.constexpr
+):  # fmt: skip
     """Widens a block of keys or of values of a kv head. page: where the page of each begins in PAGES; out: pointers [BN, D]."""
-    scales = tl.load(scale_places(PAGES, page, token, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
-    at = (page + token * stride_slot + kv_head * D)[:, None] + tl.arange(0, D)[None, :]
-    numbers = widen(tl.load(PAGES + at, mask=seen[:, None], other=0.0))
-    tl.store(out, (numbers.to(tl.float32) * scales.to(tl.float32)[:, None]).to(out.dtype.element_ty))
+    if PAGES.dtype.element_ty == tl.uint8:
+        numbers = load_small(PAGES, page, token, seen, kv_head, stride_slot // D, D, PAGE, IS_KEY)
+        wide = tl.where(seen[:, None], transformed_back(numbers, D, IS_KEY), 0.0)
+    else:
+        scales = tl.load(scale_places(PAGES, page, token, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
+        at = (page + token * stride_slot + kv_head * D)[:, None] + tl.arange(0, D)[None, :]
+        numbers = widen(tl.load(PAGES + at, mask=seen[:, None], other=0.0))
+        wide = numbers.to(tl.float32) * scales.to(tl.float32)[:, None]
+    tl.store(out, wide.to(out.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["stride_table"])
@@ -65,8 +73,8 @@ def _widen_kernel(
         seen = key < length
         page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64) * stride_page
         place = out + (key * D)[:, None] + d[None, :]
-        _widen_block(K, page, key % PAGE, seen, kv_head, stride_slot, WIDENED_K + place, D, PAGE)
-        _widen_block(V, page, key % PAGE, seen, kv_head, stride_slot, WIDENED_V + place, D, PAGE)
+        _widen_block(K, page, key % PAGE, seen, kv_head, stride_slot, WIDENED_K + place, D, PAGE, True)
+        _widen_block(V, page, key % PAGE, seen, kv_head, stride_slot, WIDENED_V + place, D, PAGE, False)
 
 
 def widen_keys(
@@ -78,8 +86,8 @@ def widen_keys(
     tile_tokens: int,
 ) -> None:
     """Writes the keys and values of the rows of these tiles that have a place in `widened`, and zeros up to a whole block.
-    tiles: from `list_tiles` with tile_tokens; pages of 8-bit numbers and page_table as in `paged_prefill`."""
-    n_kv_heads, head_dim = k_pages.shape[2:]
+    tiles: from `list_tiles` with tile_tokens; pages of 8-bit numbers or small integers; page_table as in `paged_prefill`."""
+    n_kv_heads, head_dim = k_pages.shape[2], widened.shape[3]
     keys, values = widened
     n_programs = max(1, tiles.shape[0] * n_kv_heads)
     pdl = dependent_launch(k_pages.device)

@@ -14,7 +14,7 @@ from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.page_format import FP8, format_of
+from gpu_workers.layers.page_format import FP8, INT4, format_of
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
@@ -60,7 +60,7 @@ def plain_attention(
 ) -> torch.Tensor:
     """The definition, row by row in float32: [T, n_heads, head_dim]."""
     out = []
-    keys, values = numbers_in(k_pages), numbers_in(v_pages)
+    keys, values = numbers_in(k_pages, v_pages)
     group = q.shape[1] // k_pages.shape[2]
     for row in range(step.n_rows):
         start, count, offset = (int(a[row]) for a in (step.row_starts, step.row_counts, step.row_offsets))
@@ -253,7 +253,7 @@ ATTENTION_CHECKS: dict[str, Check] = {
 }
 SMALL_PAGE_CHECKS: dict[str, Check] = {
     f"{kind} {name}": partial(check, page_dtype=page_dtype)
-    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8))
+    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8), ("int4", INT4))
     for name, check in (
         ("rope and store", check_rope_and_store),
         ("decode", check_decode),

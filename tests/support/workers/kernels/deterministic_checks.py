@@ -16,7 +16,7 @@ from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTr
 from gpu_workers.cuda.kernels.attention.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.terms import RankTerms
 from messages.steps import NewSequence
@@ -162,6 +162,7 @@ DETERMINISTIC_CHECKS: dict[str, Check] = {
     "attention": check_attention,
     "attention over 8-bit floats": partial(check_attention, page_dtype=FP8),
     "attention over 8-bit integers": partial(check_attention, page_dtype=torch.int8),
+    "attention over small integers": partial(check_attention, page_dtype=INT4),
     "padding": check_padding,
     "norms": check_norms,
     "sampler": check_sampler,

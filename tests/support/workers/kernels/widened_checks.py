@@ -13,14 +13,14 @@ from gpu_workers.batch.step_tensors import DeviceTiles
 from gpu_workers.cuda.kernels.attention.tiles import list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened
 from gpu_workers.cuda.triton_attention import TritonAttention
-from gpu_workers.layers.page_format import FP8
+from gpu_workers.layers.page_format import FP8, INT4
 from tests.support.workers.kernels.attention_checks import make_step, plain_attention, random_qkv
 from tests.support.workers.kernels.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
 from tests.support.workers.kernels.page_checks import computed_in
 
 ROWS = ((36, 1), (0, 1), (100, 170), (30, 5), (0, 128), (640, 129), (0, 16))  # (position of the first token, tokens)
 ROOMS = {64: 0, 320: 1, 448: 2, 4096: 3}  # for widened keys, and how many rows have their keys there
-SHAPES = {name: HEAD_SHAPES[name] for name in ("llama-8b", "smollm2")} | {"wide": (2, 1, 256), "narrow": (4, 2, 16)}
+SHAPES = {name: HEAD_SHAPES[name] for name in ("llama-8b", "smollm2")} | {"wide": (2, 1, 256), "narrow": (4, 2, 32)}
 
 
 def widening_attention(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device, room: int) -> TritonAttention:
@@ -67,6 +67,6 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
 
 WIDENED_CHECKS: dict[str, Check] = {
     f"{kind} {name}": partial(check, page_dtype=page_dtype)
-    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8))
+    for kind, page_dtype in (("fp8", FP8), ("int8", torch.int8), ("int4", INT4))
     for name, check in (("prompts", check_prompts), ("device tiles", check_device_tiles))
 }

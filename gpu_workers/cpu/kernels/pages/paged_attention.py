@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_workers.cpu.kernels.int8_pages import I8, SCALE_BYTES, load_bytes
+from gpu_workers.cpu.kernels.pages.int8_pages import I8, SCALE_BYTES, load_bytes
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I64, N_COUNTERS, THREADS, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
@@ -36,12 +36,12 @@ class AttentionShape:
         return self.n_heads // self.n_kv_heads
 
 
-def write_paged_attention(code: VectorCode, shape: AttentionShape) -> None:
+def write_paged_attention(code: VectorCode, shape: AttentionShape, kind: type[AttentionUnit] | None = None) -> None:
     """Argument words, in the order of the names above: units, n_kv_heads for each token; addresses of q [T, n_heads, head_dim]
     and of the layer's pages; numbers of a page (int8: bytes) from one to the next; addresses of out, like q, and of the page
     table [R, TABLE_WIDTH] int32; of each token its place in q, its row of the table and its number of keys, int64; scratch of
-    SCRATCH_STRIDE float32 for each thread, at least shared * keys rounded up to pages; SCALE: float bits of the factor of q.k
-    times log2(e)."""
+    SCRATCH_STRIDE float32 for each thread, at least scratches * shared * keys rounded up to pages; SCALE: float bits of the
+    factor of q.k times log2(e). kind: `AttentionUnit` (None), or one for other pages."""
     b = code.b
     thread = code.draw(THREADS)
     scratch = code.at(code.pointer(SCRATCH), code.mul(thread, code.argument(SCRATCH_STRIDE)))
@@ -53,14 +53,16 @@ def write_paged_attention(code: VectorCode, shape: AttentionShape) -> None:
         row = code.load_int(code.pointer(ROWS), token, 64)
         table = code.at(code.pointer(TABLE), code.mul(row, code.argument(TABLE_WIDTH)), F32)  # entries of 4 bytes
         first = code.mul(code.add(code.mul(place, shape.n_heads), code.mul(head, shape.shared)), shape.head_dim)
-        unit_code = _Unit(code, shape, scratch, table, head, n_keys)
+        unit_code = (kind or AttentionUnit)(code, shape, scratch, table, head, n_keys)
         heads_at_once = max(1, code.machine.registers * 3 // 8 // (shape.head_dim // code.lanes))
         for start in range(0, shape.shared, heads_at_once):
             unit_code.attend(code.add(first, start * shape.head_dim), min(heads_at_once, shape.shared - start))
 
 
-class _Unit:
-    """The code of one token and kv head, for some of its query heads at a time."""
+class AttentionUnit:
+    """The code of one token and kv head, for some of its query heads at a time. scratches: scores that it keeps of each key."""
+
+    scratches, stride_word = 1, PAGE_STRIDE
 
     def __init__(self, code: VectorCode, shape: AttentionShape, scratch: Value, table: Value, head: Value, n: Value) -> None:
         self.code, self.shape, self.scratch, self.table, self.head, self.n_keys = code, shape, scratch, table, head, n

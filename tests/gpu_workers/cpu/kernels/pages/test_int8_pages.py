@@ -19,7 +19,7 @@ if this_machine() is None:
 
 from gpu_workers.cpu.attention import CpuAttention, CpuStep
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
-from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
+from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.runner.backend import cpu_ops
 from tests.support.depth import examples

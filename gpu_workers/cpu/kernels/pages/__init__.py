@@ -1,0 +1,1 @@
+"""The kernels that read and write pages of keys and values."""
