@@ -63,7 +63,8 @@ def serve_every_kind(runner: ModelRunner) -> None:
             if running:
                 scheduler.prefill(*running)
                 scheduler.run([Row(s) for s in running])
-                scheduler.run([Row(s) for s in running], n_steps=4)
+                if free := [Row(s) for s in running if not s.grammar]:
+                    scheduler.run(free, n_steps=4)
             prompts = [scheduler.add(prompt_of(n_prompt + i), option) for i, option in enumerate(_OPTIONS) if n_prompt]
             prompts = prompts[: max(1, n_decode % len(_OPTIONS))]
             chunks = [Row(s, (len(s.tokens) + 1) // 2) for s in prompts]
