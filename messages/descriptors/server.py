@@ -137,6 +137,8 @@ class DescriptorServer:
                 packet = receive_packet(client, may_lack=True)
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # it died with an answer unread; what it has sent is still to be read
+                continue
             except (OSError, DescriptorError):
                 packet = None
             if packet is None:
