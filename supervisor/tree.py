@@ -120,9 +120,8 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
 def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     settings = msgspec.structs.replace(config.custodian, socket_path=custodian_socket(facts.run_dir))
     why = "holds the connections of HTTP clients; after its death gateways give them to the next one"
-    descriptors = {LISTEN_SOCKET: facts.listen_fd}
-    if facts.custodian_fd >= 0:
-        descriptors[CUSTODIAN_SOCKET] = facts.custodian_fd
+    shared = {} if facts.custodian_fd < 0 else {CUSTODIAN_SOCKET: facts.custodian_fd}
+    descriptors = {LISTEN_SOCKET: facts.listen_fd, **shared}
     group = _single(config, actor_name("custodian", 0), why, settings, descriptors)
     return replace(group, patience_s=_PATIENCE_S)
 
