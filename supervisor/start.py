@@ -29,10 +29,11 @@ import structlog
 
 from gpu_workers.embedding.model_files import open_model
 from gpu_workers.model_store.model_folder import ModelFolder
+from messages.descriptors.server import listen_at
 from messages.errors import ConfigError
-from messages.lifecycle.spawn_spec import LISTEN_SOCKET
+from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.outcomes import ExitCode
-from messages.run_dir import run_dir_of
+from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
@@ -85,7 +86,8 @@ def start(
         keep_copies(link, state_path, STATE_FILES)
         run_dir.note_processes(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
-        server, facts = _determine(config, run_dir, state_path, listener, placement)
+        custodian_fd = _listen_for_custodians(stack, config, run_dir, link)
+        server, facts = _determine(config, run_dir, state_path, (listener, custodian_fd), placement)
         origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
         server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir)
         server.save()
@@ -160,9 +162,23 @@ def _state_dir_path(config: ServerConfig, run_dir: RunDir) -> Path:
     return run_dir.path
 
 
+def _listen_for_custodians(stack: ExitStack, config: ServerConfig, run_dir: RunDir, link: ParentLink) -> int:
+    """The socket at which all custodians listen, one after the other: what gateways send between two of them waits in it.
+    Returns -1 if there is none; then each custodian makes its own, and says why it cannot."""
+    if not config.hold_connections:
+        return -1
+    try:
+        listener = stack.enter_context(listen_at(Path(custodian_socket(run_dir.path))))
+    except OSError:
+        return -1
+    link.keep(CUSTODIAN_SOCKET, "", listener.fileno())
+    return listener.fileno()
+
+
 def _determine(
-    config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement
+    config: ServerConfig, run_dir: RunDir, state_dir: Path, listeners: tuple[socket.socket, int], placement: Placement
 ) -> tuple[Server, StartFacts]:
+    listener, custodian_fd = listeners
     log = structlog.get_logger()
     log.info("configuration", **changed(config))  # what is not named here has its default
     log.debug("whole configuration", **described(config))
@@ -178,6 +194,7 @@ def _determine(
         state_dir=state_dir,
         run_dir=run_dir.path,
         listen_fd=listener.fileno(),
+        custodian_fd=custodian_fd,
         model_setting=model.setting,
         model_name=model.name,
         model_length=model.config.max_position if model.config else 0,

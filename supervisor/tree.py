@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
-from messages.lifecycle.spawn_spec import LISTEN_SOCKET
+from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config.server_config import ServerConfig
@@ -85,6 +85,7 @@ class StartFacts:
     placement: Placement
     cores: int
     embedding: EmbeddingFacts | None = None  # None: no embeddings
+    custodian_fd: int = -1  # the socket at which custodians listen; -1: each one makes its own
     have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
 
     def to_builtins(self) -> dict[str, Any]:
@@ -119,7 +120,9 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
 def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     settings = msgspec.structs.replace(config.custodian, socket_path=custodian_socket(facts.run_dir))
     why = "holds the connections of HTTP clients; after its death gateways give them to the next one"
-    group = _single(config, actor_name("custodian", 0), why, settings, {LISTEN_SOCKET: facts.listen_fd})
+    shared = {} if facts.custodian_fd < 0 else {CUSTODIAN_SOCKET: facts.custodian_fd}
+    descriptors = {LISTEN_SOCKET: facts.listen_fd, **shared}
+    group = _single(config, actor_name("custodian", 0), why, settings, descriptors)
     return replace(group, patience_s=_PATIENCE_S)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import role_of
 from messages.lifecycle import lifecycle
-from messages.lifecycle.spawn_spec import SpawnSpec
+from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -38,7 +39,9 @@ class CustodianActor(Actor):
     async def start(self) -> dict[str, str]:
         """Listen for gateways."""
         table = DescriptorTable(min(self._settings.max_sockets, max(most_open_files() - FILES_BESIDE_CONNECTIONS, 1)))
-        self._server = DescriptorServer(Path(self._settings.socket_path), table)
+        inherited = self.spawn_spec.descriptors.get(CUSTODIAN_SOCKET)
+        listener = None if inherited is None else socket.socket(fileno=inherited)
+        self._server = DescriptorServer(Path(self._settings.socket_path), table, listener=listener)
         return {"sockets": str(table.max_entries)}
 
     async def stop(self) -> None:

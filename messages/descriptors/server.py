@@ -23,6 +23,7 @@ from messages.descriptors.packets import (
     check_peer,
     close_all,
     decode_request,
+    open_link,
     receive_packet,
     send_packet,
 )
@@ -45,15 +46,23 @@ class DescriptorServer:
     `on_change`: called after each Put and Drop.
     """
 
-    def __init__(self, path: Path, table: DescriptorTable, on_change: Callable[[], None] = lambda: None) -> None:
-        """Bind the socket at `path`, which may be left over from a dead process. Raises: OSError."""
+    def __init__(
+        self,
+        path: Path,
+        table: DescriptorTable,
+        on_change: Callable[[], None] = lambda: None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """Bind the socket at `path`, which may be left over from a dead process. `listener`: one that another process holds as
+        well, so clients can connect and send between two servers; it is used if `path` leads to it. Raises: OSError.
+        """
         self.path, self.table = path, table
         self._on_change = on_change
         self._clients: set[socket.socket] = set()
         self._late: set[socket.socket] = set()  # clients that have no room for an answer
         self._busy: set[socket.socket] = set()  # clients that are being read
         self._loop = asyncio.get_running_loop()
-        self._listener = _listen(path)
+        self._listener = _listener_at(path, listener)
         self._loop.add_reader(self._listener, self._accept)
         self._look_timer = self._loop.call_later(_POLL_S, self._look)
 
@@ -72,7 +81,7 @@ class DescriptorServer:
         if os.path.exists(self.path):
             return
         with suppress(OSError):  # its folder has gone too, or no descriptor is left: the next look tries again
-            listener = _listen(self.path)
+            listener = listen_at(self.path)
             while self._accept():  # who has found the old one
                 pass
             self._loop.remove_reader(self._listener)
@@ -128,6 +137,8 @@ class DescriptorServer:
                 packet = receive_packet(client, may_lack=True)
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # it died with an answer unread; what it has sent is still to be read
+                continue
             except (OSError, DescriptorError):
                 packet = None
             if packet is None:
@@ -237,8 +248,22 @@ class DescriptorServer:
             self._loop.add_reader(client, self._read, client, _FULL_BATCH)
 
 
-def _listen(path: Path) -> socket.socket:
-    """A socket that listens at `path`. Raises: OSError."""
+def _listener_at(path: Path, inherited: socket.socket | None) -> socket.socket:
+    """The inherited listener if `path` leads to it, otherwise a new one. Raises: OSError."""
+    if inherited is None:
+        return listen_at(path)
+    try:
+        open_link(path, None).close()  # no other process listens there now
+        return inherited
+    except BlockingIOError:  # its queue is full
+        return inherited
+    except (OSError, DescriptorError):  # somebody has removed the socket's file, and an earlier server made another one
+        inherited.close()
+        return listen_at(path)
+
+
+def listen_at(path: Path) -> socket.socket:
+    """A socket that listens at `path` for clients of a store. Raises: OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         unfinished = path.with_name(path.name + ".new")

@@ -7,6 +7,7 @@ import msgspec
 from messages.errors import ConfigError
 
 LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket that all gateways share
+CUSTODIAN_SOCKET = "custodian"  # name of the descriptor of the listening unix socket of all custodians, one after the other
 
 
 class SpawnSpec(msgspec.Struct, frozen=True, kw_only=True):

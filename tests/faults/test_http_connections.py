@@ -10,18 +10,22 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import httpx
 import openai
 import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
+from messages.run_dir import custodian_socket
 from tests.support.http_answers import PAGE, PAGE_FLAGS, HttpAnswer, answers, wait_events, wait_held, wait_let_go
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 N_TOKENS = 200
+_NOT_ACCEPTED = "02"  # the state of such a connection in /proc/net/unix
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0", *PAGE_FLAGS)
 
 
@@ -85,6 +89,29 @@ async def test_the_next_custodian_is_given_every_connection(server: RealServer, 
         await asyncio.to_thread(server.kill, "gateway/0")
 
     assert await run_with(server, "hold", faults) == undisturbed
+
+
+async def test_answers_go_on_if_the_gateway_dies_before_there_is_a_next_custodian(
+    server: RealServer, undisturbed: dict[str, bytes]
+) -> None:
+    """What it sends to the socket of all custodians waits there. A supervisor that is stopped starts no custodian."""
+
+    async def faults(running: list[HttpAnswer]) -> None:
+        await wait_events(running, 3)
+        gateway, custodian = [await asyncio.to_thread(server.child, name) for name in ("gateway/0", "custodian/0")]
+        os.kill(server.supervisor_pid, signal.SIGSTOP)
+        os.kill(int(custodian.pid), signal.SIGKILL)
+        await until(lambda: n_waiting(custodian_socket(server.run_dir)) == 1)
+        await wait_events(running, 1 + max(one.n_events for one in running))  # the gateway has sent what it holds
+        os.kill(int(gateway.pid), signal.SIGKILL)
+
+    assert await run_with(server, "next", faults) == undisturbed
+
+
+def n_waiting(path: str) -> int:
+    """How many connections to this unix socket nobody has accepted."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return sum(line.split()[5] == _NOT_ACCEPTED for line in lines if line.endswith(f" {path}.new"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

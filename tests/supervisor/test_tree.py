@@ -11,7 +11,7 @@ import pytest
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings, read_settings
-from messages.lifecycle.spawn_spec import LISTEN_SOCKET
+from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.host import n_children
@@ -55,6 +55,13 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
 def test_gateways_are_told_that_their_number_has_changed() -> None:
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, have_gateways_changed=True)
     assert settings_of(build_tree(ServerConfig(gateways=2), facts), "gateway/1")["have_gateways_changed"]
+
+
+def test_custodians_inherit_the_socket_at_which_all_of_them_listen() -> None:
+    facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, custodian_fd=11)
+    assert build_tree(ServerConfig(), facts)[0].children[0].descriptors == {LISTEN_SOCKET: 9, CUSTODIAN_SOCKET: 11}
+    own = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8)
+    assert build_tree(ServerConfig(), own)[0].children[0].descriptors == {LISTEN_SOCKET: 9}, "of an earlier release"
 
 
 def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:

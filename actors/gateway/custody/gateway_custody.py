@@ -25,7 +25,8 @@ from messages.errors import DescriptorError
 
 # longest wait for the custodian at the start of a gateway. It ends earlier if the custodian dies; one that hangs is killed.
 _TAKE_S = 30.0
-_RETRY_S = 0.5  # between two tries to reach it
+_RETRY_S = 0.5  # between two tries to reach it; after a connection of that length the next try is made at once
+_MIN_RETRY_S = 0.01  # after a shorter one; then twice as long each time
 _AGAIN_S = 1.0  # between two tries to give it what it had no room for
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -48,6 +49,7 @@ class GatewayCustody(Custodian):
         self._is_unknown = False  # `claim` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._opened_s, self._pause_s = 0.0, 0.0
         self._is_closed = False
         self.n_connected = 0  # how often it has connected to a custodian, which was then given every hold at once
         self._log = structlog.get_logger()
@@ -89,7 +91,7 @@ class GatewayCustody(Custodian):
         except DescriptorError:
             self._retry = self._later(_RETRY_S, self.open)
             return
-        self._client = client
+        self._client, self._opened_s = client, asyncio.get_running_loop().time()
         self._told.clear()
         self._not_kept.clear()
         client.closed.add_done_callback(lambda _: self._lost(client))
@@ -192,7 +194,10 @@ class GatewayCustody(Custodian):
             self._client = None
             self._stale.update(key for key, hold in self._changed.items() if hold is None)
             self._changed.clear()
-            self._retry = self._later(_RETRY_S, self.open)
+            lasted_s = asyncio.get_running_loop().time() - self._opened_s
+            self._pause_s = 0.0 if lasted_s > _RETRY_S else min(max(2.0 * self._pause_s, _MIN_RETRY_S), _RETRY_S)
+            # its socket outlives it, so what is sent at once waits there for the next custodian, whatever this process meets
+            self._retry = self._later(self._pause_s, self.open)
 
 
 def _read(kept: KeptDescriptor) -> LeftConnection | None:

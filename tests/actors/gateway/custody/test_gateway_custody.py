@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, Hold
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.packets import close_all
-from messages.descriptors.server import DescriptorServer
+from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
 from tests.support.waiting import DEADLINE_S, until
 
@@ -210,3 +211,29 @@ async def test_what_the_custodian_had_no_room_for_is_given_again_until_it_has(tm
     for pair in pairs:
         for one in pair:
             one.close()
+
+
+async def test_a_custodian_that_was_long_there_is_followed_at_once_and_one_that_fails_ever_more_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two custodians what a gateway sends waits in the socket: the sooner it is there, the less its death cuts."""
+    loop, pauses_s = asyncio.get_running_loop(), []
+
+    def later(delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        pauses_s.append(delay_s)
+        return loop.call_later(0.0, call)
+
+    monkeypatch.setattr(gateway_custody, "_RETRY_S", 1000.0)
+    mine = GatewayCustody("gateway/0", tmp_path / "c", later)
+    listener = listen_at(tmp_path / "c")
+    listener.setblocking(False)
+    mine.open()
+    for nth in range(4):
+        if nth == 3:
+            monkeypatch.setattr(gateway_custody, "_RETRY_S", -1.0)  # every connection has lasted longer
+        connection, _ = await asyncio.wait_for(loop.sock_accept(listener), DEADLINE_S)
+        connection.close()
+        await until(lambda n=nth: len(pauses_s) == n + 1)
+    assert pauses_s == [0.01, 0.02, 0.04, 0.0]
+    mine.close()
+    listener.close()
