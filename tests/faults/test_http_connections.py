@@ -18,7 +18,7 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.run_dir import custodian_socket
-from tests.support.http_answers import PAGE, PAGE_FLAGS, HttpAnswer, answers, wait_events, wait_held, wait_let_go
+from tests.support.http_answers import PAGE, PAGE_FLAGS, HttpAnswer, answers, wait_events, wait_held, wait_let_go, wait_spare
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 from tests.support.waiting import until
@@ -81,6 +81,8 @@ def test_forwarded_calls_go_on_over_kills_of_both_gateways(undisturbed: dict[str
 
 
 async def test_the_next_custodian_is_given_every_connection(server: RealServer, undisturbed: dict[str, bytes]) -> None:
+    await wait_spare(server, "custodian/0")  # it must hold the connections before the answers end
+
     async def faults(running: list[HttpAnswer]) -> None:
         await wait_events(running, 3)
         dead = await asyncio.to_thread(server.kill, "custodian/0")

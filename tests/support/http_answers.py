@@ -191,6 +191,13 @@ async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
                 return
 
 
+async def wait_spare(server: RealServer, name: str) -> None:
+    """Until the next process of this child waits with everything imported."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not (await asyncio.to_thread(server.child, name)).has_spare:
+            await asyncio.sleep(0.05)
+
+
 async def wait_let_go(server: RealServer) -> None:
     """Until the custodian says that it holds no socket."""
     async with asyncio.timeout(DEADLINE_S):
