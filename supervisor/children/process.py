@@ -217,7 +217,8 @@ class LocalProcess(ChildProcess):
     def _look(self) -> None:
         """Its standard input is closed: it never does that while it works."""
         with contextlib.suppress(OSError):
-            if self._stdin.recv(16, socket.MSG_DONTWAIT):  # it was warm
+            if self._stdin.recv(16, socket.MSG_DONTWAIT):
+                self._is_warm = True
                 return
         self._loop.remove_reader(self._stdin)
         code = exit_code_of_ending(self.pid)

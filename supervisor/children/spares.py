@@ -45,8 +45,8 @@ class Spares:
 
     @property
     def names(self) -> set[str]:
-        """Children that have a spare now."""
-        return set(self._process_by_name)
+        """Children that have a spare now which has done its warm-ups."""
+        return {name for name, process in self._process_by_name.items() if process.is_warm}
 
     def pop(self, name: str) -> ChildProcess | None:
         """The spare of this child, which the caller owns from now on; None when there is none that runs."""

@@ -228,12 +228,17 @@ def _role(child: ChildStatus) -> str:
     return _STANDBY if child.phase == _STANDBY else role_of(child.name)
 
 
-def is_whole(run_dir: Path) -> bool:
-    """True if every child of our own server is ready, its standbys too, or if the server is another one."""
+def is_whole(run_dir: Path, spared: set[str]) -> bool:
+    """True if every child of our own server is ready, its standbys too, or if the server is another one.
+
+    spared: children that have had a spare. They must have one again; those that have one now are added."""
     try:
-        return all(child.state == ChildState.READY for child in ask_status(run_dir).children)
+        children = ask_status(run_dir).children
     except NoServer:
         return True
+    have = {child.name for child in children if child.has_spare}
+    spared |= have
+    return have >= spared and all(child.state == ChildState.READY for child in children)
 
 
 def _process(name: str, pid: int | None) -> tuple[str, int] | None:

@@ -153,6 +153,7 @@ class _Drill:
     def __init__(self, plan: DrillPlan, load_for: Callable[[PlannedFault], RoundLoad]) -> None:
         self._plan, self._load_for = plan, load_for
         self._chance = random.Random(plan.seed)
+        self._spared: set[str] = set()  # children that have had a spare
 
     async def round(self, fault: PlannedFault) -> Round:
         """Start all streams, harm the server when each has text, and follow the streams to their ends."""
@@ -180,7 +181,7 @@ class _Drill:
 
     async def _wait_whole(self) -> None:
         end_s = time.monotonic() + _WHOLE_S
-        while not await asyncio.to_thread(is_whole, self._plan.run_dir) and time.monotonic() < end_s:
+        while not await asyncio.to_thread(is_whole, self._plan.run_dir, self._spared) and time.monotonic() < end_s:
             await asyncio.sleep(_PROBE_EVERY_S)
 
     async def _wait_answer(self, load: RoundLoad, at_s: float) -> float:

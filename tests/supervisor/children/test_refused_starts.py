@@ -126,7 +126,8 @@ async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.Monkey
         monkeypatch.setattr(spares, name, 0.001)
 
     def spawn(spec, on_exit) -> process.LocalProcess:
-        return process.LocalProcess.spawn(["/bin/sleep", "600"], on_exit)
+        says_that_it_is_warm = "echo >&0; exec sleep 600"
+        return process.LocalProcess.spawn(["/bin/sh", "-c", says_that_it_is_warm], on_exit)
 
     refusing = Refusing(spawn, errno.EAGAIN)
     refusing.is_wanted = lambda call: call <= 2

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from messages.errors import ConfigError
@@ -48,9 +49,20 @@ def test_a_standby_is_a_role_of_its_own(monkeypatch: pytest.MonkeyPatch, target:
     assert {faults._child(target, NOWHERE, random.Random(seed)) for seed in range(20)} == {
         (one.name, one.pid) for one in children if one.pid in pids
     }
-    assert not faults.is_whole(NOWHERE)
+    assert not faults.is_whole(NOWHERE, set())
     children.pop()
-    assert faults.is_whole(NOWHERE)
+    assert faults.is_whole(NOWHERE, set())
+
+
+def test_a_server_is_whole_with_the_spares_that_it_has_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    children, spared = [child("gateway/0", 1), child("vault/0", 2)], set[str]()
+    monkeypatch.setattr(faults, "ask_status", lambda run_dir: StatusReport(TreeState.SERVING, 0.0, "m", "u", children))
+    assert faults.is_whole(NOWHERE, spared)
+    children[0] = msgspec.structs.replace(children[0], has_spare=True)
+    assert faults.is_whole(NOWHERE, spared)
+    children[0] = child("gateway/0", 3)
+    assert not faults.is_whole(NOWHERE, spared)
+    assert spared == {"gateway/0"}
 
 
 @pytest.mark.parametrize(("pid", "found"), [(7, ("parent", 7)), (0, None)])
