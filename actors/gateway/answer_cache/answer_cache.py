@@ -77,6 +77,11 @@ class AnswerCache:
         self.n_tokens_saved += sum(len(sequence.ids) // 4 for sequence in answer.sequences)
         return answer
 
+    def has(self, key: bytes, now_s: float) -> bool:
+        """True if `find` would find an answer."""
+        answer = self._answers.get(key)
+        return answer is not None and answer.since_s + self._ttl_s > now_s
+
     def keep(self, key: bytes, request: Request, now_s: float) -> None:
         """Keep the answer of a request that is over, unless a part of it failed or was cancelled, or it was accepted before the
         last `forget`."""
