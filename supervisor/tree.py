@@ -100,8 +100,7 @@ class StartFacts:
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
-    groups = [_custodian(config, facts)] if config.hold_connections else []
-    groups.append(_directory(config))
+    groups = [*([_custodian(config, facts)] if config.hold_connections else []), _directory(config, facts)]
     if config.speculate:
         groups.append(_speculation(config))
     replicas = range(facts.placement.replicas)
@@ -126,9 +125,11 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     return replace(group, patience_s=_PATIENCE_S)
 
 
-def _directory(config: ServerConfig) -> Group:
+def _directory(config: ServerConfig, facts: StartFacts) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    return replace(_single(config, actor_name("cache_directory", 0), why, config.cache_directory), is_optional=True)
+    file = str(facts.state_dir / "similar-answers") if config.gateway.answer_cache == "semantic" else ""
+    settings = msgspec.structs.replace(config.cache_directory, similar_file=file)
+    return replace(_single(config, actor_name("cache_directory", 0), why, settings), is_optional=True)
 
 
 def _speculation(config: ServerConfig) -> Group:
