@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,13 @@ import numpy as np
 
 class SimilarKey(NamedTuple):
     """`circle`: of the requests that may share an answer (`messages.similar.Circle`); `vector`: of its question, float32
-    [dimensions]."""
+    [dimensions]. It may come after the request has begun."""
 
     circle: bytes
-    vector: np.ndarray
+    vector: asyncio.Task[np.ndarray]
+
+    @property
+    def known_vector(self) -> np.ndarray | None:
+        """The vector if it has come."""
+        is_known = self.vector.done() and not self.vector.cancelled() and self.vector.exception() is None
+        return self.vector.result() if is_known else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
+
 from actors.gateway.dispatch.post import Post, send_now
-from actors.gateway.requests.similar_key import SimilarKey
 from messages.similar import FindSimilar, SimilarFound
 from messages.wire.arrays import float32s
 
@@ -20,13 +21,13 @@ class SimilarQueries:
         self._open: dict[int, asyncio.Future[SimilarFound]] = {}
         self._next_query = 1
 
-    async def find(self, key: SimilarKey, least: float) -> SimilarFound:
+    async def find(self, circle: bytes, vector: np.ndarray, least: float) -> SimilarFound:
         """What the directory answers; nothing if there is none to ask. The caller sets the deadline: a lost answer never
         comes."""
         if not (directories := self._post.living("cache_directory")):
             return _NOTHING
         query, self._next_query = self._next_query, self._next_query + 1
-        message = FindSimilar(query=query, circle=key.circle, vector=float32s(key.vector), least=least)
+        message = FindSimilar(query=query, circle=circle, vector=float32s(vector), least=least)
         if not send_now(self._post, directories[0], message):
             return _NOTHING
         found = self._open[query] = asyncio.get_running_loop().create_future()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.pages.forgetting import Forgetting
+from tests.support.answers.equal_requests import finish
 from tests.support.answers.similar_rig import add_directory, chat, is_kept, similar_rig
+from tests.support.embedding.embedders import HeldEmbedder
 
 
 async def test_a_similar_question_gets_the_kept_answer(tmp_path: Path) -> None:
@@ -115,6 +118,25 @@ async def test_a_directory_that_does_not_answer_delays_a_request_no_longer_than_
         results = r.gateway.registry.get_sample_value("tardigrade_similar_requests_total", {"result": "late"})
         assert results == 1
         assert not r.gateway.similar_queries._open
+
+
+async def test_a_vector_that_is_late_serves_the_next_question(tmp_path: Path) -> None:
+    async with similar_rig(tmp_path, semantic_wait_s=0.01) as (r, http, directory):
+        await r.cluster.kill("embedder/0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("embedder"))
+        held = HeldEmbedder(r.cluster, 2)
+        r.cluster.introduce(held)
+        await r.cluster.wait_until(lambda: bool(r.gateway.living("embedder")))
+        r.scheduler().is_automatic = False
+        asked = asyncio.ensure_future(chat(http, "what is a tardigrade"))
+        await r.cluster.wait_until(lambda: bool(r.scheduler().submits))  # after the deadline
+        held.answer()
+        similar = r.manager.equals.similar
+        assert similar is not None
+        await r.cluster.wait_until(lambda: not similar.n_open)
+        await finish(r, r.scheduler())
+        assert "x-cache" not in (await asked).headers
+        await is_kept(r, directory, 1)
 
 
 async def test_a_reset_forgets_similar_answers(tmp_path: Path) -> None:
