@@ -49,6 +49,11 @@ class SimilarQuestions:
         return Question(_circle(self._embedding, new, spec, frame, text), text, least, access.may_find)
 
 
+def numbers_in(text: str) -> list[str]:
+    """The numbers of a text, in their order."""
+    return _NUMBER.findall(text)
+
+
 def _is_special(new: NewRequest, spec: RequestSpec) -> bool:
     """True if more than a text is asked for, or more than one answer, or where a client cannot see whose answer it got."""
     return (
@@ -89,5 +94,5 @@ def _circle(embedding: Sequence[Any], new: NewRequest, spec: RequestSpec, frame:
     limits = (new.terms.max_tokens, new.default_max_tokens)
     terms = [getattr(spec.terms, name) for name in _FRAME_TERMS]
     template = (new.template.variables, new.template.has_answer_head, new.template.continues_last)
-    own = (spec.fingerprint, embedding, frame, template, sampling, limits, terms, new.terms.caller, _NUMBER.findall(text))
+    own = (spec.fingerprint, embedding, frame, template, sampling, limits, terms, new.terms.caller, numbers_in(text))
     return blake2b(_encoder.encode(own), digest_size=_CIRCLE_BYTES).digest()
