@@ -101,8 +101,7 @@ class StartFacts:
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
     groups = [*([_custodian(config, facts)] if config.hold_connections else []), _directory(config, facts)]
-    if config.speculate:
-        groups.append(_speculation(config))
+    groups += [_speculation(config)] if config.speculate else []
     replicas = range(facts.placement.replicas)
     if facts.placement.has_vault(config.vault):
         groups += [_vault(config, replica) for replica in replicas]

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from actors.cache_directory.similar.neighbours import Neighbours
 from ops.bench.machine import describe_machine
 from ops.bench.semantic.index_speed import IndexFigures, index_figures
-from ops.bench.semantic.replay import Replayed, replay
+from ops.bench.semantic.replay import ThresholdFigures, replay
 from ops.bench.semantic.workload import made_up_texts, read_questions, repeated_workload
 from ops.bench.serve_load import CONSOLE, write_json
 
@@ -112,7 +112,7 @@ def _show_indexes(indexes: Sequence[IndexFigures]) -> None:
     CONSOLE.print(table)
 
 
-def _show_thresholds(found: Sequence[Replayed]) -> None:
+def _show_thresholds(found: Sequence[ThresholdFigures]) -> None:
     table = Table(title=f"{found[0].requests:,} requests with paraphrases", title_justify="left")
     for name in ("threshold", "found", "by equal text", "by a similar question", "wrong, of all", "wrong, of the similar"):
         table.add_column(name, justify="right")

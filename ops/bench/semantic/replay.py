@@ -10,13 +10,13 @@ import numpy as np
 
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.gateway.admission.similar_question import numbers_in
-from ops.bench.semantic.workload import Asked
+from ops.bench.semantic.workload import PosedQuestion
 
 _BYTES = 1 << 30
 _FOREVER_S = 1e9
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ThresholdFigures(msgspec.Struct, frozen=True):
     """What a workload found at one threshold: requests, and how many got the answer of the same text, of a similar one, and of
     one that asks something else."""
 
@@ -38,8 +38,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(
-    workload: Sequence[Asked], questions: Sequence[Sequence[str]], vectors: Mapping[str, np.ndarray], threshold: float
-) -> Replayed:
+    workload: Sequence[PosedQuestion], questions: Sequence[Sequence[str]], vectors: Mapping[str, np.ndarray], threshold: float
+) -> ThresholdFigures:
     """Ask one after the other. An equal text is found first; then the most similar question with the same numbers. Answers are
     numbers of questions. `vectors`: float32 [dimensions] of each text."""
     answers, known = SimilarAnswers(_BYTES, _FOREVER_S, 0.0), dict[str, int]()
@@ -57,4 +57,4 @@ def replay(
             ids = asked.question.to_bytes(4, "little")
             vector = vectors[text].astype("<f2").tobytes()
             answers.keep(SimilarAnswer(circle, vector, ids, "stop", b"", b"", 1.0), 1.0)
-    return Replayed(threshold, len(workload), n_exact, n_similar, n_wrong)
+    return ThresholdFigures(threshold, len(workload), n_exact, n_similar, n_wrong)

@@ -32,7 +32,7 @@ _THINGS = (
 )  # fmt: skip
 
 
-class Asked(NamedTuple):
+class PosedQuestion(NamedTuple):
     """One request of a workload: the question that it asks, and in which words, both as indexes."""
 
     question: int
@@ -45,13 +45,13 @@ def read_questions(path: Path = _PARAPHRASES) -> list[list[str]]:
     return [paragraph.splitlines() for paragraph in text.strip().split("\n\n")]
 
 
-def repeated_workload(questions: list[list[str]], n_requests: int, seed: int) -> list[Asked]:
+def repeated_workload(questions: list[list[str]], n_requests: int, seed: int) -> list[PosedQuestion]:
     """Questions as users ask them: some of them often, each time in any of its words."""
     rng = np.random.default_rng(seed)
     weights = 1.0 / np.arange(1, len(questions) + 1) ** _SKEW
     rng.shuffle(weights)
     found = rng.choice(len(questions), n_requests, p=weights / weights.sum()).tolist()
-    return [Asked(question, int(rng.integers(len(questions[question])))) for question in found]
+    return [PosedQuestion(question, int(rng.integers(len(questions[question])))) for question in found]
 
 
 def made_up_texts(n_texts: int) -> tuple[list[str], list[str]]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ops.bench.semantic.index_speed import index_figures
-from ops.bench.semantic.replay import Replayed, replay
-from ops.bench.semantic.workload import Asked, made_up_texts, read_questions, repeated_workload
+from ops.bench.semantic.replay import ThresholdFigures, replay
+from ops.bench.semantic.workload import PosedQuestion, made_up_texts, read_questions, repeated_workload
 
 QUESTIONS = [["a", "A"], ["b", "B"]]
 VECTORS = {
@@ -35,13 +35,13 @@ def test_the_same_seed_asks_the_same() -> None:
 @pytest.mark.parametrize(
     ("threshold", "expected"),
     [
-        (0.98, Replayed(0.98, 5, 1, 1, 0)),  # A is like a, b is not, B is nothing like b
-        (0.85, Replayed(0.85, 5, 1, 2, 1)),  # b is taken for a
-        (1.1, Replayed(1.1, 5, 1, 0, 0)),
+        (0.98, ThresholdFigures(0.98, 5, 1, 1, 0)),  # A is like a, b is not, B is nothing like b
+        (0.85, ThresholdFigures(0.85, 5, 1, 2, 1)),  # b is taken for a
+        (1.1, ThresholdFigures(1.1, 5, 1, 0, 0)),
     ],
 )
-def test_hits_and_wrong_answers_are_counted(threshold: float, expected: Replayed) -> None:
-    workload = [Asked(0, 0), Asked(0, 0), Asked(0, 1), Asked(1, 0), Asked(1, 1)]
+def test_hits_and_wrong_answers_are_counted(threshold: float, expected: ThresholdFigures) -> None:
+    workload = [PosedQuestion(0, 0), PosedQuestion(0, 0), PosedQuestion(0, 1), PosedQuestion(1, 0), PosedQuestion(1, 1)]
     assert replay(workload, QUESTIONS, VECTORS, threshold) == expected
 
 
