@@ -34,7 +34,8 @@ class KeptOnDisk:
 
     async def start(self) -> None:
         """Read the file. Its answers are found a little later, because each of them takes time."""
-        self._unread.extend(await asyncio.get_running_loop().run_in_executor(None, read_answers, self._path))
+        found = await asyncio.get_running_loop().run_in_executor(None, read_answers, self._path)
+        self._unread.extend(answer for answer in found if self._answers.is_fresh(answer, self._now_s()))
         self._run(self._take_unread())
 
     def tick(self) -> None:

@@ -77,7 +77,7 @@ class SimilarAnswers:
             if not similarity >= least:  # true for no number too, which a damaged vector gives
                 break
             answer = self._answers[number]
-            if answer.since_s + self._ttl_s <= now_s:
+            if not self.is_fresh(answer, now_s):
                 self._drop(number)
                 continue
             self._answers.move_to_end(number)
@@ -85,6 +85,10 @@ class SimilarAnswers:
             return answer, min(similarity, 1.0)
         self.n_misses += 1
         return None
+
+    def is_fresh(self, answer: SimilarAnswer, now_s: float) -> bool:
+        """True if an answer is not too old to be given."""
+        return answer.since_s + self._ttl_s > now_s
 
     def keep(self, answer: SimilarAnswer, began_s: float) -> None:
         """Keep an answer, in place of the one to the same text. `began_s`: Unix time at which its request was accepted; if that

@@ -99,6 +99,24 @@ async def test_the_end_of_a_process_writes_the_rest(path: Path) -> None:
     assert read_answers(path) == answers(1)
 
 
+async def test_an_end_amid_the_reading_loses_nothing(path: Path) -> None:
+    write_answers(path, answers(20))
+    bench = Bench(path)
+    await bench.disk.start()
+    bench.answers.keep(answers(21)[20], 11.0)
+    await bench.disk.stop()
+    assert read_answers(path) == answers(21)
+
+
+async def test_old_answers_are_not_read(path: Path) -> None:
+    write_answers(path, answers(1))
+    bench = Bench(path)
+    bench.now_s = 2000.0
+    await bench.disk.start()
+    await asyncio.gather(*bench.disk._tasks)
+    assert len(bench.answers) == 0
+
+
 async def test_what_was_forgotten_does_not_come_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_answers(path, answers(20))
     bench = Bench(path)
