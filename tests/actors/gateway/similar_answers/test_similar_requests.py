@@ -153,3 +153,17 @@ async def test_nothing_of_this_is_sent_unless_it_is_asked_for(tmp_path: Path) ->
         for text in ("what is a tardigrade", "what are tardigrades"):
             assert "x-cache" not in (await chat(http, text)).headers
         assert directory.statistics()["similar_misses"] == 0
+
+
+async def test_a_reset_reaches_the_next_directory_and_its_file(tmp_path: Path) -> None:
+    async with similar_rig(tmp_path) as (r, http, directory):
+        await chat(http, "what is a tardigrade")
+        await is_kept(r, directory, 1)
+        await directory.stop()
+        await r.cluster.kill("cache_directory/0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("cache_directory"))
+        reset = asyncio.ensure_future(r.gateway.caches.forget(Forgetting()))
+        second = await add_directory(r, tmp_path, 2)
+        assert (await reset).answers == 2
+        assert second.statistics()["similar_answers"] == 0
+        assert "x-cache" not in (await chat(http, "what are tardigrades")).headers
