@@ -126,8 +126,8 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
 
 def _directory(config: ServerConfig, facts: StartFacts) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    file = str(facts.state_dir / "similar-answers") if config.gateway.answer_cache == "semantic" else ""
-    settings = msgspec.structs.replace(config.cache_directory, similar_file=file)
+    file, has_answers = str(facts.state_dir / "similar-answers"), config.gateway.answer_cache == "semantic"
+    settings = msgspec.structs.replace(config.cache_directory, keeps_similar=has_answers, similar_file=file)
     return replace(_single(config, actor_name("cache_directory", 0), why, settings), is_optional=True)
 
 

@@ -5,6 +5,7 @@ Of pages it keeps nothing on disk: it asks the schedulers again. Answers are in 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,7 +51,8 @@ class DirectoryActor(Actor):
         self._now_s, self._wall_s = now_s, wall_s
         self._similar = SimilarAnswers(settings.similar_bytes, settings.similar_ttl_s, wall_s())
         self._on_disk: KeptOnDisk | None = None  # None: no answers are kept
-        if settings.similar_file:
+        self._unused_file = "" if settings.keeps_similar else settings.similar_file
+        if settings.keeps_similar:
             self._on_disk = KeptOnDisk(self._similar, Path(settings.similar_file), settings.similar_file_s, wall_s)
             self.registry.register(SimilarMetrics(self._similar))
         self._n_queries = 0
@@ -68,6 +70,9 @@ class DirectoryActor(Actor):
         }
 
     async def start(self) -> dict[str, str]:
+        """Read the answers that the one before has kept, or remove them where they are kept no more."""
+        if self._unused_file:
+            await asyncio.get_running_loop().run_in_executor(None, lambda: Path(self._unused_file).unlink(missing_ok=True))
         if self._on_disk is not None:
             await self._on_disk.start()
         return {}

@@ -71,7 +71,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "custodian_socket"): "run_dir",
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",
-    ("cache_directory", "similar_file"): "gateway.answer_cache",
+    ("cache_directory", "keeps_similar"): "gateway.answer_cache",
+    ("cache_directory", "similar_file"): "state_dir",
 }
 
 

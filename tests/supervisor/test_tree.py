@@ -80,10 +80,10 @@ def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
 
 
-@pytest.mark.parametrize(("answer_cache", "file"), [("semantic", "/s/similar-answers"), ("exact", ""), ("off", "")])
-def test_the_directory_has_a_file_where_it_keeps_answers(answer_cache: Any, file: str) -> None:
-    groups = tree_of(ServerConfig(gateway=GatewaySettings(answer_cache=answer_cache)))
-    assert settings_of(groups, "cache_directory/0")["similar_file"] == file
+@pytest.mark.parametrize(("answer_cache", "keeps"), [("semantic", True), ("exact", False), ("off", False)])
+def test_the_directory_knows_whether_it_keeps_answers_and_where(answer_cache: Any, keeps: bool) -> None:
+    told = settings_of(tree_of(ServerConfig(gateway=GatewaySettings(answer_cache=answer_cache))), "cache_directory/0")
+    assert (told["keeps_similar"], Path(told["similar_file"]).name) == (keeps, "similar-answers")
 
 
 def test_start_order_is_reverse_of_responsibility() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
+from actors.cache_directory.similar.answers_file import write_answers
 from messages import similar
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import float32s, int32s
@@ -56,7 +58,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    found = Bench(similar_file=str(tmp_path / "answers"))
+    found = Bench(keeps_similar=True, similar_file=str(tmp_path / "answers"))
     found.now_s += 1.0
     return found
 
@@ -90,6 +92,13 @@ def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     bench.keeps(1.0, 0.0)
     assert not bench.finds(1.0, 0.0).has_answer
     assert "similar_hits" not in bench.actor.statistics()
+
+
+def test_what_was_kept_before_is_removed_where_nothing_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "answers"
+    write_answers(file, [])
+    asyncio.run(Bench(similar_file=str(file)).actor.start())
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_figures_can_be_scraped(bench: Bench) -> None:

@@ -25,7 +25,7 @@ async def add_directory(r: Rig, folder: Path, incarnation: int = 1) -> Directory
     """Start a cache directory, and wait until the gateway knows it."""
     cluster, name = r.cluster, "cache_directory/0"
     cluster.incarnation_of[name] = incarnation
-    spec = spawn_spec_of(name, DirectorySettings(similar_file=str(folder / "answers")), incarnation)
+    spec = spawn_spec_of(name, DirectorySettings(keeps_similar=True, similar_file=str(folder / "answers")), incarnation)
     actor = DirectoryActor(spec, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e))
     cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))  # pyright: ignore[reportArgumentType]
     await cluster.wait_until(lambda: r.gateway.incarnation_of(name) == incarnation)
