@@ -211,7 +211,7 @@ def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], sa
 
 def test_check_config_reads_the_tokenizer_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
     with pytest.raises(ConfigError, match=r"^model: .*/tokenizer\.json cannot be read: "):
         check_start(load_config(None, [{"model": str(tmp_path)}]))
 
