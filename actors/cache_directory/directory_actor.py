@@ -1,17 +1,28 @@
-"""The cache directory: follows the page updates of schedulers and answers FindPrefix of gateways. Keeps nothing on disk."""
+"""The cache directory: which scheduler has which pages, and the answers that gateways keep for similar questions.
+
+Of pages it keeps nothing on disk: it asks the schedulers again. Answers are in a file, where there are any.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
+import numpy as np
 from prometheus_client import Counter
 
 from actors.actor import Actor, Handler
 from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
-from messages import cache
+from actors.cache_directory.similar.kept_on_disk import KeptOnDisk
+from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
+from actors.cache_directory.similar.similar_metrics import SimilarMetrics
+from actors.pages.forgetting import Forgetting
+from actors.pages.prompt_start import START_BYTES
+from messages import cache, similar
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
 from messages.lifecycle.spawn_spec import SpawnSpec
@@ -23,16 +34,27 @@ _PATIENCE_S = 1.0  # much longer than a scheduler needs for an answer
 
 
 class DirectoryActor(Actor):
-    """The actor around a `PrefixIndex` and its `SnapshotRequests`. `now_s`: the monotonic clock."""
+    """The actor around a `PrefixIndex` with its `SnapshotRequests`, and `SimilarAnswers`. `now_s`: the monotonic clock;
+    `wall_s`: Unix time."""
 
     def __init__(
-        self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, now_s: Callable[[], float] = time.monotonic
+        self,
+        spawn_spec: SpawnSpec,
+        make_mailbox: MailboxFactory = ZmqMailbox,
+        now_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(spawn_spec, make_mailbox)
         settings = msgspec.json.decode(spawn_spec.settings, type=DirectorySettings)
         self._index = PrefixIndex(settings.max_hashes)
         self._snapshots = SnapshotRequests(_PATIENCE_S)
-        self._now_s = now_s
+        self._now_s, self._wall_s = now_s, wall_s
+        self._similar = SimilarAnswers(settings.similar_bytes, settings.similar_ttl_s, wall_s())
+        self._on_disk: KeptOnDisk | None = None  # None: no answers are kept
+        self._unused_file = "" if settings.keeps_similar else settings.similar_file
+        if settings.keeps_similar:
+            self._on_disk = KeptOnDisk(self._similar, Path(settings.similar_file), settings.similar_file_s, wall_s)
+            self.registry.register(SimilarMetrics(self._similar))
         self._n_queries = 0
         self._queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
@@ -42,7 +64,26 @@ class DirectoryActor(Actor):
             cache.PagesSealed: self.on_pages_sealed,
             cache.PagesDropped: self.on_pages_dropped,
             cache.FindPrefix: self.on_find_prefix,
+            similar.FindSimilar: self.on_find_similar,
+            similar.KeepSimilar: self.on_keep_similar,
+            similar.ForgetSimilar: self.on_forget_similar,
         }
+
+    async def start(self) -> dict[str, str]:
+        """Read the answers that the one before has kept, or remove them where they are kept no more."""
+        if self._unused_file:
+            await asyncio.get_running_loop().run_in_executor(None, lambda: Path(self._unused_file).unlink(missing_ok=True))
+        if self._on_disk is not None:
+            await self._on_disk.start()
+        return {}
+
+    async def stop(self) -> None:
+        if self._on_disk is not None:
+            await self._on_disk.stop()
+
+    def tick(self) -> None:
+        if self._on_disk is not None:
+            self._on_disk.tick()
 
     def on_pages_sealed(self, delivery: Delivery, message: cache.PagesSealed) -> None:
         """Pages have become reusable at a scheduler, or its snapshot has come."""
@@ -66,6 +107,34 @@ class DirectoryActor(Actor):
         )
         self._send_hint(delivery.sender, answer)
 
+    def on_find_similar(self, delivery: Delivery, message: similar.FindSimilar) -> None:
+        """Answer at once with the answer to the most similar question, if any."""
+        self._n_queries += 1
+        found = self._similar.find(message.circle, message.vector, message.least, self._wall_s())
+        answer = similar.SimilarFound(query=message.query)
+        if found is not None:
+            kept, similarity = found
+            ids = np.frombuffer(kept.ids, "<i4")
+            answer = similar.SimilarFound(
+                query=message.query, has_answer=True, similarity=similarity, ids=ids, reason=kept.reason
+            )
+        self._send_hint(delivery.sender, answer)
+
+    def on_keep_similar(self, delivery: Delivery, message: similar.KeepSimilar) -> None:
+        """A gateway has an answer that may be given to similar questions."""
+        if self._on_disk is None:
+            return
+        vector, start = message.vector.astype("<f2").tobytes(), message.start.tobytes()[:START_BYTES]
+        ids, now_s = message.ids.tobytes(), self._wall_s()
+        answer = SimilarAnswer(message.circle, vector, ids, message.reason, message.scope, start, now_s)
+        self._similar.keep(answer, message.began_s)
+
+    def on_forget_similar(self, delivery: Delivery, message: similar.ForgetSimilar) -> None:
+        """An operator wants answers forgotten."""
+        wanted = Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s)
+        n_answers = 0 if self._on_disk is None else self._on_disk.forget(wanted)
+        self._send_hint(delivery.sender, similar.SimilarForgotten(call=message.call, answers=n_answers))
+
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler":
             self._index.remove_scheduler(name)
@@ -75,7 +144,8 @@ class DirectoryActor(Actor):
         return self._n_queries, 0.0
 
     def statistics(self) -> dict[str, float]:
-        return {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+        own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+        return own if self._on_disk is None else own | self._similar.statistics()
 
     def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
         if not self._index.update(scheduler, number, sealed, dropped) and self._snapshots.want(scheduler):

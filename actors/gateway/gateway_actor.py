@@ -18,8 +18,8 @@ from typing import Any
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
-from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.cache_reset.page_resets import PageResets
@@ -27,11 +27,12 @@ from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
+from actors.gateway.embeddings.question_vectors import QuestionVectors
+from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.health import Health
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.model_identity import known_identity
-from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.draining import Draining
 from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
@@ -39,6 +40,8 @@ from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
+from actors.gateway.similar_answers.similar_cache import SimilarCache
+from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from messages import cache, embedding
@@ -49,6 +52,7 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.cache_figures import cache_figures
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.lifecycle.tree import StatusReport
+from messages.similar import SimilarForgotten, SimilarFound
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -72,7 +76,8 @@ class GatewayActor(Actor, Post, Status):
         self._manager: RequestManager | None = None
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)
-        self.page_resets = PageResets(self, self.settings.schedulers)
+        self.similar_queries = SimilarQueries(self)
+        self.page_resets = PageResets(self, self.settings.schedulers, has_similar=self.settings.answer_cache == "semantic")
 
     @property
     def manager(self) -> RequestManager:
@@ -101,8 +106,10 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
-        manager = self._manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
-        self._register_caches(manager)
+        metrics, similar = self.metrics, self._similar_cache(text)
+        manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
+        self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
+        manager.equals.register_metrics(self.registry)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
@@ -113,7 +120,7 @@ class GatewayActor(Actor, Post, Status):
             None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate, manager.access_log)
         )
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s, questions)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.now_s)
@@ -121,12 +128,13 @@ class GatewayActor(Actor, Post, Status):
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
-    def _register_caches(self, manager: RequestManager) -> None:
-        """Adds the metrics of those caches of answers that are turned on."""
-        if manager.equals.kept is not None:
-            self.registry.register(AnswerCacheMetrics(manager.equals.kept))
-        if manager.equals.coalescing is not None:
-            self.registry.register(CoalescingMetrics(manager.equals.coalescing))
+    def _similar_cache(self, text: EmbeddingText | None) -> SimilarCache | None:
+        """The answers to similar questions, if they are turned on. text: the tokenizer of the embedding model."""
+        settings = self.settings
+        if settings.answer_cache != "semantic" or text is None:
+            return None
+        vectors = QuestionVectors(settings, text, self.embedding_dispatcher)
+        return SimilarCache(self, self.similar_queries, vectors.vector_of, settings.semantic_wait_s, self.registry)
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
@@ -173,6 +181,8 @@ class GatewayActor(Actor, Post, Status):
             self.manager.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
         if role_of(name) == "embedder":
             self.embedding_dispatcher.embedder_down(self.child.deaths[name].cause)
+        if role_of(name) == "cache_directory":
+            self.similar_queries.directory_down()
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +195,8 @@ class GatewayActor(Actor, Post, Status):
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
             cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
             cache.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
+            SimilarFound: lambda delivery, message: self.similar_queries.answered(message),
+            SimilarForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             StatusReport: lambda delivery, message: self.tree.on_report(message),
         }

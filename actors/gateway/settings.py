@@ -20,6 +20,7 @@ _HOST_NAME = "a host name without scheme and port, or *"
 _HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$", description=_HOST_NAME)]
 _HEADER_NAME = "the name of a header, without blanks and colon"
 _Header = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]*$", description=_HEADER_NAME)]
+_Cosine = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 _LimitSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0 * 30)]  # within 0 s no request can end
 
@@ -84,10 +85,15 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause
     journal_http_streams: bool = True  # false: only HTTP streams whose client has given an id can be asked for again
     journal_sync: bool = False  # fsync each commit: survives power loss, not only the death of a process
-    # exact: the answer to a greedy or seeded request is kept, and equal requests get it; off: each is computed
-    answer_cache: Literal["off", "exact"] = "off"
+    # exact: the answer to a greedy or seeded request is kept, and equal requests get it; semantic: requests of the same caller
+    # whose question means nearly the same get it too; off: each is computed
+    answer_cache: Literal["off", "exact", "semantic"] = "off"
     answer_cache_bytes: _Positive = 64 << 20  # of the kept answers of one gateway
     answer_cache_ttl_s: _LimitSeconds = 3600.0  # an answer is kept for this time
+    # semantic: the least cosine similarity of two questions with one answer
+    semantic_threshold: _Cosine = 0.95
+    semantic_thresholds: dict[str, _Cosine] = {}  # the same for single callers, by the value of their caller_header
+    semantic_wait_s: _LimitSeconds = 0.1  # longest wait of a request for the answer to a similar one
     answer_coalescing: bool = False  # true: of equal greedy or seeded requests that run at the same time, one is computed
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers

@@ -33,6 +33,16 @@ class AnswerFigures(msgspec.Struct, frozen=True):
     tokens: int  # that came from there
 
 
+class SimilarFigures(msgspec.Struct, frozen=True):
+    """Answers for similar questions at the cache directory; since an incarnation of it."""
+
+    answers: int
+    bytes: int
+    hits: int
+    misses: int
+    evicted: int
+
+
 class DirectoryFigures(msgspec.Struct, frozen=True):
     """Which scheduler has which page, at the cache directory."""
 
@@ -45,6 +55,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
     prefix: PrefixFigures | None = None
     answers: AnswerFigures | None = None
+    similar: SimilarFigures | None = None
     directory: DirectoryFigures | None = None
 
 
@@ -61,6 +72,7 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
     return CacheFigures(
         prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
         answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
+        similar=_similar_answers(directory) if "similar_answers" in directory else None,
         directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
     )
 
@@ -91,4 +103,17 @@ def _answer_cache(sums: Mapping[str, float]) -> AnswerFigures:
         hits=count("answer_hits"),
         misses=count("answer_misses"),
         tokens=count("answer_tokens"),
+    )
+
+
+def _similar_answers(sums: Mapping[str, float]) -> SimilarFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return SimilarFigures(
+        answers=count("similar_answers"),
+        bytes=count("similar_bytes"),
+        hits=count("similar_hits"),
+        misses=count("similar_misses"),
+        evicted=count("similar_evicted"),
     )

@@ -7,6 +7,7 @@ too, and the refusal names the key to use instead.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from supervisor.config.config_file import Table, convert, overlay, read_table, r
 from supervisor.config.text_settings import text_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
+_INDEX_PACKAGE = "usearch"
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=MAX_PORT)]
@@ -69,6 +71,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "custodian_socket"): "run_dir",
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",
+    ("cache_directory", "keeps_similar"): "gateway.answer_cache",
+    ("cache_directory", "similar_file"): "state_dir",
 }
 
 
@@ -201,5 +205,15 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
             f"scheduler.unacked_messages: expected at least twice gateway.ack_messages ({2 * config.gateway.ack_messages}),"
             f" got {config.scheduler.unacked_messages}"
         )
+    if config.gateway.answer_cache == "semantic":
+        yield from _semantic_errors(config)
     if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > MAX_PORT:
         yield f"zeromq_port: expected room for {config.gateways} ports, got {config.zeromq_port}"
+
+
+def _semantic_errors(config: ServerConfig) -> Iterator[str]:
+    """What is missing for answers to similar questions."""
+    if not config.embedding_model:
+        yield 'gateway.answer_cache: expected an embedding_model beside "semantic", got none'
+    if importlib.util.find_spec(_INDEX_PACKAGE) is None:
+        yield f'gateway.answer_cache: expected the package {_INDEX_PACKAGE} for "semantic" (pip install usearch), got none'

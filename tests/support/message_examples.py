@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, embedding, public, steps
+from messages import cache, drafts, embedding, public, similar, steps
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
@@ -218,6 +218,19 @@ INTERNAL: tuple[Message, ...] = (
     cache.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
     cache.PagesForgotten(call=3, pages=40),
     cache.InventoryWanted(),
+    similar.FindSimilar(query=4, circle=b"0123456789abcdef", vector=float32s([0.6, 0.8]), least=0.95),
+    similar.SimilarFound(query=4, has_answer=True, similarity=0.97, ids=int32s([7, 8]), reason="length"),
+    similar.KeepSimilar(
+        circle=b"0123456789abcdef",
+        vector=float32s([0.6, 0.8]),
+        ids=int32s([7, 8]),
+        reason="stop",
+        scope=b"12345678",
+        start=int32s([1, 2]),
+        began_s=1e9,
+    ),
+    similar.ForgetSimilar(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    similar.SimilarForgotten(call=5, answers=3),
     drafts.Tails(
         sequences=int64s([3, 4]),
         starts=int32s([0, 0]),

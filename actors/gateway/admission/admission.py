@@ -2,7 +2,7 @@
 
     find      look the id up: returns the request that has it, or refuses another request with the same id
     begin     check the fields, the state of the server, its room for sequences and the caller; then reserve the sequences
-    finish    tokenise -> check the quarantine -> find out whether an equal one has its answer -> admit at the manager
+    finish    tokenise -> check the quarantine -> find out whether an equal or similar one has its answer -> admit
 
 The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
 """
@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
+from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.answer_cache.access import CacheAccess
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
+from actors.gateway.similar_answers.question import Asked
 
 
 class Arrival:
@@ -67,9 +69,12 @@ class Admission:
         manager: RequestManager,
         wall_s: Callable[[], float],
         now_s: Callable[[], float],
+        questions: SimilarQuestions | None = None,
     ) -> None:
+        """`questions`: None: no answers are kept for similar ones."""
         self.builder, self.bodies = builder, bodies
         self._manager, self._wall_s, self._now_s = manager, wall_s, now_s
+        self._questions = questions
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -140,8 +145,10 @@ class Admission:
         outcome: Request | Refusal | None = None
         try:
             spec = await self._checked(arrival.new)
+            access = self._cache_access(arrival.new, spec)
+            asked = None if self._questions is None else await self._asked(self._questions, arrival.new, spec, access)
             self._manager.gate.check_state()  # a drain may have begun since `begin`
-            outcome = request = self._manager.accept(spec, self._cache_access(arrival.new, spec))
+            outcome = request = self._manager.accept(spec, access, asked)
         except Refusal as refusal:
             outcome = refusal
             raise
@@ -191,6 +198,16 @@ class Admission:
     def _cache_access(self, new: NewRequest, spec: RequestSpec) -> CacheAccess:
         """What the request may do with the answers of equal ones."""
         return self._manager.equals.access(spec, new.cache_use, has_seed=new.has_seed)
+
+    async def _asked(
+        self, questions: SimilarQuestions, new: NewRequest, spec: RequestSpec, access: CacheAccess
+    ) -> Asked | None:
+        """What is kept for similar questions, looked up if no equal request has the answer."""
+        equals = self._manager.equals
+        if equals.similar is None or equals.has_source(spec, access, self._now_s()):
+            return None
+        question = questions.question_of(new, spec, access)
+        return None if question is None else await equals.similar.look_up(question)
 
     def _close(self, arrival: Arrival, outcome: Request | Refusal) -> None:
         """Free what an arrival has reserved, and end it."""

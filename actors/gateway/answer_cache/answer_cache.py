@@ -14,12 +14,12 @@ import numpy as np
 
 from actors.gateway.requests.request import Request
 from actors.pages.forgetting import Forgetting
+from actors.pages.prompt_start import START_BYTES, may_begin
 from messages.outcomes import EndReason
 
 _OWN_BYTES = 400  # of an entry: its key, its tuples, its place in the dictionary
 _LARGEST_SHARE = 8  # an answer that takes more than this part of the cache is not kept
 _MOST_TOKENS = 4096  # of one answer: its text is made in one turn of the event loop, 5 us a token
-_START_BYTES = 1024  # of a prompt, 256 tokens: so many are kept, to forget the answers to prompts that begin alike
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -49,7 +49,7 @@ class KeptAnswer(NamedTuple):
     def is_wanted(self, wanted: Forgetting, now_s: float) -> bool:
         """True if it is to be forgotten."""
         is_old = self.since_s <= now_s - wanted.older_than_s
-        return is_old and wanted.scope in (None, self.scope) and any(_begins(start, wanted.tokens) for start in self.starts)
+        return is_old and wanted.scope in (None, self.scope) and any(may_begin(start, wanted.tokens) for start in self.starts)
 
 
 class AnswerCache:
@@ -77,6 +77,11 @@ class AnswerCache:
         self.n_tokens_saved += sum(len(sequence.ids) // 4 for sequence in answer.sequences)
         return answer
 
+    def has(self, key: bytes, now_s: float) -> bool:
+        """True if `find` would find an answer."""
+        answer = self._answers.get(key)
+        return answer is not None and answer.since_s + self._ttl_s > now_s
+
     def keep(self, key: bytes, request: Request, now_s: float) -> None:
         """Keep the answer of a request that is over, unless a part of it failed or was cancelled, or it was accepted before the
         last `forget`."""
@@ -88,7 +93,7 @@ class AnswerCache:
                 return
             ids = np.array(sequence.ids, "<i4").tobytes()
             sequences.append(KeptSequence(ids, sequence.ended.reason, sequence.ended.n_cached))
-        starts = tuple(prompt[:_START_BYTES] for prompt in request.spec.prompts)
+        starts = tuple(prompt[:START_BYTES] for prompt in request.spec.prompts)
         n_bytes = _OWN_BYTES + sum(_OWN_BYTES + len(sequence.ids) for sequence in sequences) + sum(map(len, starts))
         if n_bytes * _LARGEST_SHARE > self._max_bytes or request.n_generated > _MOST_TOKENS:
             return
@@ -121,8 +126,3 @@ class AnswerCache:
 
     def _drop(self, key: bytes) -> None:
         self.n_bytes -= self._answers.pop(key).n_bytes
-
-
-def _begins(start: bytes, tokens: bytes) -> bool:
-    """True if a prompt, of which this is the beginning, may begin with these tokens."""
-    return start.startswith(tokens) or (len(start) == _START_BYTES and tokens.startswith(start))

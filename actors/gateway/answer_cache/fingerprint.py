@@ -12,7 +12,7 @@ from messages.generation.terms import Terms
 _KEY_BYTES = 16
 # Admission has applied the last two to the tokens. Where callers share no answers, the term `cache_scope` names the caller.
 _OTHER_TERMS = (*TERMS_WITHOUT_EFFECT, "caller", "bad_words", "truncate_prompt_tokens")
-_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
+TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _OTHER_TERMS)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -33,6 +33,6 @@ def fingerprint_of(spec: RequestSpec) -> bytes:
     sampling = spec.sampling
     if sampling.temperature == 0.0:
         sampling = msgspec.structs.replace(sampling, seed=0)
-    terms = [getattr(spec.terms, name) for name in _TERMS_OF_THE_ANSWER]
+    terms = [getattr(spec.terms, name) for name in TERMS_OF_THE_ANSWER]
     whole = _encoder.encode((spec.fingerprint, spec.prompts, spec.n, sampling, terms))
     return blake2b(whole, digest_size=_KEY_BYTES).digest()

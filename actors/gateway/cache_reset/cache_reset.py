@@ -47,10 +47,10 @@ class CacheReset:
         """Forget everywhere. Raises: Refusal if a process does not answer; others have forgotten then."""
         call = post(FORGET_PATH, msgspec.json.encode(AnswersToForget(*wanted)))
         n_own, others = self.forget_answers(wanted), self._owners.other_sockets
-        n_pages, *n_answers = await asyncio.gather(
-            self._pages.forget(wanted), *(_answers_of(socket, call) for socket in others)
+        (n_pages, n_similar), n_answers = await asyncio.gather(
+            self._pages.forget(wanted), asyncio.gather(*(_answers_of(socket, call) for socket in others))
         )
-        return Forgotten(n_own + sum(n_answers), n_pages)
+        return Forgotten(n_own + n_similar + sum(n_answers), n_pages)
 
     def forget_answers(self, wanted: Forgetting) -> int:
         """Forget answers of this gateway; returns how many."""

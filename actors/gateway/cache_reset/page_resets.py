@@ -1,5 +1,5 @@
-"""Asks the schedulers to forget pages. Each is asked again until it answers, because it may die before it has obeyed, and its
-next incarnation takes over what is left in memory."""
+"""Asks the schedulers to forget pages, and the cache directory to forget answers to similar questions. Each is asked again
+until it answers, because it may die before it has obeyed, and its next incarnation takes over what is left."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from actors.gateway.requests.refusals import Refusal
 from actors.pages.forgetting import Forgetting
 from messages.cache import ForgetPages, PagesForgotten
 from messages.ids import actor_name
+from messages.similar import ForgetSimilar, SimilarForgotten
 
 _AGAIN_S = 0.5
 _LONGEST_S = 20.0
 _MOST_OPEN = 16
+_DIRECTORY = actor_name("cache_directory", 0)
 
 
 @dataclass
 class _OpenCall:
-    message: ForgetPages
-    missing: set[str]  # schedulers that have not answered
+    pages: ForgetPages
+    answers: ForgetSimilar
+    missing: set[str]  # actors that have not answered
     done: asyncio.Future[None]
     n_pages: int = 0
+    n_answers: int = 0
 
     def end(self) -> None:
         """All have answered, or the time is over."""
@@ -34,23 +38,26 @@ class _OpenCall:
 
 
 class PageResets:
-    """The open calls of one gateway. `n_schedulers`: of the server; more are asked if they live."""
+    """The open calls of one gateway. `n_schedulers`: of the server; more are asked if they live. `has_similar`: the directory
+    keeps answers to similar questions."""
 
-    def __init__(self, post: Post, n_schedulers: int) -> None:
-        self._post, self._n_schedulers = post, n_schedulers
+    def __init__(self, post: Post, n_schedulers: int, *, has_similar: bool = False) -> None:
+        self._post, self._n_schedulers, self._has_similar = post, n_schedulers, has_similar
         self._open: dict[int, _OpenCall] = {}
         self._next_call = 1
 
-    async def forget(self, wanted: Forgetting) -> int:
-        """Returns how many pages all schedulers have forgotten. Raises: Refusal naming those that have not answered in time."""
+    async def forget(self, wanted: Forgetting) -> tuple[int, int]:
+        """Returns how many pages all schedulers have forgotten, and how many answers the directory. Raises: Refusal naming
+        those that have not answered in time."""
         if len(self._open) >= _MOST_OPEN:
             raise Refusal("overloaded", f"{len(self._open)} resets of caches are under way", retry_after_s=1.0)
         number, self._next_call = self._next_call, self._next_call + 1
         tokens = np.frombuffer(wanted.tokens, "<i4")
-        message = ForgetPages(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
-        call = _OpenCall(message, set(self._schedulers()), asyncio.get_running_loop().create_future())
-        self._open[number] = call
-        self._ask(number, self._schedulers())
+        names, done = self._names(), asyncio.get_running_loop().create_future()
+        pages = ForgetPages(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
+        answers = ForgetSimilar(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
+        self._open[number] = call = _OpenCall(pages, answers, set(names), done)
+        self._ask(number, names)
         timer = self._post.later(_LONGEST_S, call.end)
         try:
             await call.done
@@ -59,24 +66,35 @@ class PageResets:
             del self._open[number]
         if call.missing:
             who = ", ".join(sorted(call.missing))
-            detail = f"{who} did not answer within {_LONGEST_S:g} s; the other schedulers have forgotten {call.n_pages} pages"
+            detail = f"{who} did not answer within {_LONGEST_S:g} s; the others have forgotten {call.n_pages} pages"
             raise Refusal("unavailable", detail, retry_after_s=_LONGEST_S)
-        return call.n_pages
+        return call.n_pages, call.n_answers
 
     def answered(self, scheduler: str, message: PagesForgotten) -> None:
         """A scheduler has answered, perhaps for the second time."""
-        call = self._open.get(int(message.call))
-        if call is None or scheduler not in call.missing:
-            return
-        call.missing.discard(scheduler)
-        call.n_pages += int(message.pages)
+        if (call := self._settled(message.call, scheduler)) is not None:
+            call.n_pages += int(message.pages)
+
+    def answers_forgotten(self, directory: str, message: SimilarForgotten) -> None:
+        """The directory has answered, perhaps for the second time."""
+        if (call := self._settled(message.call, directory)) is not None:
+            call.n_answers += int(message.answers)
+
+    def _settled(self, number: int, name: str) -> _OpenCall | None:
+        """The open call of this number, if this is the first answer of an actor to it."""
+        call = self._open.get(number)
+        if call is None or name not in call.missing:
+            return None
+        call.missing.discard(name)
         if not call.missing:
             call.end()
+        return call
 
-    def _schedulers(self) -> Sequence[str]:
-        return sorted(
-            {actor_name("scheduler", index) for index in range(self._n_schedulers)} | {*self._post.living("scheduler")}
-        )
+    def _names(self) -> Sequence[str]:
+        """Those to ask."""
+        schedulers = {actor_name("scheduler", index) for index in range(self._n_schedulers)}
+        directories = [_DIRECTORY] if self._has_similar else []
+        return [*sorted(schedulers | {*self._post.living("scheduler")}), *directories]
 
     def _ask(self, number: int, names: Sequence[str]) -> None:
         """Ask those that have not answered, now and again after a while."""
@@ -88,5 +106,5 @@ class PageResets:
             return
         for name in names:
             if name in call.missing:
-                send_now(self._post, name, call.message)
+                send_now(self._post, name, call.answers if name == _DIRECTORY else call.pages)
         self._post.later(_AGAIN_S, lambda: self._ask(number, names))

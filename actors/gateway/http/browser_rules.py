@@ -19,7 +19,8 @@ Headers = list[tuple[bytes, bytes]]
 
 _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
-_METHODS, _READABLE = b"GET, POST, DELETE, OPTIONS", b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, Server-Timing"
+_METHODS = b"GET, POST, DELETE, OPTIONS"
+_READABLE = b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, Server-Timing"
 
 
 @dataclass(frozen=True)

@@ -1,48 +1,74 @@
-"""What a gateway knows of equal requests: answers that are kept, and requests whose tokens others get as well."""
+"""What a gateway knows of equal and similar requests: kept answers, and requests whose tokens others get as well."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from actors.gateway.answer_cache.access import CacheAccess, access_of
 from actors.gateway.answer_cache.answer_cache import AnswerCache, KeptAnswer
+from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
 from actors.gateway.answer_cache.cache_use import CacheUse
 from actors.gateway.lifecycle.coalescing import Coalescing
+from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.similar_answers.question import Asked
+from actors.gateway.similar_answers.similar_cache import SimilarCache
 
 Source = KeptAnswer | Request | None  # a kept answer; the request to follow; None: the request is computed
 _NOTHING: Sequence[Request] = ()
 
 
 class EqualRequests:
-    """`kept` is None if no answers are kept, `coalescing` if each request is computed that has no kept answer."""
+    """`kept` is None if no answers are kept, `coalescing` if each request is computed that has no kept answer, `similar` if
+    each question has an answer of its own."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: GatewaySettings, similar: SimilarCache | None = None) -> None:
+        self._settings, self.similar = settings, similar
         has_cache = settings.answer_cache != "off"
         self.kept = AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s) if has_cache else None
         self.coalescing = Coalescing() if settings.answer_coalescing else None
+
+    def register_metrics(self, registry: CollectorRegistry) -> None:
+        """Add the metrics of what is turned on."""
+        if self.kept is not None:
+            registry.register(AnswerCacheMetrics(self.kept))
+        if self.coalescing is not None:
+            registry.register(CoalescingMetrics(self.coalescing))
 
     def access(self, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
         """What a request may do here. `has_seed`: it is sampled with its client's own seed."""
         return access_of(self._settings, spec, use, has_seed=has_seed)
 
-    def source_of(self, spec: RequestSpec, access: CacheAccess, now_s: float) -> tuple[Source, RequestSpec]:
-        """Where the tokens of a new request come from, and its specification, which says so."""
+    def has_source(self, spec: RequestSpec, access: CacheAccess, now_s: float) -> bool:
+        """True if an equal request has the answer, or will have it."""
+        if not access.may_find:
+            return False
+        if self.kept is not None and self.kept.has(access.key, now_s):
+            return True
+        return self.coalescing is not None and self.coalescing.leader_for(access.key, spec.terms) is not None
+
+    def source_of(
+        self, spec: RequestSpec, access: CacheAccess, now_s: float, asked: Asked | None = None
+    ) -> tuple[Source, RequestSpec]:
+        """Where the tokens of a new request come from, and its specification, which says so. `asked`: what similar questions
+        have."""
         if not access.may_find:
             return None, spec
         if access.may_keep and self.kept is not None and (answer := self.kept.find(access.key, now_s)) is not None:
             return answer, msgspec.structs.replace(spec, is_from_cache=True)
         if self.coalescing is not None and (leader := self.coalescing.leader_for(access.key, spec.terms)) is not None:
             return leader, msgspec.structs.replace(spec, is_coalesced=True)
+        if asked is not None and asked.answer is not None and _fits(self._settings, spec, asked.answer):
+            return asked.answer, msgspec.structs.replace(spec, similarity=asked.similarity)
         return None, spec
 
-    def begin(self, request: Request, access: CacheAccess, source: Source) -> StepRows | None:
+    def begin(self, request: Request, access: CacheAccess, source: Source, asked: Asked | None = None) -> StepRows | None:
         """Take in a request that was accepted. Returns what it has at once; None: it is to be submitted."""
         if isinstance(source, KeptAnswer):
             return _rows_of(request, source)
@@ -50,6 +76,7 @@ class EqualRequests:
             request.answer_key = access.key
         if isinstance(source, Request):
             return None if self.coalescing is None else self.coalescing.join(request, source)
+        request.similar_key = None if asked is None else asked.key
         if self.coalescing is not None and access.key:
             self.coalescing.lead(access.key, request)
         return None
@@ -73,6 +100,8 @@ class EqualRequests:
         """A request is over: its answer may be kept."""
         if self.kept is not None and request.answer_key:
             self.kept.keep(request.answer_key, request, now_s)
+        if self.similar is not None and request.similar_key is not None:
+            self.similar.keep(request)
         if self.coalescing is not None:
             self.coalescing.over(request)
 
@@ -82,6 +111,11 @@ class EqualRequests:
         if self.coalescing is not None:
             found |= {"coalesced": self.coalescing.n_requests, "coalesced_tokens": self.coalescing.n_tokens}
         return found
+
+
+def _fits(settings: GatewaySettings, spec: RequestSpec, answer: KeptAnswer) -> bool:
+    """True if an answer, which was computed for another prompt, has room in the model's context after this one."""
+    return len(spec.prompts[0]) // 4 + len(answer.sequences[0].ids) // 4 <= settings.max_length
 
 
 def _rows_of(request: Request, answer: KeptAnswer) -> StepRows:

@@ -33,6 +33,8 @@ from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, ended_by, model_changed
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.similar_answers.question import Asked
+from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.text.models.text_model import TextModel, detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
 
@@ -49,6 +51,7 @@ class RequestManager:
         model: TextModel,
         metrics: GatewayMetrics,
         identity: ModelIdentity,
+        similar: SimilarCache | None = None,
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
@@ -66,7 +69,7 @@ class RequestManager:
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        self.equals = EqualRequests(settings)
+        self.equals = EqualRequests(settings, similar)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
@@ -89,17 +92,17 @@ class RequestManager:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS) -> Request:
-        """Record a request that has passed admission, and submit it, unless an equal one has its answer. Nothing is visible
-        before the journal has its record."""
-        source, spec = self.equals.source_of(spec, access, self._post.now_s())
+    def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS, asked: Asked | None = None) -> Request:
+        """Record a request that has passed admission, and submit it, unless an equal or similar one has its answer. Nothing is
+        visible before the journal has its record."""
+        source, spec = self.equals.source_of(spec, access, self._post.now_s(), asked)
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
-        if (rows := self.equals.begin(request, access, source)) is None:
+        if (rows := self.equals.begin(request, access, source, asked)) is None:
             self.dispatcher.submit_request(request)
         else:
             self._publisher.record(rows, None)

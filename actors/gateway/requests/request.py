@@ -21,6 +21,7 @@ import numpy as np
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.sequence_logprobs import SequenceLogprobs
 from actors.gateway.requests.sequence_text import SequenceText
+from actors.gateway.requests.similar_key import SimilarKey
 from actors.gateway.requests.stream_items import END_ITEM, KEY_BITS, PING_ITEM, RUN_ITEM
 from actors.gateway.text.detokenizer import Detokenizer
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
@@ -207,6 +208,7 @@ class Request:
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.answer_key = b""  # under which its answer is kept; b"": it is not
+        self.similar_key: SimilarKey | None = None  # under which its answer is kept for similar ones; None: it is not
         self.watchers: list[Callable[[], None]] = []
 
     def n_prompt_of(self, index: int) -> int:

@@ -68,6 +68,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     best_of: BestOf | None = None  # None: all answers are shown
     is_from_cache: bool = False  # its answer was kept from an equal request
     is_coalesced: bool = False  # an equal request was being computed, and it got the tokens of that one
+    similarity: float = 0.0  # of its question and the one whose kept answer it got; 0: it got none of that kind
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
@@ -76,11 +77,18 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.sampling.logprobs >= 0 and (self.best_of is None or self.best_of.shows_logprobs)
 
     @property
-    def cache_status(self) -> Literal["", "hit", "coalesced"]:
+    def cache_status(self) -> Literal["", "hit", "coalesced", "semantic"]:
         """What its answers have as the header X-Cache; "": it was computed, and they have none."""
         if self.is_coalesced:
             return "coalesced"
+        if self.similarity:
+            return "semantic"
         return "hit" if self.is_from_cache else ""
+
+    @property
+    def shown_similarity(self) -> str:
+        """What its answers have as the header X-Cache-Similarity, rounded down."""
+        return f"{int(self.similarity * 1000) / 1000:.3f}"
 
     @property
     def is_stored(self) -> bool:

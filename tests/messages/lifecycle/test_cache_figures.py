@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from messages.lifecycle.cache_figures import AnswerFigures, CacheFigures, DirectoryFigures, PrefixFigures, cache_figures
+from messages.lifecycle.cache_figures import (
+    AnswerFigures,
+    CacheFigures,
+    DirectoryFigures,
+    PrefixFigures,
+    SimilarFigures,
+    cache_figures,
+)
 
 SCHEDULER = {
     "pages": 100.0, "pages_held": 7.0, "pages_cached": 50.0, "pages_reused": 20.0, "pages_evicted": 3.0,
@@ -19,6 +26,18 @@ def test_figures_are_summed_up_over_actors_of_one_role() -> None:
     assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5)
     assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280)
     assert found.directory == DirectoryFigures(57, 12)
+
+
+def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
+    figures = {
+        "similar_answers": 3.0,
+        "similar_bytes": 9000.0,
+        "similar_hits": 5.0,
+        "similar_misses": 2.0,
+        "similar_evicted": 1.0,
+    }
+    found = cache_figures([("cache_directory/0", {"hashes": 57.0, "queries": 12.0, **figures})])
+    assert found.similar == SimilarFigures(3, 9000, 5, 2, 1)
 
 
 def test_a_cache_that_nobody_has_is_not_shown() -> None:

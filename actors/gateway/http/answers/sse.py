@@ -204,7 +204,9 @@ class WholeAnswer(_Answer):
                 headers[IGNORED_HEADER] = self.request.spec.ignored_fields
             found = {request.spec.cache_status for request in self._requests}
             if "" not in found:
-                headers["X-Cache"] = min(found)  # "coalesced" if one of them is
+                headers["X-Cache"] = min(found)  # "coalesced" if one of them is; of several, none is "semantic"
+            if self.request.spec.similarity:
+                headers["X-Cache-Similarity"] = self.request.spec.shown_similarity
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)

@@ -1,0 +1,1 @@
+"""Answers for similar questions: a workload with paraphrases, played through the cache of the directory."""

@@ -1,0 +1,108 @@
+"""The directory's actor keeps answers for gateways, finds them and forgets them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.cache_directory.directory_actor import DirectoryActor
+from actors.cache_directory.settings import DirectorySettings
+from actors.cache_directory.similar.answers_file import write_answers
+from messages import similar
+from messages.transport.mailbox import Delivery
+from messages.wire.arrays import float32s, int32s
+from tests.support.memory_cluster import spawn_spec_of
+from tests.support.recording_mailbox import RecordingMailbox
+
+CIRCLE = b"0123456789abcdef"
+GATEWAY = "gateway/0"
+
+
+class Bench:
+    """A directory, its two clocks, and what it has sent."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now_s = 100.0
+        make: Any = RecordingMailbox
+        spawn_spec = spawn_spec_of("cache_directory/0", DirectorySettings(**settings))
+        self.actor = DirectoryActor(spawn_spec, make, lambda: self.now_s, lambda: self.now_s)
+        self.post: Any = self.actor.mailbox
+
+    def hears(self, message: Any) -> Any:
+        """Hand a message over; returns the last one that was sent."""
+        delivery = Delivery(sender=GATEWAY, sender_incarnation=1, message=message)
+        self.actor.handlers()[type(message)](delivery, message)
+        return self.post.sent[-1][1] if self.post.sent else None
+
+    def keeps(self, *vector: float, scope: bytes = b"") -> None:
+        """A gateway has an answer."""
+        self.hears(
+            similar.KeepSimilar(
+                circle=CIRCLE,
+                vector=float32s(vector),
+                ids=int32s([7, 8]),
+                reason="length",
+                scope=scope,
+                start=int32s([1, 2]),
+                began_s=self.now_s,
+            )
+        )
+
+    def finds(self, *vector: float, least: float = 0.9) -> similar.SimilarFound:
+        """The answer to a question."""
+        return self.hears(similar.FindSimilar(query=3, circle=CIRCLE, vector=float32s(vector), least=least))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    found = Bench(keeps_similar=True, similar_file=str(tmp_path / "answers"))
+    found.now_s += 1.0
+    return found
+
+
+def test_an_answer_is_found_by_a_similar_question(bench: Bench) -> None:
+    bench.keeps(1.0, 0.0)
+    found = bench.finds(2.0, 0.2)
+    assert (found.has_answer, found.ids.tolist(), found.reason) == (True, [7, 8], "length")
+    assert found.similarity == pytest.approx(0.995, abs=1e-3)
+    assert bench.actor.statistics()["similar_hits"] == 1
+
+
+def test_a_question_without_an_answer_is_answered_too(bench: Bench) -> None:
+    bench.keeps(1.0, 0.0)
+    assert not bench.finds(0.0, 1.0).has_answer
+    assert not bench.finds(1.0, 0.0, 0.0).has_answer
+
+
+def test_a_reset_is_obeyed_and_answered(bench: Bench) -> None:
+    bench.keeps(1.0, 0.0, scope=b"me")
+    bench.now_s += 1.0
+    wanted = similar.ForgetSimilar(call=5, scope=b"you")
+    assert bench.hears(wanted) == similar.SimilarForgotten(call=5, answers=0)
+    assert bench.hears(similar.ForgetSimilar(call=6)) == similar.SimilarForgotten(call=6, answers=1)
+    assert not bench.finds(1.0, 0.0).has_answer
+
+
+def test_nothing_is_kept_unless_it_is_asked_for() -> None:
+    bench = Bench()
+    bench.now_s += 1.0
+    bench.keeps(1.0, 0.0)
+    assert not bench.finds(1.0, 0.0).has_answer
+    assert "similar_hits" not in bench.actor.statistics()
+
+
+def test_what_was_kept_before_is_removed_where_nothing_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "answers"
+    write_answers(file, [])
+    asyncio.run(Bench(similar_file=str(file)).actor.start())
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_figures_can_be_scraped(bench: Bench) -> None:
+    bench.keeps(1.0, 0.0)
+    bench.finds(1.0, 0.0)
+    assert bench.actor.registry.get_sample_value("tardigrade_similar_lookups_total", {"result": "hit"}) == 1
+    assert bench.actor.registry.get_sample_value("tardigrade_similar_answers") == 1
