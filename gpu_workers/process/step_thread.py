@@ -239,7 +239,7 @@ class StepThread(Generic[Launched]):
         """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content."""
         self._doing = f"moves {moves.number} of epoch {moves.epoch}"
         if not (self._has_refused or self._has_skipped):
-            failed, load_s = _move_pages(engine.host_tier, moves)
+            failed, load_s = move_pages(engine.host_tier, moves)
             moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=load_s)
             self._report(self._events.on_moved, epoch, moved)
         self._n_moves += 1
@@ -283,7 +283,7 @@ class StepThread(Generic[Launched]):
         self._n_done += 1
 
 
-def _move_pages(tier: HostTier | None, moves: MovePages) -> tuple[list[int], float]:
+def move_pages(tier: HostTier | None, moves: MovePages) -> tuple[list[int], float]:
     """(indices of the loads that failed, time that the loads took). Without a tier all of them fail."""
     if tier is None:
         return list(range(len(moves.loaded_pages))), 0.0

@@ -89,7 +89,7 @@ ELSEWHERE = {
     "Fault": "the last words of a process: its death says the same",
     "PrepareGrammar": "tests/actors/scheduler/test_slow_grammars.py: a question without an answer is asked again",
     "GrammarPrepared": "as PrepareGrammar",
-    "MovePages": "tests/actors/scheduler/planning/test_page_loads.py: a load without an answer is given up",
+    "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
     "PagesMoved": "as MovePages",
     "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",
     "PagesForgotten": "as ForgetPages",
