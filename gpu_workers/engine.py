@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.region import Region
 from messages.errors import TardigradeError
 from messages.steps import EngineCapacity, Plan, Result
@@ -29,30 +30,12 @@ class PlanRefused(TardigradeError):
         self.suspects = int32s(np.unique(np.asarray(suspects, dtype=np.int64)))
 
 
-class HostTier(Protocol):
-    """Places of host memory for pages that the device evicts, as `HostPages` on CPU cores. Called on the step thread: what it
-    does counts as done after all launched plans, and before any later one."""
-
-    def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
-        """Copy pages to places, in order. Args: [n] each; hashes: of their contents."""
-        ...
-
-    def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
-        """Copy places to pages. Returns the indices of those that have another content, or damaged bytes: their pages are
-        undefined."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all contents."""
-        ...
-
-
 class Engine(Protocol[Launched]):
     """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
 
     max_in_flight: int  # 1: `launch` has done the work when it returns
     kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared
-    host_tier: HostTier | None = None  # has as many places as the capacity says; None: there are none
+    host_tier: PagePlaces | None = None  # has as many places as the capacity says; None: there are none
 
     @property
     def is_compiling(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from actors.pages.eviction.choice import EvictionName
-from actors.scheduler.planning.tier_loads import TierLoads
+from actors.pages.tier_loads import TierLoads
 from actors.scheduler.sequences.policy import OrderName
 
 

@@ -23,8 +23,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol
 
-from gpu_workers.engine import Engine, HostTier, Launched, PlanRefused, ReportLoading
+from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.vault.page_places import PagePlaces
 from messages.page_moves import MovePages, PagesMoved
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
@@ -283,7 +284,7 @@ class StepThread(Generic[Launched]):
         self._n_done += 1
 
 
-def move_pages(tier: HostTier | None, moves: MovePages) -> tuple[list[int], float]:
+def move_pages(tier: PagePlaces | None, moves: MovePages) -> tuple[list[int], float]:
     """(indices of the loads that failed, time that the loads took). Without a tier all of them fail."""
     if tier is None:
         return list(range(len(moves.loaded_pages))), 0.0

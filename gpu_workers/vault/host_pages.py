@@ -12,9 +12,10 @@ import zlib
 import numpy as np
 
 from gpu_workers.vault.host_region import HostRegion
+from gpu_workers.vault.page_places import PagePlaces
 
 
-class HostPages:
+class HostPages(PagePlaces):
     """`n_places` places beside the pages of one rank."""
 
     def __init__(self, pages: np.ndarray, n_places: int) -> None:
@@ -28,8 +29,6 @@ class HostPages:
         self._sums = np.zeros(n_places, np.uint32)
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
-        """Copy pages to places, in order. Args: [n] each; hashes: of their contents. Raises: ValueError for an unknown page or
-        place."""
         self._check(pages, places)
         for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
             self._hashes[place] = 0
@@ -38,8 +37,6 @@ class HostPages:
             self._hashes[place] = content_hash
 
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
-        """Copy places to pages. Returns the indices of those that hold no content of the expected hash: their pages are
-        undefined, and the places are empty. Args and errors as of `store`."""
         self._check(pages, places)
         failed = []
         for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
@@ -52,7 +49,6 @@ class HostPages:
         return failed
 
     def clear(self) -> None:
-        """Forget all contents."""
         self._hashes[:] = 0
 
     def _check(self, pages: np.ndarray, places: np.ndarray) -> None:

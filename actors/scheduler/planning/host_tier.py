@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
+from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.step_cost import StepCost
-from actors.scheduler.planning.tier_loads import TierLoads
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings

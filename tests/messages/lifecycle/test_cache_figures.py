@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from messages.lifecycle.cache_figures import AnswerFigures, CacheFigures, DirectoryFigures, PrefixFigures, cache_figures
+from messages.lifecycle.cache_figures import (
+    AnswerFigures,
+    CacheFigures,
+    DirectoryFigures,
+    HostFigures,
+    PrefixFigures,
+    cache_figures,
+)
 
 SCHEDULER = {
     "pages": 100.0, "pages_held": 7.0, "pages_cached": 50.0, "pages_reused": 20.0, "pages_evicted": 3.0,
@@ -19,6 +26,18 @@ def test_figures_are_summed_up_over_actors_of_one_role() -> None:
     assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5)
     assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280)
     assert found.directory == DirectoryFigures(57, 12)
+
+
+def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
+    one = {
+        "host_places": 10.0,
+        "host_pages": 4.0,
+        "host_stored": 6.0,
+        "host_loaded": 3.0,
+        "host_failed": 1.0,
+        "host_load_s": 0.25,
+    }
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(20, 8, 12, 6, 2, 0.5)
 
 
 def test_a_cache_that_nobody_has_is_not_shown() -> None:

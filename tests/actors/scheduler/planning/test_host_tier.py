@@ -153,54 +153,56 @@ class _FaultyGang(Gang):
         super().handle(sender, message)
 
 
+def _random_worker(rng: random.Random) -> WorkerSettings:
+    return WorkerSettings(
+        n_slots=rng.choice([2, 5]),
+        max_length=256,
+        max_step_tokens=rng.choice([16, 64]),
+        hash_chain_pages=rng.choice([17, 24, 40]),
+        host_cache_bytes=rng.choice([3, 30, 300]) * _PAGE_BYTES,
+        max_lease_steps=rng.choice([1, 4]),
+    )
+
+
+async def _trouble(bench: SchedulerBench, rng: random.Random, attempt: int) -> None:
+    """Perhaps a client leaves, the caches are reset, or the gang dies, with its memory or without."""
+    if rng.random() < 0.05:
+        bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
+    if rng.random() < 0.02:
+        bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=attempt))
+    if rng.random() < 0.03:
+        dead = bench.gang
+        await bench.cluster.kill("worker/0.0")
+        before = dead if rng.random() < 0.5 else None
+        bench.gang = _FaultyGang(bench.cluster, bench.worker, dead.incarnation + 1, before=before)
+        bench.cluster.introduce(bench.gang)
+
+
 @pytest.mark.slow
 @pytest.mark.seeds
 @pytest.mark.parametrize("seed", range(8 * DEPTH))
 async def test_random_conversations_with_faults(seed: int) -> None:
     rng = _FaultyGang.rng = random.Random(seed)
-    n_places = rng.choice([3, 30, 300])
-    worker = WorkerSettings(
-        n_slots=rng.choice([2, 5]),
-        max_length=256,
-        max_step_tokens=rng.choice([16, 64]),
-        hash_chain_pages=rng.choice([17, 24, 40]),
-        host_cache_bytes=n_places * _PAGE_BYTES,
-        max_lease_steps=rng.choice([1, 4]),
-    )
-    bench = SchedulerBench(MemoryCluster(), worker, tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
-    bench.gang = _FaultyGang(bench.cluster, worker)
+    bench = SchedulerBench(MemoryCluster(), _random_worker(rng), tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
+    bench.gang = _FaultyGang(bench.cluster, bench.worker)
     await bench.begin()
     tier, now_s = bench.scheduler._gang.tier, 0.0
     tier._now_s = lambda: now_s
     talks = [prompt_of(number, rng.randint(1, 150)) for number in range(8)]
     jobs: dict[int, tuple[list[int], int]] = {}
-    for attempt in range(80):
-        talk = rng.randrange(len(talks))
-        jobs[attempt] = talks[talk], rng.randint(1, 20)
-        talks[talk] = [*talks[talk], *prompt_of(attempt, rng.randint(1, 20))][:200]
-        bench.gateway.submit(attempt, *jobs[attempt])
-        if rng.random() < 0.05:
-            bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
-        if rng.random() < 0.02:
-            bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=attempt))
-        if rng.random() < 0.7:
-            await bench.cluster.settle(rng.randint(1, 60))
-        if rng.random() < 0.03:
-            dead = bench.gang
-            await bench.cluster.kill("worker/0.0")
-            before = dead if rng.random() < 0.5 else None
-            bench.gang = _FaultyGang(bench.cluster, worker, dead.incarnation + 1, before=before)
-            bench.cluster.introduce(bench.gang)
-        now_s += 1.0
-        bench.scheduler.tick()
-        bench.scheduler.after_mail()
-    while len(bench.gateway.endings) < len(jobs):
-        await bench.cluster.settle(20)
+    while len(bench.gateway.endings) < 80:
+        if (attempt := len(jobs)) < 80:
+            talk = rng.randrange(len(talks))
+            jobs[attempt] = talks[talk], rng.randint(1, 20)
+            talks[talk] = [*talks[talk], *prompt_of(attempt, rng.randint(1, 20))][:200]
+            bench.gateway.submit(attempt, *jobs[attempt])
+            await _trouble(bench, rng, attempt)
+        await bench.cluster.settle(rng.choice([0, rng.randint(1, 60)]))
         now_s += 1.0
         bench.scheduler.tick()
         bench.scheduler.after_mail()
     for attempt, (prompt, n) in jobs.items():
-        want, got = hash_chain_tokens(prompt, n, 0, worker.hash_chain_vocabulary), bench.gateway.tokens[attempt]
+        want, got = hash_chain_tokens(prompt, n, 0, bench.worker.hash_chain_vocabulary), bench.gateway.tokens[attempt]
         assert got == (want[: len(got)] if bench.gateway.endings[attempt].reason == "cancelled" else want)
     assert tier.counts.stored > 0
     await _close(bench)
