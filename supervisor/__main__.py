@@ -8,6 +8,7 @@ Heavy modules are imported inside the commands, so that help texts and errors ap
 from __future__ import annotations
 
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -92,9 +93,7 @@ def _config_flags(command: Any) -> Any:
             help="Any key of the configuration (check-config prints them all); may be repeated.",
         ),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def _plan(config: Any) -> Any:
