@@ -23,6 +23,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         self.ledger = HostLedger(_N_PLACES)
         self.at: dict[int, Content] = {}  # by place
         self.loads: list[list[Content]] = []
+        self.read: list[int] = []  # places that loads read
 
     @rule(number=st.integers(0, 9))
     def store(self, number: int) -> None:
@@ -30,7 +31,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         place = self.ledger.store(content)
         assert place is None or known is None
         if place is not None:
-            assert all(self.at.get(place) not in load for load in self.loads), "a place that is read was overwritten"
+            assert place not in self.read, "a place that is read was overwritten"
             self.at[place] = content
             assert self.ledger.find(content) == place
 
@@ -40,12 +41,17 @@ class HostLedgerMachine(RuleBasedStateMachine):
         places = self.ledger.pin(found)
         assert [self.at[place] for place in places] == found
         self.loads.append(found)
+        self.read += places
 
     @precondition(lambda self: bool(self.loads))
     @rule(data=st.data())
     def end_load(self, data: st.DataObject) -> None:
         contents = self.loads.pop(data.draw(st.integers(0, len(self.loads) - 1)))
         assert [self.at[place] for content in contents if (place := self.ledger.find(content)) is not None] == contents
+        for content in contents:
+            place = self.ledger.find(content)
+            assert place is not None
+            self.read.remove(place)
         self.ledger.unpin(contents)
 
     @rule(number=st.integers(0, 9))
