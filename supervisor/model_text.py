@@ -11,6 +11,7 @@ from gpu_workers.model_store.model_folder import ModelFolder
 from messages.errors import ConfigError
 
 TOKENIZER_FILE = "tokenizer.json"
+_MOST_NAMED = 5  # keys of a file that is none
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")  # where a model folder has one
 _POINTER_BEGINS = b"version "  # the first bytes of what Git LFS leaves in place of a file that it has not loaded
 
@@ -37,7 +38,7 @@ def text_inputs(model: ModelFolder, has_template: bool) -> tuple[bool, bool]:
 
 
 def check_tokenizer(path: Path) -> None:
-    """Check that a tokenizer.json is there as a whole: a JSON object. What is in it, gateways check.
+    """Check that a tokenizer.json is there as a whole: a JSON object with a model. What is in that, gateways check.
 
     Raises: ConfigError.
     """
@@ -46,8 +47,11 @@ def check_tokenizer(path: Path) -> None:
         encoded = path.read_bytes()
         if encoded.startswith(_POINTER_BEGINS):
             raise ConfigError(f"{expected}, got a pointer of Git LFS; `git lfs pull` loads the file")
-        msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
+        names = list(msgspec.json.decode(encoded, type=dict[str, msgspec.Raw]))
     except OSError as error:
         raise ConfigError(f"{expected}, got {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{expected}, got {error}; was the file copied or loaded as a whole?") from None
+    if "model" not in names:
+        got = ", ".join(names[:_MOST_NAMED]) or "an empty object"
+        raise ConfigError(f"model: {path}: expected the file of a tokenizer, with a key model, got {got}")

@@ -185,7 +185,7 @@ class Supervisor:
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
         is_expected = self.commands.is_stopping or (record.has_reported_fault and not self.commands.has_served)
-        is_wanted = cause == "ended" and (self.commands.is_stopping or self._rolling.is_replacing(record))
+        is_wanted = cause == "ended" and (self.commands.is_stopping or self._policy.expects_end_of(record.name))
         is_expected = is_expected or is_wanted
         log = self._log.info if is_expected else self._log.warning
         event = "child ended" if is_wanted else "child died"

@@ -14,9 +14,9 @@ _EXAMPLES = {_SIZES: 'a size such as "512MiB" or "1.5GB"', _TIMES: 'a time such 
 
 
 def without_units(table: dict[str, Any]) -> dict[str, Any]:
-    """The table, with a number of bytes or seconds in place of each text that is a size or a time. Other texts stay, so that
-    they are refused."""
-    return {key: _plain(key, value) for key, value in table.items()}
+    """Settings by key, or such tables by section, with a number of bytes or seconds in place of each text that is a size or a
+    time. Other texts stay, so that they are refused. What a setting itself contains, such as variables of a template, stays."""
+    return {key: _section(value) if isinstance(value, dict) else _plain(key, value) for key, value in table.items()}
 
 
 def explained(expected: str, path: str) -> str:
@@ -25,9 +25,11 @@ def explained(expected: str, path: str) -> str:
     return f"{expected}, or {example}" if example and expected.endswith((" number", " number or null")) else expected
 
 
+def _section(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(key, value) for key, value in table.items()}
+
+
 def _plain(key: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        return without_units(value)
     if isinstance(value, str) and key.endswith(_SIZES) and (size := _SIZE.fullmatch(value)) is not None:
         return _in_bytes(*size.groups())
     if isinstance(value, str) and key.endswith(_TIMES) and (time := _TIME.fullmatch(value)) is not None:

@@ -103,6 +103,11 @@ class RestartPolicy:
             if (present := self._alive.get(name)) is not None:
                 present.is_killed_with_group = True
 
+    def expects_end_of(self, name: str) -> bool:
+        """True if this child ends because it, or its group, is replaced."""
+        present = self._alive.get(name)
+        return present is not None and present.is_killed_with_group
+
     def resume(self, has_served: bool) -> None:
         """Go on where an earlier supervisor died. `has_served`: every group has been ready before."""
         for group in self._group_of.values():

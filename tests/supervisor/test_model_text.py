@@ -28,6 +28,15 @@ def test_a_tokenizer_that_is_not_whole_is_refused_before_anything_starts(content
     assert str(refused.value).startswith(f"model: {path}: expected a JSON object, {said}")
 
 
+@pytest.mark.parametrize(("content", "got"), [("{}", "an empty object"), ('{"a": 1, "b": {"model": 2}}', "a, b")])
+def test_a_file_of_something_else_is_refused(content: str, got: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as refused:
+        check_tokenizer(path)
+    assert str(refused.value) == f"model: {path}: expected the file of a tokenizer, with a key model, got {got}"
+
+
 def test_a_whole_tokenizer_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes('{"model": {"vocab": {"ü": 0}}}'.encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import structlog.testing
+
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 from tests.support.supervisor.trees import group
 
@@ -11,8 +13,10 @@ async def test_a_drain_that_is_taken_back_replaces_the_gateways_that_drain(open_
         await rig.until_serving()
         rig.supervisor.commands.drain(DEADLINE_S, then_stop=False)
         await rig.until(lambda: rig.record("gateway/1").state == "drained" and rig.record("gateway/0").state == "draining")
-        assert rig.supervisor.commands.serve() == ""
-        await rig.until(lambda: all(rig.record(name).incarnation == 2 for name in ("gateway/0", "gateway/1")))
+        with structlog.testing.capture_logs() as logs:
+            assert rig.supervisor.commands.serve() == ""
+            await rig.until(lambda: all(rig.record(name).incarnation == 2 for name in ("gateway/0", "gateway/1")))
+        assert {line["event"] for line in logs if line.get("incarnation") == 1} == {"child ended"}
         await rig.until_serving()
         assert rig.record("cache_directory/0").incarnation == 1
         assert rig.supervisor.commands.serve() == "", "a server that serves goes on"

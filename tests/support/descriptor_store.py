@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.client import DescriptorClient
+from messages.descriptors.packets import close_all
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 
@@ -33,6 +35,15 @@ class StoreProcess:
         self.process.wait(DEADLINE_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+async def keys_at(path: Path) -> list[str]:
+    """The keys of gateway/0 in the store at `path`."""
+    client = AsyncDescriptorClient(path)
+    found = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
+    close_all([one.descriptor for one in found])
+    client.close()
+    return [one.key for one in found]
 
 
 async def serve(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size. Those
 that clients have named with a key are kept apart from the others. A stream without a key is kept so that its connection can go
-on after a death and its client can come back: for a minute once the client has all of it.
+on after a death and its client can come back: for 20 s once the client has all of it. Clients come back within seconds, and the
+next incarnation reads all that is kept while streams wait for it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from actors.gateway.text.models.text_model import TextModel
 
 _MAX_KEYED, _MAX_KEYED_BYTES = 8192, 256 << 20
 _MAX_KEYLESS, _MAX_KEYLESS_BYTES = 4096, 64 << 20
-_READ_S = 60.0  # how long an answer without a key is kept once its client has read it
+_READ_S = 20.0  # how long an answer without a key is kept once its client has read it
 _MAX_FORGOTTEN = 65_536
 
 

@@ -7,6 +7,8 @@ is stored is rounded once. Widths are multiples of the vector.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
@@ -78,6 +80,27 @@ def rotate_queries(code: VectorCode, is_bf16: bool, token: Value) -> Value:
     out = code.at(code.pointer(ROTATED), code.mul(token, width), kind)
     _rotate(code, is_bf16, q, out, code.argument(N_HEADS), cos_sin)
     return cos_sin
+
+
+@dataclass(frozen=True)
+class NewVectors:
+    """A token's new keys and values in vector code, and the place in pages of bytes where they belong."""
+
+    page: Value  # where its page begins, in bytes
+    offset: Value  # of the token in it
+    k: Value  # addresses of its keys and values, heads one after the other
+    v: Value
+
+
+def new_vectors(code: VectorCode, is_bf16: bool, token: Value) -> NewVectors:
+    """Those of a token, by the words of `write_rope_and_store`."""
+    kind = I16 if is_bf16 else F32
+    slot = code.load_int(code.pointer(SLOTS), token, 64)
+    page = code.mul(code.b.sdiv(slot, I64(PAGE_TOKENS)), code.argument(PAGE_STRIDE))
+    offset = code.b.srem(slot, I64(PAGE_TOKENS))
+    k = code.at(code.pointer(K), code.mul(token, code.argument(K_STRIDE)), kind)
+    v = code.at(code.pointer(V), code.mul(token, code.argument(V_STRIDE)), kind)
+    return NewVectors(page, offset, k, v)
 
 
 def _rotate(code: VectorCode, is_bf16: bool, x: Value, out: Value, n_heads: Value, cos_sin: Value) -> None:

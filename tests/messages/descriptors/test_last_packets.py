@@ -4,30 +4,22 @@ listening socket as well.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import socket
 from pathlib import Path
 
 from messages.descriptors.async_client import AsyncDescriptorClient
-from messages.descriptors.packets import Change, Changes, Find, close_all, open_link, send_packet
+from messages.descriptors.packets import Change, Changes, Find, open_link, send_packet
 from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
+from tests.support.descriptor_store import keys_at
 from tests.support.waiting import DEADLINE_S, until
 
 
 def copy_of(listener: socket.socket) -> socket.socket:
     """The listener as another process inherits it."""
     return socket.socket(fileno=os.dup(listener.fileno()))
-
-
-async def keys_at(path: Path) -> list[str]:
-    client = AsyncDescriptorClient(path)
-    found = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
-    close_all([one.descriptor for one in found])
-    client.close()
-    return [one.key for one in found]
 
 
 async def test_what_a_client_has_sent_between_two_stores_is_found_after_its_death(tmp_path: Path) -> None:

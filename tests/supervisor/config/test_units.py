@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from messages.errors import ConfigError
@@ -27,7 +29,12 @@ def test_a_size_with_a_unit_is_a_number_of_bytes(text: str, n_bytes: int) -> Non
 
 
 def test_texts_and_numbers_that_are_no_sizes_stay() -> None:
-    table = {"model": "1GiB", "gateway": {"max_body_bytes": 7, "answer_cache_bytes": "1 gig", "orphan_s": "1 hour"}}
+    variables = {"length_s": "5s", "size_bytes": "1KiB"}  # of a template, whose values are its own
+    table: dict[str, Any] = {
+        "model": "1GiB",
+        "gateway": {"max_body_bytes": 7, "answer_cache_bytes": "1 gig", "orphan_s": "1 hour"},
+    }
+    table["gateway"]["chat_template_kwargs"] = variables
     assert without_units(table) == table
 
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from gpu_workers.cpu.kernels import rows
 from gpu_workers.cpu.kernels.pages.int8_pages import I8
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, Value, VectorCode
 from gpu_workers.layers.small_integers import DROPPED_BITS, FIRST_SCALE, LAST_SCALE
 from gpu_workers.layers.small_pages import KEY_LEVELS, KEY_PLANES, VALUE_LEVELS, VALUE_PLANES
 from messages.steps import PAGE_TOKENS
@@ -195,31 +195,26 @@ def _scale_code(code: VectorCode, scale: Value) -> Value:
 def write_rope_and_pack(code: VectorCode, is_bf16: bool, head_dim: int) -> None:
     """As `rows.write_rope_and_store`, with the same words, for pages of small integers: numbers of a page are bytes. Rotated
     keys are rounded to the dtype of the model first."""
-    kind = I16 if is_bf16 else F32
     b, n_kv_heads, half = code.b, code.argument(rows.N_KV_HEADS), head_dim // 2
     with code.each_unit(code.argument(rows.N_UNITS)) as token:
         cos_sin = rows.rotate_queries(code, is_bf16, token)
-        slot = code.load_int(code.pointer(rows.SLOTS), token, 64)
-        page = code.mul(b.sdiv(slot, I64(PAGE_TOKENS)), code.argument(rows.PAGE_STRIDE))
-        offset = b.srem(slot, I64(PAGE_TOKENS))
-        k = code.at(code.pointer(rows.K), code.mul(token, code.argument(rows.K_STRIDE)), kind)
-        v = code.at(code.pointer(rows.V), code.mul(token, code.argument(rows.V_STRIDE)), kind)
+        new = rows.new_vectors(code, is_bf16, token)
         with code.loop(0, n_kv_heads) as head:
             start, keys, values = code.mul(head, head_dim), ([], []), ([], [])
             for part in range(0, half, code.lanes):
                 at = code.add(start, part)
-                for parts, x in zip(keys, rows.rotated(code, is_bf16, k, at, code.int(part), cos_sin), strict=True):
+                for parts, x in zip(keys, rows.rotated(code, is_bf16, new.k, at, code.int(part), cos_sin), strict=True):
                     parts.append(code.rounded_to_bf16(x) if is_bf16 else x)
-                values[0].append(code.load(v, at, is_bf16))
-                values[1].append(code.load(v, code.add(at, half), is_bf16))
+                values[0].append(code.load(new.v, at, is_bf16))
+                values[1].append(code.load(new.v, code.add(at, half), is_bf16))
             for pages, halves, is_key in ((rows.K_PAGES, keys, True), (rows.V_PAGES, values, False)):
                 vectors = SmallVectors(code, head_dim, n_kv_heads, head, is_key=is_key)
-                base = code.at(code.pointer(pages), page, I8)
+                base = code.at(code.pointer(pages), new.page, I8)
                 turned = [hadamard(code, parts) for parts in halves]
                 codes, scales = quantise(code, turned, KEY_LEVELS if is_key else VALUE_LEVELS)
-                (vectors.store_keys if is_key else vectors.store_values)(base, offset, codes)
+                (vectors.store_keys if is_key else vectors.store_values)(base, new.offset, codes)
                 for index, scale in enumerate(scales):
-                    b.store(b.trunc(b.extract_element(scale, I32(0)), I8), vectors.scales(base, index, offset), align=1)
+                    b.store(b.trunc(b.extract_element(scale, I32(0)), I8), vectors.scales(base, index, new.offset), align=1)
 
 
 def _load_words(code: VectorCode, address: Value) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels import rows
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import I16, I32, I64, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
 I8 = ir.IntType(8)
@@ -25,28 +25,23 @@ def load_bytes(code: VectorCode, base: Value, index: Value) -> Value:
 def write_rope_and_quantise(code: VectorCode, is_bf16: bool) -> None:
     """As `rows.write_rope_and_store`, with the same words, for pages of 8-bit integers: numbers of a page are bytes. Keys are
     rotated and quantised in float32, without being rounded between."""
-    kind = I16 if is_bf16 else F32
     b, n_kv_heads, head_dim = code.b, code.argument(rows.N_KV_HEADS), code.argument(rows.HEAD_DIM)
     half = b.sdiv(head_dim, I64(2))
     with code.each_unit(code.argument(rows.N_UNITS)) as token:
         cos_sin = rows.rotate_queries(code, is_bf16, token)
-        slot = code.load_int(code.pointer(rows.SLOTS), token, 64)
-        page = code.mul(b.sdiv(slot, I64(PAGE_TOKENS)), code.argument(rows.PAGE_STRIDE))
-        offset = b.srem(slot, I64(PAGE_TOKENS))
-        k = code.at(code.pointer(rows.K), code.mul(token, code.argument(rows.K_STRIDE)), kind)
-        v = code.at(code.pointer(rows.V), code.mul(token, code.argument(rows.V_STRIDE)), kind)
-        scales = code.add(page, code.mul(code.mul(n_kv_heads, head_dim), PAGE_TOKENS))  # where the page's scales begin
+        new = rows.new_vectors(code, is_bf16, token)
+        scales = code.add(new.page, code.mul(code.mul(n_kv_heads, head_dim), PAGE_TOKENS))  # where the page's scales begin
         with code.loop(0, n_kv_heads) as head:
             start = code.mul(head, head_dim)
-            numbers = code.add(page, code.mul(code.add(code.mul(offset, n_kv_heads), head), head_dim))
-            scale = code.add(scales, code.mul(code.add(code.mul(head, PAGE_TOKENS), offset), SCALE_BYTES))
+            numbers = code.add(new.page, code.mul(code.add(code.mul(new.offset, n_kv_heads), head), head_dim))
+            scale = code.add(scales, code.mul(code.add(code.mul(head, PAGE_TOKENS), new.offset), SCALE_BYTES))
 
             def key(i: Value) -> tuple[Value, Value]:
-                return rows.rotated(code, is_bf16, k, code.add(start, i), i, cos_sin)
+                return rows.rotated(code, is_bf16, new.k, code.add(start, i), i, cos_sin)
 
             def value(i: Value) -> tuple[Value, Value]:
                 first = code.add(start, i)
-                return code.load(v, first, is_bf16), code.load(v, code.add(first, half), is_bf16)
+                return code.load(new.v, first, is_bf16), code.load(new.v, code.add(first, half), is_bf16)
 
             for pages, halves in ((rows.K_PAGES, key), (rows.V_PAGES, value)):
                 base = code.pointer(pages)

@@ -13,10 +13,9 @@ import pytest
 from actors.gateway.custody import gateway_custody
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, Hold
-from messages.descriptors.async_client import AsyncDescriptorClient
-from messages.descriptors.packets import close_all
 from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
+from tests.support.descriptor_store import keys_at
 from tests.support.waiting import DEADLINE_S, until
 
 
@@ -51,14 +50,6 @@ def begun_holds(custody: GatewayCustody, n: int) -> tuple[list[tuple[socket.sock
 
 async def wait_kept(server: DescriptorServer, n: int) -> None:
     await until(lambda: len(server.table) == n)
-
-
-async def keys_at(path: Path) -> list[str]:
-    client = AsyncDescriptorClient(path)
-    found = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
-    close_all([one.descriptor for one in found])
-    client.close()
-    return [one.key for one in found]
 
 
 async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(tmp_path: Path) -> None:

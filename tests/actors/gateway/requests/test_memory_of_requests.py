@@ -43,8 +43,15 @@ async def ask(r: Rig, *, is_streamed: bool, is_kept_alive: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize("is_kept_alive", [True, False])
+@pytest.mark.parametrize(
+    ("is_streamed", "is_kept_alive"),
+    [
+        (True, True),
+        (False, False),
+        pytest.param(True, False, marks=pytest.mark.long),
+        pytest.param(False, True, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.usefixtures("without_collections")
 async def test_nothing_of_ended_requests_waits_for_the_collector(is_streamed: bool, is_kept_alive: bool) -> None:
     async with rig(with_socket=True) as r:

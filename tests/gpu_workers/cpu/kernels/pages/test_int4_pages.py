@@ -11,9 +11,7 @@ from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cpu.kernels.machine import Machine, this_machine
 from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.page_format import INT4, format_of
-from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.small_pages import parts_of
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
@@ -27,6 +25,7 @@ from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.runner.backend import cpu_ops
 from tests.support.depth import examples
 from tests.support.workers.dense_attention import assert_alike_in_any_company, dense_attention, paged_rows, rows_of_a_step
+from tests.support.workers.stored_pages import stored_by_both
 
 DTYPES = (torch.float32, torch.bfloat16)
 OPS = {dtype: cpu_ops(dtype, INT4) for dtype in DTYPES}
@@ -58,19 +57,7 @@ def small_rows(
 @given(st.integers(1, 40), st.sampled_from(HEADS), st.sampled_from(DTYPES), st.sampled_from([0.0, 1.0, 1e-3, 1e4]))
 def test_rope_and_store(n_tokens: int, heads: tuple[int, int, int], dtype: torch.dtype, size: float) -> None:
     """The same bytes as torch writes, but where a number falls between two codes."""
-    n_kv_heads, shared, head_dim = heads
-    n_heads, generator = n_kv_heads * shared, torch.Generator().manual_seed(n_tokens)
-    qkv = (torch.randn((n_tokens, n_heads + 2 * n_kv_heads, head_dim), generator=generator) * size).to(dtype)
-    positions = torch.randint(0, 500, (n_tokens,), generator=generator)
-    slots = torch.randperm(4 * PAGE_TOKENS, generator=generator)[:n_tokens]
-    table = cos_sin_table(10_000.0 ** -(torch.arange(head_dim // 2) / head_dim * 2), 500)
-    found: list[KvPages] = []
-    for ops in (TorchOps(), OPS[dtype]):
-        q, k, v = qkv.clone().split((n_heads, n_kv_heads, n_kv_heads), 1)
-        kv = KvPages.allocate(KvShape(3, n_kv_heads, head_dim, INT4), 4, "cpu")
-        ops.rope_and_store(q, k, v, KvTarget(positions, table, kv.keys[1], kv.values[1], slots))
-        found.append(kv)
-    wanted, got = found
+    wanted, got = stored_by_both(OPS[dtype], INT4, n_tokens, heads, dtype, size)
     for name in ("numbers", "planes", "scales"):
         ours, theirs = (getattr(parts_of(kv.values[1], is_key=False), name) for kv in (got, wanted))
         assert ours.equal(theirs)

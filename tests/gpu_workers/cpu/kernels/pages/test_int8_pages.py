@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import Machine, this_machine
-from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.page_format import scales_of
-from gpu_workers.layers.rotary import cos_sin_table
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
@@ -31,6 +28,7 @@ from tests.support.workers.dense_attention import (
     rows_of_a_step,
     widened,
 )
+from tests.support.workers.stored_pages import stored_by_both
 
 DTYPES = (torch.float32, torch.bfloat16)
 OPS = {dtype: cpu_ops(dtype, torch.int8) for dtype in DTYPES}
@@ -48,19 +46,7 @@ def attention_of(heads: tuple[int, int, int], dtype: torch.dtype) -> CpuAttentio
 @examples(40)
 @given(st.integers(1, 40), st.sampled_from(HEADS), st.sampled_from(DTYPES), st.sampled_from([1.0, 1e-3, 1e4]))
 def test_rope_and_store(n_tokens: int, heads: tuple[int, int, int], dtype: torch.dtype, size: float) -> None:
-    n_kv_heads, shared, head_dim = heads
-    n_heads, generator = n_kv_heads * shared, torch.Generator().manual_seed(n_tokens)
-    qkv = (torch.randn((n_tokens, n_heads + 2 * n_kv_heads, head_dim), generator=generator) * size).to(dtype)
-    positions = torch.randint(0, 500, (n_tokens,), generator=generator)
-    slots = torch.randperm(4 * PAGE_TOKENS, generator=generator)[:n_tokens]
-    table = cos_sin_table(10_000.0 ** -(torch.arange(head_dim // 2) / head_dim * 2), 500)
-    found: list[KvPages] = []
-    for ops in (TorchOps(), OPS[dtype]):
-        q, k, v = qkv.clone().split((n_heads, n_kv_heads, n_kv_heads), 1)
-        kv = KvPages.allocate(KvShape(3, n_kv_heads, head_dim, torch.int8), 4, "cpu")
-        ops.rope_and_store(q, k, v, KvTarget(positions, table, kv.keys[1], kv.values[1], slots))
-        found.append(kv)
-    wanted, got = found
+    wanted, got = stored_by_both(OPS[dtype], torch.int8, n_tokens, heads, dtype, size)
     assert got.values[1].equal(wanted.values[1])
     assert scales_of(got.values[1]).equal(scales_of(wanted.values[1]))
     steps = scales_of(wanted.keys[1]).transpose(1, 2)[..., None].float()
