@@ -22,6 +22,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.host_region import HostRegion
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, PageCopies, Plan, Result, StepTime
@@ -29,6 +30,7 @@ from messages.wire.arrays import float32s, int32s
 
 _OLD_PULSE_S, _SLOW_STEP_S = 1.0, 0.1
 _LONGEST_STEP_S = 0.005  # of the largest step, beside the artificial step time
+_PAGE_BYTES = PAGE_TOKENS * 8
 _UNLIKELY = -100.0  # log probability of every token but the chosen one
 
 
@@ -53,6 +55,8 @@ class HashChainEngine(Engine[_Launched]):
         self._is_written = np.zeros(n_places, bool)
         self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
         self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
+        n_host_pages = settings.host_cache_bytes // _PAGE_BYTES
+        self.host_tier = HostPages(self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES), n_host_pages) if n_host_pages else None
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
@@ -69,6 +73,7 @@ class HashChainEngine(Engine[_Launched]):
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
             copies_pages=True,
+            n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 

@@ -54,6 +54,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # ordinary memory of a rank for pages that are evicted; they come back when that is faster than to compute them; 0: none
+    host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
@@ -131,4 +133,6 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker: {error}") from None
     if settings.rank >= settings.tp:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
+    if settings.host_cache_bytes and settings.device == "cuda":
+        raise ConfigError(f"worker.host_cache_bytes: expected 0 on GPUs, got {settings.host_cache_bytes}")
     return settings

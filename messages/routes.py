@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, embedding, similar, steps
+from messages import cache, drafts, embedding, page_moves, similar, steps
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -82,6 +82,8 @@ ROUTES: tuple[Route, ...] = (
     Route(steps.Idle, ("worker",), ("scheduler",)),
     Route(steps.PrepareGrammar, ("scheduler",), ("worker",), "GrammarPrepared from each rank"),
     Route(steps.GrammarPrepared, ("worker",), ("scheduler",)),
+    Route(page_moves.MovePages, ("scheduler",), ("worker",), "PagesMoved from each rank"),
+    Route(page_moves.PagesMoved, ("worker",), ("scheduler",)),
     Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),

@@ -8,6 +8,7 @@ Heavy modules are imported inside the commands, so that help texts and errors ap
 from __future__ import annotations
 
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,6 +48,7 @@ _ANSWER_CACHE = (
     " --embedding-model. off: each is computed. Default: off."
 )
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
+_HOST_CACHE = "Memory of each rank on CPU cores for evicted pages, such as 8GiB; they may come back. Default: none."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -79,6 +81,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
+        click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives workers. Default: on GPUs or with standby."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: where there is room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),
@@ -93,9 +96,7 @@ def _config_flags(command: Any) -> Any:
             help="Any key of the configuration (check-config prints them all); may be repeated.",
         ),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def _plan(config: Any) -> Any:

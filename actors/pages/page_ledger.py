@@ -21,6 +21,7 @@ evict a page only after the pages that continue it.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class PageLedger:
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
         self._sealed: dict[int, None] = {}  # since the last `take_changes`, in order
         self._dropped: list[int] = []
+        self.on_evicted: Callable[[int, _Content], None] | None = None  # told of a page whose content no page has any more
         self._n_references = 0  # the sum of all holders
         self._hits = self._evictions = 0
 
@@ -110,9 +112,12 @@ class PageLedger:
             page = self._free.popleft()
         elif self._cached:
             page = self._cached.evict()
+            content = self._content_of(page)
             self._drop_content(page)
             self._cached.drop(page)
             self._evictions += 1
+            if self.on_evicted is not None and content[0] not in self._page_of:
+                self.on_evicted(page, content)
         elif self._open:
             page = self._open.pop()
         else:

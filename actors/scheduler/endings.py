@@ -19,6 +19,8 @@ from messages.generation.sequences import Ending
 from messages.outcomes import Code, EndReason, NoCode
 from messages.steps import EngineCapacity
 
+_MOST_LOGGED = 16  # requests in a line
+
 
 class Endings:
     """Ends sequences of one scheduler. `actor` sends and logs; `outgoing` has the next message to each gateway."""
@@ -58,6 +60,8 @@ class Endings:
             fields = ending.sequence.log_fields
             self._actor.log.error("sequence ended by force", reason=ending.reason, detail=ending.detail, **fields)
             self.end(ending.sequence, ending.reason, ending.detail)
+        if self._gang.probation.is_active:
+            self._actor.log.warning("suspects are computed alone", requests=self._gang.probation.requests[:_MOST_LOGGED])
 
     def end_overdue(self, sequences: Iterable[Sequence], grammars: Collection[str]) -> None:
         """End those of the sequences that follow one of these grammars, which the ranks could not compile in time."""

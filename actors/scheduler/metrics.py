@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
 
@@ -64,6 +65,11 @@ class SchedulerMetrics:
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
         self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
         self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
+        self.host_pages = gauge("host_pages", "Pages in the host tier, as far as the scheduler knows")
+        self.host_stored_pages = gauge("host_stored_pages", "Evicted pages that were copied to the host tier")
+        self.host_loaded_pages = gauge("host_loaded_pages", "Pages that came back from the host tier")
+        self.host_failed_pages = gauge("host_failed_pages", "Pages of the host tier that were missing or damaged")
+        self.host_load_seconds = gauge("host_load_seconds", "Time that loads from the host tier have taken")
         self.by_policy = {
             field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
             for field, what in _POLICY_FIGURES.items()
@@ -112,6 +118,8 @@ class SchedulerMetrics:
             numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
             numbers |= {"pages_reused": float(pages.hits), "pages_evicted": float(pages.evictions)}
             numbers |= self._show_policies(pages)
+        if gang.tier.n_places:
+            numbers |= self._show_tier(gang.tier)
         numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
         numbers |= {"prefill_saved_s": round(self._saved_s, 3)}
         return numbers
@@ -123,6 +131,18 @@ class SchedulerMetrics:
         self.held_pages.set(pages.held)
         self.reused_pages.set(pages.hits)
         self.evicted_pages.set(pages.evictions)
+
+    def _show_tier(self, tier: HostTier) -> dict[str, float]:
+        """Set the gauges of the host tier. Returns the numbers for `supervisor status`."""
+        counts = tier.counts
+        self.host_pages.set(tier.n_known)
+        self.host_stored_pages.set(counts.stored)
+        self.host_loaded_pages.set(counts.loaded)
+        self.host_failed_pages.set(counts.failed)
+        self.host_load_seconds.set(counts.load_s)
+        numbers = {"host_places": float(tier.n_places), "host_pages": float(tier.n_known)}
+        numbers |= {"host_stored": float(counts.stored), "host_loaded": float(counts.loaded)}
+        return numbers | {"host_failed": float(counts.failed), "host_load_s": round(counts.load_s, 3)}
 
     def _show_policies(self, pages: LedgerStatistics) -> dict[str, float]:
         """Set the gauges of each eviction policy. Returns the same numbers, with names such as `lru_hits`."""

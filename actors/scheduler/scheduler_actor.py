@@ -23,7 +23,6 @@ from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.grammar_gate import GrammarGate
 from actors.scheduler.gang.idleness import Idleness
-from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
@@ -34,8 +33,9 @@ from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
+from actors.scheduler.tier_moves import TierMoves
 from actors.scheduler.trace_recorder import TraceRecorder
-from messages import cache, drafts, steps
+from messages import cache, drafts, page_moves, steps
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -63,6 +63,7 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
+        self._moves = TierMoves(self, self._gang, self._seats)
         self.metrics = SchedulerMetrics(self.registry)
         trace = f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl"
         self._recorder = TraceRecorder(self, self.settings.trace_dir, trace)
@@ -80,6 +81,7 @@ class SchedulerActor(Actor):
             steps.StepFailed: self.on_step_failed,
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
+            page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
             cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             cache.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
@@ -197,7 +199,7 @@ class SchedulerActor(Actor):
         requests = self._gang.requests_of(failed)[:_MOST_LOGGED]
         self.log.error("step failed", step=failed.step, reason=failed.reason, requests=requests)
         self.metrics.recomputed.inc(len(self._queues.running))
-        self._end_forced(self._gang.refuse(failed))
+        self._endings.end_forced(self._gang.refuse(failed))
         if self._gang.condition is ReplicaCondition.SICK:
             asyncio.get_running_loop().call_later(_SICK_PAUSE_S, self._begin_epoch)
         else:
@@ -222,18 +224,13 @@ class SchedulerActor(Actor):
         n_running = len(self._queues.running) if self._gang.is_alive else 0
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
         self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die
-        self._end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
-
-    def _end_forced(self, endings: list[ForcedEnding]) -> None:
-        self._endings.end_forced(endings)
-        if self._gang.probation.is_active:
-            requests, waiting = self._gang.probation.requests[:_MOST_LOGGED], len(self._queues.waiting)
-            self.log.warning("suspects are computed alone", requests=requests, waiting=waiting)
+        self._endings.end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 
     def tick(self) -> None:
         if self._gang.is_alive and (overdue := self._grammars.take_overdue()):
             self._endings.end_overdue([*self._queues.running, *self._queues.waiting], overdue)
         self._ask_grammars()
+        self._moves.give_up_late()
         for gateway in self.child.names_of("gateway"):
             self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), self._gang.tracker.n_done))
 
@@ -259,8 +256,10 @@ class SchedulerActor(Actor):
             return sequence.gateway not in paused and self._grammars.is_open(sequence)
 
         while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
+            self._moves.send()  # before the plan, which may overwrite what they store
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
+        self._moves.send()
         self._ask_grammars()
 
     def _plan_rested(self) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from actors.pages.eviction.choice import EvictionName
+from actors.pages.tier_loads import TierLoads
 from actors.scheduler.sequences.policy import OrderName
 
 
@@ -28,6 +29,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     order: OrderName = OrderName.PRIORITY  # which sequences are planned first
     prefix_reuse: bool = True  # prompts that begin like earlier ones are not computed again
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
+    # when pages come back from the host tier: if that takes less time than to compute them, or always
+    tier_loads: TierLoads = TierLoads.FASTER
     # directory, as an absolute path, in which each scheduler records the pages of its sequences; empty: nothing is recorded
     trace_dir: Annotated[str, msgspec.Meta(pattern=r"^(/.*)?$", description="an absolute path")] = ""
     speculation: bool = True

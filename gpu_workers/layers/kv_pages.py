@@ -116,6 +116,10 @@ class KvPages:
         for some, others in zip(*(pages.split(n_together) for pages in uploaded), strict=True):
             words.index_copy_(0, others, words.index_select(0, some))
 
+    def as_bytes(self) -> np.ndarray:
+        """The pages as bytes, [n_pages, bytes of a page] uint8, on a CPU: a view."""
+        return self.storage.view(self.n_pages, -1).view(torch.uint8).numpy()
+
     @property
     def n_pages(self) -> int:
         """Number of pages."""

@@ -4,7 +4,8 @@
     ----------                      -----------                        ----------
     start()               ----->    build the engine
     submit(Reset | Plan)  ----->    reset | launch           ----->    collect
-    StepEvents            <-----    loaded, faults           <-----    results, refusals, in the order of the plans
+    submit(MovePages)     ----->    move pages
+    StepEvents            <-----    loaded, moved, faults    <-----    results, refusals, in the order of the plans
 
 The collector waits for the device, so that a plan that comes meanwhile is launched at once. An engine that works inside
 `launch` (a CPU) needs no collector. Threads are daemons: a kernel that never returns must not keep the process alive.
@@ -24,7 +25,10 @@ from typing import Any, Generic, Protocol
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.vault.page_places import PagePlaces
+from messages.page_moves import MovePages, PagesMoved
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
+from messages.wire.arrays import int32s
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
 _WAIT_S = 5.0  # a plan may take so long to the other ranks; a link repeats what is lost, perhaps over a new connection
@@ -51,6 +55,10 @@ class StepEvents(Protocol):
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
         """A plan was refused; nothing of it is done, and no plan after it until the next Reset."""
+        ...
+
+    def on_moved(self, epoch: EpochId, moved: PagesMoved) -> None:
+        """Pages were moved to and from the host tier."""
         ...
 
     def on_fault(self, doing: str, error: BaseException) -> None:
@@ -83,13 +91,15 @@ class StepThread(Generic[Launched]):
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
-        self._commands: SimpleQueue[tuple[EpochId, Reset | Plan] | None] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | MovePages] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
         self._doing = "load"
         self._next_step: int | None = None
         self._has_refused = False  # a plan since the last Reset; the tables of the engine lack its differences
+        self._has_skipped = False  # a plan since the last Reset; pages may lack what it would have written
         self._n_begun = self._n_ended = 0  # number of plans
-        self._n_submitted = self._n_done = 0  # number of commands
+        self._n_submitted = self._n_done = 0  # number of commands; those done without moves, which another thread counts
+        self._n_moves = 0  # that are done
         self._plans: deque[Plan] = deque()  # begun and not ended
         self._least_hang_s = least_hang_s
         self._engine: Engine[Launched] | None = None
@@ -102,7 +112,7 @@ class StepThread(Generic[Launched]):
         """Start the thread, which builds the engine."""
         self._thread.start()
 
-    def submit(self, epoch: EpochId, command: Reset | Plan) -> None:
+    def submit(self, epoch: EpochId, command: Reset | Plan | MovePages) -> None:
         """Queue a command. The scheduler bounds how many plans are in flight."""
         self._n_submitted += 1
         self._commands.put((epoch, command))
@@ -122,7 +132,7 @@ class StepThread(Generic[Launched]):
     @property
     def is_idle(self) -> bool:
         """True while every command is done."""
-        return self._n_done == self._n_submitted
+        return self._n_done + self._n_moves == self._n_submitted
 
     @property
     def late_compilations(self) -> int:
@@ -182,7 +192,7 @@ class StepThread(Generic[Launched]):
                 for _ in range(engine.max_in_flight):  # no plan may be in flight while the slots are cleared
                     free.acquire()
                 free.release(engine.max_in_flight)
-            else:
+            elif isinstance(item[1], Plan):
                 free.acquire()
             self._execute(engine, *item, lambda epoch, launched: self._launched.put((epoch, launched)))
         self._launched.put(None)
@@ -201,15 +211,20 @@ class StepThread(Generic[Launched]):
         self,
         engine: Engine[Launched],
         epoch: EpochId,
-        command: Reset | Plan,
+        command: Reset | Plan | MovePages,
         deliver: Callable[[EpochId, Launched | StepFailed | None], None],
     ) -> None:
-        """Resets the engine, or launches a plan and passes what was launched to `deliver`. Raises: PlansLost."""
+        """Resets the engine, moves pages, or launches a plan and passes what was launched to `deliver`. Raises: PlansLost."""
+        if isinstance(command, MovePages):
+            self._move(engine, epoch, command)
+            return
         if isinstance(command, Reset):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
+            if command.is_memory_suspect and engine.host_tier is not None:
+                engine.host_tier.clear()
             engine.reset(command.epoch)
-            self._next_step, self._has_refused = None, False
+            self._next_step, self._has_refused, self._has_skipped = None, False, False
             self._report(self._events.on_reset, epoch)
             self._n_done += 1  # no plan is in flight, so the collector does not count now
             return
@@ -220,6 +235,15 @@ class StepThread(Generic[Launched]):
         self._n_begun += 1
         self._plans.append(command)
         deliver(epoch, self._launch(engine, epoch, command))
+
+    def _move(self, engine: Engine[Launched], epoch: EpochId, moves: MovePages) -> None:
+        """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content."""
+        self._doing = f"moves {moves.number} of epoch {moves.epoch}"
+        if not (self._has_refused or self._has_skipped):
+            failed, load_s = move_pages(engine.host_tier, moves)
+            moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=load_s)
+            self._report(self._events.on_moved, epoch, moved)
+        self._n_moves += 1
 
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
         """What the engine launched; StepFailed for a plan that is refused, None for one that is skipped.
@@ -233,6 +257,7 @@ class StepThread(Generic[Launched]):
         if self._n_begun - self._n_ended == 1:
             self._since_s = time.monotonic()  # the wait says nothing about the step
         if not may_run or self._has_refused:
+            self._has_skipped = True
             return None
         if self._next_step is not None and plan.step > self._next_step:
             raise PlansLost(f"step: expected {self._next_step}, got {plan.step}")
@@ -257,3 +282,13 @@ class StepThread(Generic[Launched]):
         self._plans.popleft()
         self._n_ended += 1
         self._n_done += 1
+
+
+def move_pages(tier: PagePlaces | None, moves: MovePages) -> tuple[list[int], float]:
+    """(indices of the loads that failed, time that the loads took). Without a tier all of them fail."""
+    if tier is None:
+        return list(range(len(moves.loaded_pages))), 0.0
+    tier.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
+    began_s = time.monotonic()
+    failed = tier.load(moves.loaded_places, moves.loaded_pages, moves.loaded_hashes)
+    return failed, time.monotonic() - began_s

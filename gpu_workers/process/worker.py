@@ -8,6 +8,8 @@
         Capacity                 <-----    (rank 0)                  <-----      reset done
         Plan                     ----->    of this epoch only        ----->      launch, collect
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
+        MovePages                ----->    of this epoch only        ----->      store and load pages
+        PagesMoved               <-----    (each rank)               <-----      moved
         PrepareGrammar           ----->    compiled in a thread
         GrammarPrepared          <-----    (each rank)
         Progress                 <-----    every beat_s, also while a step runs
@@ -42,6 +44,7 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
+from messages.page_moves import MovePages, PagesMoved
 from messages.steps import Capacity, EngineCapacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -118,7 +121,7 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _handle(self, delivery: Delivery) -> None:
         message = delivery.message
-        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan | PrepareGrammar):
+        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan | MovePages | PrepareGrammar):
             self.metrics.dropped += 1
         elif isinstance(message, Reset):
             self._begin_epoch(delivery.sender_incarnation, message)
@@ -128,6 +131,8 @@ class Worker(LifecycleEvents, StepEvents):
             task = asyncio.create_task(self._prepare_grammar(self._epoch_id, message))
             self._grammars.add(task)
             task.add_done_callback(self._grammars.discard)
+        elif isinstance(message, MovePages):
+            self._steps.submit(self._epoch_id, message)
         else:
             self.metrics.count_plan(message)
             for new in message.new:
@@ -177,7 +182,7 @@ class Worker(LifecycleEvents, StepEvents):
         A scheduler's Reset may come before the supervisor announces that scheduler. Until then the message waits."""
         if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
-        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared):
+        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared | PagesMoved):
             self._unsent.append(message)
             self._send_answers()
 
@@ -233,6 +238,10 @@ class Worker(LifecycleEvents, StepEvents):
         """Count a result and send it to the scheduler."""
         self.metrics.count_result(result)
         self._answer(epoch, result)
+
+    def on_moved(self, epoch: EpochId, moved: PagesMoved) -> None:
+        """Tell the scheduler which loads have failed."""
+        self._answer(epoch, moved)
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
         """Log a refusal and send it to the scheduler."""

@@ -35,6 +35,7 @@ from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kv_memory import KvMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -77,6 +78,8 @@ def load_model_runner(
     if device.captures_steps:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
+    if capacity.n_host_pages:
+        runner.host_tier = HostPages(kv.as_bytes(), capacity.n_host_pages)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)
@@ -140,6 +143,7 @@ def measure_capacity(
         device=_describe(device.name, settings),
         copies_pages=True,
         prepares_grammars=True,
+        n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
     )
 
 

@@ -23,6 +23,17 @@ class PrefixFigures(msgspec.Struct, frozen=True):
     prefill_saved_s: float  # that computing them would have taken, by measured steps
 
 
+class HostFigures(msgspec.Struct, frozen=True):
+    """The host tiers of all schedulers, in pages; the counts are since an incarnation of each."""
+
+    places: int
+    pages: int  # that lie there, as far as the schedulers know
+    stored: int
+    loaded: int
+    failed: int  # were missing or damaged
+    load_s: float  # that loads have taken
+
+
 class AnswerFigures(msgspec.Struct, frozen=True):
     """Kept answers at all gateways; since an incarnation of each."""
 
@@ -54,6 +65,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """Each cache that the server has; None for one that is off or has not reported yet."""
 
     prefix: PrefixFigures | None = None
+    host: HostFigures | None = None
     answers: AnswerFigures | None = None
     similar: SimilarFigures | None = None
     directory: DirectoryFigures | None = None
@@ -71,6 +83,7 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
     directory = sums.get("cache_directory", {})
     return CacheFigures(
         prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
+        host=_host_tier(schedulers) if "host_places" in schedulers else None,
         answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
         similar=_similar_answers(directory) if "similar_answers" in directory else None,
         directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
@@ -90,6 +103,20 @@ def _prefix_cache(sums: Mapping[str, float]) -> PrefixFigures:
         prompt_tokens=count("prompt_tokens"),
         cached_tokens=count("cached_tokens"),
         prefill_saved_s=round(sums.get("prefill_saved_s", 0.0), 3),
+    )
+
+
+def _host_tier(sums: Mapping[str, float]) -> HostFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return HostFigures(
+        places=count("host_places"),
+        pages=count("host_pages"),
+        stored=count("host_stored"),
+        loaded=count("host_loaded"),
+        failed=count("host_failed"),
+        load_s=round(sums.get("host_load_s", 0.0), 3),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.lifecycle.cache_figures import AnswerFigures, PrefixFigures, SimilarFigures, cache_figures
+from messages.lifecycle.cache_figures import AnswerFigures, HostFigures, PrefixFigures, SimilarFigures, cache_figures
 from messages.lifecycle.tree import StatusReport
 
 
@@ -10,6 +10,7 @@ def cache_lines(report: StatusReport) -> list[str]:
     """One line for each cache that the actors of this report have."""
     found = cache_figures((child.name, child.statistics) for child in report.children)
     lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
+    lines += [_host_text(found.host)] if found.host is not None else []
     lines += [_answers_text(found.answers)] if found.answers is not None else []
     return lines + ([_similar_text(found.similar)] if found.similar is not None else [])
 
@@ -18,6 +19,11 @@ def _prefix_text(cache: PrefixFigures) -> str:
     share = f"{cache.cached_tokens / cache.prompt_tokens:.0%}" if cache.prompt_tokens else "none"
     pages = f"{cache.held:,} of {cache.pages:,} pages held, {cache.cached:,} cached, {cache.evicted:,} evicted"
     return f"prefix cache: {pages}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
+
+
+def _host_text(tier: HostFigures) -> str:
+    pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back"
+    return f"host cache: {pages} in {tier.load_s:,.1f} s, {tier.failed:,} missing or damaged"
 
 
 def _answers_text(cache: AnswerFigures) -> str:

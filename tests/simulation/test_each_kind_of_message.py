@@ -89,6 +89,8 @@ ELSEWHERE = {
     "Fault": "the last words of a process: its death says the same",
     "PrepareGrammar": "tests/actors/scheduler/test_slow_grammars.py: a question without an answer is asked again",
     "GrammarPrepared": "as PrepareGrammar",
+    "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
+    "PagesMoved": "as MovePages",
     "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",
     "PagesForgotten": "as ForgetPages",
     "FindSimilar": "tests/actors/gateway/similar_answers: a request does not wait long for the answer, and is computed",

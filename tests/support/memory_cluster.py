@@ -15,8 +15,9 @@ import msgspec
 from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain_engine import HashChainEngine
+from gpu_workers.process.step_thread import move_pages
 from gpu_workers.settings import WorkerSettings
-from messages import steps
+from messages import page_moves, steps
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens
@@ -80,6 +81,8 @@ class Gang(ScriptedActor):
         self.engine = before.engine if before is not None else HashChainEngine(settings)
         self.memory_generation: int = before.memory_generation if before is not None else incarnation
         self.plans: list[steps.Plan] = []
+        self.moves: list[page_moves.MovePages] = []
+        self.loses_moves = False  # as if they had not come
         self._held: list[steps.Result] | None = None
         self._epoch = 0
 
@@ -100,6 +103,13 @@ class Gang(ScriptedActor):
                 self.engine.reset(message.epoch)
                 generation, capacity = self.memory_generation, self.engine.capacity()
                 self.mailbox.send(sender, steps.Capacity(epoch=message.epoch, memory_generation=generation, engine=capacity))
+            case page_moves.MovePages() if message.epoch == self._epoch:
+                self.moves.append(message)
+                if self.loses_moves:
+                    return
+                failed, load_s = move_pages(self.engine.host_tier, message)
+                moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=int32s(failed), load_s=load_s)
+                self.mailbox.send(sender, moved)
             case steps.Plan() if message.epoch == self._epoch:
                 self.plans.append(message)
                 try:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, embedding, public, similar, steps
+from messages import cache, drafts, embedding, page_moves, public, similar, steps
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
@@ -148,6 +148,17 @@ INTERNAL: tuple[Message, ...] = (
     steps.Idle(),
     steps.PrepareGrammar(epoch=2, number=3, text="{}"),
     steps.GrammarPrepared(epoch=2, number=3),
+    page_moves.MovePages(
+        epoch=2,
+        number=4,
+        stored_pages=int32s([5]),
+        stored_places=int32s([0]),
+        stored_hashes=uint64s([0x1234_5678_9ABC_DEF1]),
+        loaded_places=int32s([1, 2]),
+        loaded_pages=int32s([7, 6]),
+        loaded_hashes=uint64s([3, 5]),
+    ),
+    page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
     steps.Capacity(
         epoch=2,
         memory_generation=5,

@@ -11,6 +11,7 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.batch_planner import BatchPlanner
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
@@ -49,7 +50,8 @@ class Canary:
         self._queues.add(self._sequence)
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
         pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times)
+        no_tier = HostTier(self._queues, settings, StepCost())
+        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times, no_tier)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:
         """Its next step, or None when there is none."""

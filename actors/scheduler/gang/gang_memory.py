@@ -14,6 +14,7 @@ from actors.pages.forgetting import Forgetting, RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.open_page_records import record_open_pages
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.step_tracker import Advance
 
 
@@ -36,8 +37,8 @@ class NoSeals(Seals):
 class GangMemory:
     """The memory of one gang after the other. `eviction`: the name of the ledger's policy."""
 
-    def __init__(self, eviction: EvictionName, seals: Seals) -> None:
-        self._eviction, self._seals = eviction, seals
+    def __init__(self, eviction: EvictionName, seals: Seals, tier: HostTier) -> None:
+        self._eviction, self._seals, self._tier = eviction, seals, tier
         self.ledger: ForgettingLedger | None = None  # of the last memory generation
         self._generation = 0  # the one that the ledger describes
         self._table: SealTable | None = None  # the ledger's content for the next scheduler
@@ -74,7 +75,9 @@ class GangMemory:
         return self.ledger
 
     def forget(self, wanted: Forgetting) -> int | None:
-        """Forget the pages that are wanted; returns how many. None while pages of an earlier scheduler may still be adopted."""
+        """Forget the pages that are wanted, and all of the host tier; returns how many of the device. None while pages of an
+        earlier scheduler may still be adopted."""
+        self._tier.clear()
         if self.ledger is not None:
             return self.ledger.forget(wanted, self.roots)
         return None if self._has_left else 0
@@ -89,8 +92,14 @@ class GangMemory:
         if self.ledger is not None:
             self.ledger.release(pages)
 
+    def drop_unapplied(self) -> set[int]:
+        """The plans and moves in flight are lost: forget what they would have written. Returns these pages."""
+        self._tier.end_epoch()
+        return self.ledger.drop_unapplied() if self.ledger is not None else set()
+
     def drop(self) -> None:
         """The memory has lost its content."""
+        self._tier.clear()
         self.ledger, self._has_left = None, False
         tables = [self._table, self._left[0] if self._left is not None else None]
         self._left = None

@@ -25,6 +25,7 @@ from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.look_ahead import LookAhead
 from actors.scheduler.planning.plan_builder import PlannedStep, RowEnd
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -48,15 +49,16 @@ class GangView:
 
     def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: Seals | None = None) -> None:
         self._queues, self._settings = queues, settings
-        self._memory = GangMemory(settings.eviction, seals or NoSeals())
-        self.prepare_memory = self._memory.prepare
+        self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
+        self.tier = HostTier(queues, settings, self._cost, is_paused=lambda: self.probation.is_active)
+        self._memory = GangMemory(settings.eviction, seals or NoSeals(), self.tier)
+        self.prepare_memory = self._memory.prepare
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
-        self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
         self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
@@ -107,7 +109,8 @@ class GangView:
         self.n_adopted += ledger.n_known
         pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
         self._times.warmed_up(capacity.step_times)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times)
+        self.tier.begin_epoch(answer.epoch, ledger, capacity.n_host_pages)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times, self.tier)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         self._trial.begin(ledger, capacity, self._settings, self._times)
@@ -194,7 +197,7 @@ class GangView:
         first_lost = first_lost_positions(self.tracker.in_flight())
         self.tracker.end_epoch()
         self._trial.interrupt()
-        lost_pages = self.ledger.drop_unapplied() if self.ledger is not None else set()
+        lost_pages = self._memory.drop_unapplied()
         for sequence in self._queues.running:
             kept = n_kept(sequence, first_lost.get(sequence.number), lost_pages)
             self._memory.release(sequence.interrupt(kept, lost_pages))
@@ -288,10 +291,9 @@ class GangView:
         return n_pages if self._settings.vault else n_pages or 0
 
     def audit(self) -> None:
-        """Compare the ledger with all holders of pages, once after each period of work, when no plan is in flight.
-
-        Raises: AssertionError naming the first page that is wrong.
-        """
+        """Compare the ledger with all holders of pages, once after each period of work, when no plan is in flight. Raises:
+        AssertionError naming the first page that is wrong."""
         if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
-            self.ledger.audit([self._trial.pages, *(s.pages for s in [*self._queues.running, *self._queues.waiting])])
+            sequences = [*self._queues.running, *self._queues.waiting]
+            self.ledger.audit([self._trial.pages, *self.tier.held, *(sequence.pages for sequence in sequences)])
             self._is_dirty = False

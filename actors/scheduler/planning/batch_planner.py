@@ -16,6 +16,7 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -44,13 +45,14 @@ class BatchPlanner:
         pace: PromptPace,
         settings: SchedulerSettings,
         times: StepTimes,
+        tier: HostTier,
     ) -> None:
         self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
         self._pace = pace
         self._times = times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
-        self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages)
+        self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from actors.pages.page_ledger import PageLedger
+from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.leaders import Leaders
 from actors.scheduler.planning.plan_builder import PageCopy, PlanBuilder
 from actors.scheduler.sequences.sequence import Sequence
@@ -31,8 +32,9 @@ class KnownPrefix(NamedTuple):
 class PrefixSearch:
     """Looks for the first tokens of waiting sequences in one ledger. `is_on` False: nothing is found."""
 
-    def __init__(self, ledger: PageLedger, is_on: bool, copies_pages: bool) -> None:
+    def __init__(self, ledger: PageLedger, is_on: bool, copies_pages: bool, tier: HostTier) -> None:
         """copies_pages: the gang can copy pages."""
+        self._tier = tier
         self._ledger, self._is_on, self._copies_pages = ledger, is_on, is_on and copies_pages
 
     def find(self, sequence: Sequence, leaders: Leaders) -> KnownPrefix | None:
@@ -47,13 +49,16 @@ class PrefixSearch:
             return KnownPrefix(pages)
         if leaders.still_follows(sequence):
             return None
-        for content in sequence.page_contents(min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS):
+        n_pages = min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS
+        for content in sequence.page_contents(n_pages):
             page = self._ledger.find(*content)
             if page is None:
                 if leaders.follow(sequence, content[0]) or self._ledger.is_planned(content[0]):
                     return None
                 break
             pages.append(page)
+        if len(pages) < n_pages and self._tier.must_wait(sequence, pages, n_pages):
+            return None
         rest = sequence.open_content(len(pages))
         tail = self._ledger.tails.find(*rest) if rest is not None and self._copies_pages else None
         is_whole = rest is None or (tail is not None and tail[1] * _TOKEN_BYTES == len(rest[1]))

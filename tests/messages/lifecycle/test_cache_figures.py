@@ -8,6 +8,7 @@ from messages.lifecycle.cache_figures import (
     AnswerFigures,
     CacheFigures,
     DirectoryFigures,
+    HostFigures,
     PrefixFigures,
     SimilarFigures,
     cache_figures,
@@ -38,6 +39,18 @@ def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
     }
     found = cache_figures([("cache_directory/0", {"hashes": 57.0, "queries": 12.0, **figures})])
     assert found.similar == SimilarFigures(3, 9000, 5, 2, 1)
+
+
+def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
+    one = {
+        "host_places": 10.0,
+        "host_pages": 4.0,
+        "host_stored": 6.0,
+        "host_loaded": 3.0,
+        "host_failed": 1.0,
+        "host_load_s": 0.25,
+    }
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(20, 8, 12, 6, 2, 0.5)
 
 
 def test_a_cache_that_nobody_has_is_not_shown() -> None:

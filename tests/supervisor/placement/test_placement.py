@@ -222,6 +222,7 @@ def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> 
         (host(0, memory_gib=6), SMOLLM2, PlacementRequest(standby=True), True),
         (host(0, memory_gib=16), SMOLLM2, PlacementRequest(replicas=4), False),
         (host(0, memory_gib=16), SMOLLM2, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=6 * GIB)), False),
+        (host(0, memory_gib=16), SMOLLM2, PlacementRequest(worker=WorkerSettings(host_cache_bytes=6 * GIB)), False),
         (host(0), LLAMA_8B, PlacementRequest(worker=WorkerSettings(dtype="bfloat16")), True),
         (host(0), LLAMA_8B, PlacementRequest(worker=WorkerSettings(dtype="bfloat16", shared_weights=False)), False),
     ],

@@ -10,8 +10,10 @@ from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
+from actors.pages.tier_loads import TierLoads
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
+from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
@@ -58,6 +60,7 @@ class Scenario:
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
+    n_host_places: int = 0  # of the host tier
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -131,9 +134,10 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_length=512,
         n_slots=chance.choice((3, 8)),
         max_step_tokens=chance.choice((16, 32, 64)),
-        hash_chain_pages=chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
+        hash_chain_pages=24 if scenario.n_host_places else chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
+        host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
     )
     gateway = GatewaySettings(
         orphan_s=15.0,
@@ -156,5 +160,5 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         speculate=chance.random() < 0.7,
         worker=worker,
         gateway=gateway,
-        scheduler=SchedulerSettings(eviction=scenario.eviction),
+        scheduler=SchedulerSettings(eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS),
     )

@@ -1,0 +1,31 @@
+"""The mail of the host tier: the scheduler's side. `HostTier` decides."""
+
+from __future__ import annotations
+
+from actors.actor import Actor
+from actors.scheduler.gang.gang_seats import GangSeats
+from actors.scheduler.gang.gang_view import GangView
+from messages.page_moves import PagesMoved
+
+
+class TierMoves:
+    """Sends moves to the ranks of one gang. `actor` sends and logs."""
+
+    def __init__(self, actor: Actor, gang: GangView, seats: GangSeats) -> None:
+        self._actor, self._gang, self._seats = actor, gang, seats
+
+    def send(self) -> None:
+        """Send what is to be moved before the next plan."""
+        for moves in self._gang.tier.take_moves():
+            self._actor.mailbox.send_all(self._seats.ranks, moves)
+
+    def moved(self, rank: str, answer: PagesMoved) -> None:
+        """A rank has done the moves of one message."""
+        if len(answer.failed):
+            self._actor.log.warning("pages of the host tier are missing or damaged", rank=rank, pages=len(answer.failed))
+        self._gang.tier.moved(rank, answer)
+
+    def give_up_late(self) -> None:
+        """Let sequences compute what has not come in time."""
+        if n_late := self._gang.tier.give_up_late():
+            self._actor.log.error("the gang has not answered loads from the host tier", loads=n_late)

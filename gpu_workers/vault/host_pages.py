@@ -1,0 +1,57 @@
+"""The host tier of one rank: places of ordinary memory, each for the bytes of one page, with the hash of its content.
+
+Whoever asks for a page names the hash that it expects, and a checksum (CRC-32) covers the bytes. So a place that was
+overwritten, never written or damaged gives nothing, instead of the keys and values of another prefix. The hash is stored after
+the bytes: a process that dies meanwhile leaves a place without content.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from gpu_workers.vault.host_region import HostRegion
+from gpu_workers.vault.page_places import PagePlaces
+
+
+class HostPages(PagePlaces):
+    """`n_places` places beside the pages of one rank."""
+
+    def __init__(self, pages: np.ndarray, n_places: int) -> None:
+        """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move.
+
+        Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
+        self._pages = pages
+        self._region = HostRegion(n_places * pages.shape[1])
+        self._places = np.frombuffer(self._region.buffer, np.uint8).reshape(n_places, pages.shape[1])
+        self._hashes = np.zeros(n_places, np.uint64)  # 0: no content
+        self._sums = np.zeros(n_places, np.uint32)
+
+    def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
+        self._check(pages, places)
+        for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
+            self._hashes[place] = 0
+            self._places[place] = self._pages[page]
+            self._sums[place] = zlib.crc32(self._pages[page].data)
+            self._hashes[place] = content_hash
+
+    def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
+        self._check(pages, places)
+        failed = []
+        for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
+            if self._hashes[place] == content_hash:
+                self._pages[page] = self._places[place]
+                if zlib.crc32(self._pages[page].data) == self._sums[place]:
+                    continue
+            self._hashes[place] = 0
+            failed.append(index)
+        return failed
+
+    def clear(self) -> None:
+        self._hashes[:] = 0
+
+    def _check(self, pages: np.ndarray, places: np.ndarray) -> None:
+        for name, numbers, n in (("pages", pages, len(self._pages)), ("places", places, len(self._places))):
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
+                raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")

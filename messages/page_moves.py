@@ -1,0 +1,56 @@
+"""Messages that move pages between a gang's KV memory and its host tier: places of ordinary memory, one page each.
+
+Moves are commands in the order of plans: what a plan before them writes is there, and what a plan after them reads is loaded.
+Each place has the hash of its content and a checksum of its bytes. So a load of something else, or of damaged bytes, fails.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from messages.wire.arrays import EMPTY_I32, Int32s, UInt64s, check_arrays
+from messages.wire.message import Count, Message
+
+MOST_MOVED = 8192  # pages of one message, in each direction
+
+
+class MovePages(Message, frozen=True):
+    """A scheduler asks every rank of its gang to store pages, and then to load some.
+
+    Page `stored_pages[i]`, whose content has the hash `stored_hashes[i]`, is copied to place `stored_places[i]`. Then place
+    `loaded_places[j]` is copied to page `loaded_pages[j]` if its content has the hash `loaded_hashes[j]`. The places of one
+    message are distinct, and so are the pages that are loaded.
+    """
+
+    epoch: Count  # moves of another epoch are dropped
+    number: Count  # chosen by the scheduler
+    stored_pages: Int32s
+    stored_places: Int32s
+    stored_hashes: UInt64s
+    loaded_places: Int32s
+    loaded_pages: Int32s
+    loaded_hashes: UInt64s
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        for first, *others in (
+            ("stored_pages", "stored_places", "stored_hashes"),
+            ("loaded_pages", "loaded_places", "loaded_hashes"),
+        ):
+            n_pages = len(getattr(self, first))
+            if n_pages > MOST_MOVED:
+                raise ValueError(f"{first}: expected at most {MOST_MOVED} pages, got {n_pages}")
+            for name in others:
+                if len(getattr(self, name)) != n_pages:
+                    raise ValueError(f"{name}: expected {n_pages} as in {first}, got {len(getattr(self, name))}")
+
+
+class PagesMoved(Message, frozen=True):
+    """A rank has done the moves of one message."""
+
+    epoch: Count
+    number: Count
+    failed: Int32s = EMPTY_I32  # indices of loads whose place had another content, or damaged bytes; their pages are undefined
+    load_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the loads took

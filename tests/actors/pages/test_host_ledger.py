@@ -1,0 +1,98 @@
+"""The ledger of the host tier under random use: no two contents share a place, and no pinned place is overwritten."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from actors.pages.host_ledger import Content, HostLedger
+from tests.support.depth import examples
+
+_N_PLACES = 5
+
+
+def _content(number: int) -> Content:
+    return 2 * number + 1, 0, bytes([number])
+
+
+class HostLedgerMachine(RuleBasedStateMachine):
+    """What has been copied to each place is remembered beside the ledger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = HostLedger(_N_PLACES)
+        self.at: dict[int, Content] = {}  # by place
+        self.loads: list[list[Content]] = []
+        self.read: list[int] = []  # places that loads read
+
+    @rule(number=st.integers(0, 9))
+    def store(self, number: int) -> None:
+        content, known = _content(number), self.ledger.find(_content(number))
+        place = self.ledger.store(content)
+        assert place is None or known is None
+        if place is not None:
+            assert place not in self.read, "a place that is read was overwritten"
+            self.at[place] = content
+            assert self.ledger.find(content) == place
+
+    @rule(first=st.integers(0, 9), n=st.integers(1, 4))
+    def load(self, first: int, n: int) -> None:
+        found = [content for content in map(_content, range(first, first + n)) if self.ledger.find(content) is not None]
+        places = self.ledger.pin(found)
+        assert [self.at[place] for place in places] == found
+        self.loads.append(found)
+        self.read += places
+
+    @precondition(lambda self: bool(self.loads))
+    @rule(data=st.data())
+    def end_load(self, data: st.DataObject) -> None:
+        contents = self.loads.pop(data.draw(st.integers(0, len(self.loads) - 1)))
+        assert [self.at[place] for content in contents if (place := self.ledger.find(content)) is not None] == contents
+        for content in contents:
+            place = self.ledger.find(content)
+            assert place is not None
+            self.read.remove(place)
+        self.ledger.unpin(contents)
+
+    @rule(number=st.integers(0, 9))
+    def discard(self, number: int) -> None:
+        if all(_content(number) not in load for load in self.loads):
+            self.ledger.discard(_content(number)[0])
+            assert self.ledger.find(_content(number)) is None
+
+    @precondition(lambda self: not self.loads)
+    @rule()
+    def clear(self) -> None:
+        self.ledger.clear()
+        assert not len(self.ledger)
+
+    @invariant()
+    def each_content_is_at_its_place(self) -> None:
+        found = {number: self.ledger.find(_content(number)) for number in range(10)}
+        places = [place for place in found.values() if place is not None]
+        assert len(set(places)) == len(places) == len(self.ledger) <= _N_PLACES
+        assert all(self.at[place] == _content(number) for number, place in found.items() if place is not None)
+
+
+def test_ledger_under_random_use() -> None:
+    run_state_machine_as_test(HostLedgerMachine, settings=examples(100))
+
+
+def test_the_least_recently_used_content_is_overwritten_first() -> None:
+    ledger = HostLedger(3)
+    places = [ledger.store(_content(number)) for number in range(3)]
+    assert ledger.store(_content(0)) is None, "it has a place already"
+    assert ledger.store(_content(3)) == places[1]
+    ledger.pin([_content(2)])
+    ledger.unpin([_content(2)])
+    assert ledger.store(_content(4)) == places[0]
+
+
+def test_a_content_of_the_same_hash_is_not_found() -> None:
+    ledger = HostLedger(2)
+    ledger.store((7, 0, b"one"))
+    assert ledger.find((7, 0, b"other")) is None
+    place = ledger.store((7, 0, b"other"))
+    assert place is not None
+    assert ledger.find((7, 0, b"one")) is None
+    assert ledger.find((7, 0, b"other")) == place

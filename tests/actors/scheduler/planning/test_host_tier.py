@@ -1,0 +1,208 @@
+"""Pages that were evicted come back from the host tier. Whatever is lost or damaged there costs time, and never a token."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_pages import HostPages
+from messages.cache import ForgetPages
+from messages.generation.sequences import Cancel
+from messages.page_moves import MovePages
+from messages.steps import PAGE_TOKENS
+from tests.support.depth import DEPTH
+from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
+
+_PAGE_BYTES = 8 * PAGE_TOKENS
+_WORKER = WorkerSettings(n_slots=4, max_length=512, max_step_tokens=64, hash_chain_pages=24, host_cache_bytes=100 * _PAGE_BYTES)
+_PROMPT_PAGES = 10  # of each prompt, and a token more: two of them fill the device
+
+
+def _prompt(seed: int) -> list[int]:
+    return prompt_of(seed, _PROMPT_PAGES * PAGE_TOKENS + 1)
+
+
+async def _bench(worker: WorkerSettings = _WORKER, **settings: object) -> SchedulerBench:
+    bench = SchedulerBench(MemoryCluster(), worker, **({"tier_loads": "always"} | settings))
+    await bench.begin()
+    return bench
+
+
+async def _ask(bench: SchedulerBench, attempt: int, seed: int) -> int:
+    """Ask for three tokens after the prompt with this seed. Returns the number of prompt tokens that were not computed."""
+    bench.gateway.submit(attempt, _prompt(seed), 3)
+    await bench.cluster.wait_until(lambda: attempt in bench.gateway.endings)
+    want = hash_chain_tokens(_prompt(seed), 3, 0, bench.worker.hash_chain_vocabulary)
+    assert bench.gateway.tokens[attempt] == want
+    return bench.gateway.endings[attempt].n_cached
+
+
+async def _evict_first(bench: SchedulerBench) -> None:
+    """Prompts 1 to 4, so that the pages of prompt 1 are evicted."""
+    for seed in (1, 2, 3, 4):
+        assert await _ask(bench, seed, seed) == 0
+
+
+def _tier(bench: SchedulerBench) -> HostPages:
+    tier = bench.gang.engine.host_tier
+    assert isinstance(tier, HostPages)
+    return tier
+
+
+async def _close(bench: SchedulerBench) -> None:
+    await bench.cluster.wait_until(lambda: not bench.scheduler._gang._is_dirty)  # the ledger agrees with all holders
+    assert not bench.cluster.faults
+    await bench.cluster.close()
+
+
+async def test_evicted_pages_come_back() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    assert await _ask(bench, 5, 1) == _PROMPT_PAGES * PAGE_TOKENS
+    counts = bench.scheduler._gang.tier.counts
+    assert counts.loaded == _PROMPT_PAGES
+    assert counts.failed == 0
+    await _close(bench)
+
+
+async def test_without_places_nothing_is_moved() -> None:
+    bench = await _bench(WorkerSettings(n_slots=4, max_length=512, max_step_tokens=64, hash_chain_pages=24))
+    await _evict_first(bench)
+    assert await _ask(bench, 5, 1) < _PROMPT_PAGES * PAGE_TOKENS
+    assert not bench.gang.moves
+    ledger = bench.scheduler._gang.ledger
+    assert ledger is not None
+    assert ledger.on_evicted is None
+    await _close(bench)
+
+
+async def test_a_damaged_page_and_those_after_it_are_computed() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    host = bench.scheduler._gang.tier._host
+    place = next(place for place, content in host._entries.values() if content[2] == _tokens_of_page(1, 4))
+    _tier(bench)._places[place, 17] ^= 1
+    assert await _ask(bench, 5, 1) == 4 * PAGE_TOKENS
+    assert bench.scheduler._gang.tier.counts.failed == 1
+    await _close(bench)
+
+
+def _tokens_of_page(seed: int, index: int) -> bytes:
+    return np.array(_prompt(seed)[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS], "<i4").tobytes()
+
+
+async def test_a_gang_without_the_pages_computes_them() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    await bench.cluster.kill("worker/0.0")
+    bench.gang = Gang(bench.cluster, _WORKER, incarnation=2)
+    bench.cluster.introduce(bench.gang)
+    assert await _ask(bench, 5, 1) == 0
+    assert bench.scheduler._gang.tier.counts.failed > 0
+    await _close(bench)
+
+
+async def test_a_reset_of_the_caches_forgets_what_was_evicted() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=1))
+    await bench.cluster.settle(20)
+    assert await _ask(bench, 5, 1) == 0
+    assert bench.scheduler._gang.tier.counts.loaded == 0
+    await _close(bench)
+
+
+async def test_a_load_without_an_answer_is_given_up() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    tier, now_s = bench.scheduler._gang.tier, 1000.0
+    tier._now_s = lambda: now_s
+    bench.gang.loses_moves = True
+    bench.gateway.submit(5, _prompt(1), 3)
+    await bench.cluster.settle(50)
+    assert 5 not in bench.gateway.endings
+    bench.scheduler.tick()
+    assert tier.held, "it is not late yet"
+    now_s += 60.0
+    bench.scheduler.tick()
+    await bench.cluster.settle(1)
+    bench.scheduler.after_mail()
+    await bench.cluster.wait_until(lambda: 5 in bench.gateway.endings)
+    assert bench.gateway.endings[5].n_cached == 0
+    assert not tier.held
+    await _close(bench)
+
+
+class _FaultyGang(Gang):
+    """Loses and damages some of what it is asked to move."""
+
+    rng = random.Random(0)
+
+    def handle(self, sender: str, message: object) -> None:
+        if isinstance(message, MovePages):
+            tier = self.engine.host_tier
+            assert isinstance(tier, HostPages)
+            self.loses_moves = self.rng.random() < 0.02
+            if self.rng.random() < 0.2:
+                tier._places[self.rng.randrange(len(tier._places)), self.rng.randrange(_PAGE_BYTES)] ^= 1
+        super().handle(sender, message)
+
+
+def _random_worker(rng: random.Random) -> WorkerSettings:
+    return WorkerSettings(
+        n_slots=rng.choice([2, 5]),
+        max_length=256,
+        max_step_tokens=rng.choice([16, 64]),
+        hash_chain_pages=rng.choice([17, 24, 40]),
+        host_cache_bytes=rng.choice([3, 30, 300]) * _PAGE_BYTES,
+        max_lease_steps=rng.choice([1, 4]),
+    )
+
+
+async def _trouble(bench: SchedulerBench, rng: random.Random, attempt: int) -> None:
+    """Perhaps a client leaves, the caches are reset, or the gang dies, with its memory or without."""
+    if rng.random() < 0.05:
+        bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
+    if rng.random() < 0.02:
+        bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=attempt))
+    if rng.random() < 0.03:
+        dead = bench.gang
+        await bench.cluster.kill("worker/0.0")
+        before = dead if rng.random() < 0.5 else None
+        bench.gang = _FaultyGang(bench.cluster, bench.worker, dead.incarnation + 1, before=before)
+        bench.cluster.introduce(bench.gang)
+
+
+@pytest.mark.slow
+@pytest.mark.seeds
+@pytest.mark.parametrize("seed", range(8 * DEPTH))
+async def test_random_conversations_with_faults(seed: int) -> None:
+    rng = _FaultyGang.rng = random.Random(seed)
+    bench = SchedulerBench(MemoryCluster(), _random_worker(rng), tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
+    bench.gang = _FaultyGang(bench.cluster, bench.worker)
+    await bench.begin()
+    tier, now_s = bench.scheduler._gang.tier, 0.0
+    tier._now_s = lambda: now_s
+    talks = [prompt_of(number, rng.randint(1, 150)) for number in range(8)]
+    jobs: dict[int, tuple[list[int], int]] = {}
+    while len(bench.gateway.endings) < 80:
+        if (attempt := len(jobs)) < 80:
+            talk = rng.randrange(len(talks))
+            jobs[attempt] = talks[talk], rng.randint(1, 20)
+            talks[talk] = [*talks[talk], *prompt_of(attempt, rng.randint(1, 20))][:200]
+            bench.gateway.submit(attempt, *jobs[attempt])
+            await _trouble(bench, rng, attempt)
+        await bench.cluster.settle(rng.choice([0, rng.randint(1, 60)]))
+        now_s += 1.0
+        bench.scheduler.tick()
+        bench.scheduler.after_mail()
+    for attempt, (prompt, n) in jobs.items():
+        want, got = hash_chain_tokens(prompt, n, 0, bench.worker.hash_chain_vocabulary), bench.gateway.tokens[attempt]
+        assert got == (want[: len(got)] if bench.gateway.endings[attempt].reason == "cancelled" else want)
+    assert tier.counts.stored > 0
+    await _close(bench)
