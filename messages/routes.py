@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, embedding, page_moves, similar, steps
+from messages import drafts, embedding, steps
+from messages.caches import page_moves, prefixes, similar
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -64,8 +65,8 @@ ROUTES: tuple[Route, ...] = (
     Route(RestartWanted, ("operator",), _S, "CommandTaken"),
     Route(CommandTaken, _S, ("operator",)),
     Route(OrderTaken, _S, ("operator",)),
-    Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
-    Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),
+    Route(prefixes.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
+    Route(prefixes.PrefixFound, ("cache_directory",), ("gateway",)),
     Route(Submit, ("gateway",), ("scheduler",), "Taken or Refused"),
     Route(Taken, ("scheduler",), ("gateway",)),
     Route(Refused, ("scheduler",), ("gateway",)),
@@ -84,11 +85,11 @@ ROUTES: tuple[Route, ...] = (
     Route(steps.GrammarPrepared, ("worker",), ("scheduler",)),
     Route(page_moves.MovePages, ("scheduler",), ("worker",), "PagesMoved from each rank"),
     Route(page_moves.PagesMoved, ("worker",), ("scheduler",)),
-    Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
-    Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
-    Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
-    Route(cache.ForgetPages, ("gateway",), ("scheduler",), "PagesForgotten"),
-    Route(cache.PagesForgotten, ("scheduler",), ("gateway",)),
+    Route(prefixes.PagesSealed, ("scheduler",), ("cache_directory",)),
+    Route(prefixes.PagesDropped, ("scheduler",), ("cache_directory",)),
+    Route(prefixes.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
+    Route(prefixes.ForgetPages, ("gateway",), ("scheduler",), "PagesForgotten"),
+    Route(prefixes.PagesForgotten, ("scheduler",), ("gateway",)),
     Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts, or nothing"),
     Route(drafts.Drafts, ("speculation",), ("scheduler",)),
     Route(similar.FindSimilar, ("gateway",), ("cache_directory",), "SimilarFound"),

@@ -22,7 +22,7 @@ from actors.cache_directory.similar.similar_answers import SimilarAnswer, Simila
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import START_BYTES
-from messages import cache, similar
+from messages.caches import prefixes, similar
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
 from messages.lifecycle.spawn_spec import SpawnSpec
@@ -61,9 +61,9 @@ class DirectoryActor(Actor):
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
-            cache.PagesSealed: self.on_pages_sealed,
-            cache.PagesDropped: self.on_pages_dropped,
-            cache.FindPrefix: self.on_find_prefix,
+            prefixes.PagesSealed: self.on_pages_sealed,
+            prefixes.PagesDropped: self.on_pages_dropped,
+            prefixes.FindPrefix: self.on_find_prefix,
             similar.FindSimilar: self.on_find_similar,
             similar.KeepSimilar: self.on_keep_similar,
             similar.ForgetSimilar: self.on_forget_similar,
@@ -85,7 +85,7 @@ class DirectoryActor(Actor):
         if self._on_disk is not None:
             self._on_disk.tick()
 
-    def on_pages_sealed(self, delivery: Delivery, message: cache.PagesSealed) -> None:
+    def on_pages_sealed(self, delivery: Delivery, message: prefixes.PagesSealed) -> None:
         """Pages have become reusable at a scheduler, or its snapshot has come."""
         if message.snapshot:
             self._snapshots.settle(delivery.sender)
@@ -93,16 +93,16 @@ class DirectoryActor(Actor):
         else:
             self._update(delivery.sender, int(message.number), message.hashes.tolist(), [])
 
-    def on_pages_dropped(self, delivery: Delivery, message: cache.PagesDropped) -> None:
+    def on_pages_dropped(self, delivery: Delivery, message: prefixes.PagesDropped) -> None:
         """Pages have been overwritten at a scheduler."""
         self._update(delivery.sender, int(message.number), [], message.hashes.tolist())
 
-    def on_find_prefix(self, delivery: Delivery, message: cache.FindPrefix) -> None:
+    def on_find_prefix(self, delivery: Delivery, message: prefixes.FindPrefix) -> None:
         """Answer at once with what is known."""
         found = self._index.match(message.hashes.tolist())
         self._n_queries += 1
         self._queries.labels(hit="yes" if found else "no").inc()
-        answer = cache.PrefixFound(
+        answer = prefixes.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
         )
         self._send_hint(delivery.sender, answer)
@@ -154,7 +154,7 @@ class DirectoryActor(Actor):
     def after_mail(self) -> None:
         """Ask for the snapshots that are missing; ask again for those that have not come in time."""
         for scheduler in self._snapshots.take_due(self._now_s()):
-            self._send_hint(scheduler, cache.InventoryWanted())
+            self._send_hint(scheduler, prefixes.InventoryWanted())
 
     def _send_hint(self, name: str, message: Message) -> None:
         """Send a message that may be lost: no actor waits for it without a timeout."""

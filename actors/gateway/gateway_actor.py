@@ -44,7 +44,9 @@ from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
-from messages import cache, embedding
+from messages import embedding
+from messages.caches import prefixes
+from messages.caches.similar import SimilarForgotten, SimilarFound
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
@@ -52,7 +54,6 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.cache_figures import cache_figures
 from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.lifecycle.tree import StatusReport
-from messages.similar import SimilarForgotten, SimilarFound
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -193,8 +194,8 @@ class GatewayActor(Actor, Post, Status):
             Taken: lambda delivery, message: self.manager.on_taken(message),
             Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
-            cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
-            cache.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
+            prefixes.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
+            prefixes.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
             SimilarFound: lambda delivery, message: self.similar_queries.answered(message),
             SimilarForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),

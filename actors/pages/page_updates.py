@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.pages.page_ledger import PageLedger
-from messages.cache import PagesDropped, PagesSealed
+from messages.caches.prefixes import PagesDropped, PagesSealed
 from messages.wire.arrays import uint64s
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from actors.actor import Actor
 from actors.pages.forgetting import Forgetting
 from actors.scheduler.gang.gang_view import GangView
-from messages.cache import ForgetPages, PagesForgotten
+from messages.caches.prefixes import ForgetPages, PagesForgotten
 from messages.transport.mailbox import Delivery
 
 _MOST_WAITING = 64

@@ -35,7 +35,8 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.tier_moves import TierMoves
 from actors.scheduler.trace_recorder import TraceRecorder
-from messages import cache, drafts, page_moves, steps
+from messages import drafts, steps
+from messages.caches import page_moves, prefixes
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -82,8 +83,8 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
-            cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
-            cache.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
+            prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
+            prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
             RankEnding: self.on_rank_ending,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.actor import Actor
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
-from messages.page_moves import PagesMoved
+from messages.caches.page_moves import PagesMoved
 
 
 class TierMoves:

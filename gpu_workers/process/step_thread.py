@@ -26,7 +26,7 @@ from typing import Any, Generic, Protocol
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.vault.page_places import PagePlaces
-from messages.page_moves import MovePages, PagesMoved
+from messages.caches.page_moves import MovePages, PagesMoved
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
 

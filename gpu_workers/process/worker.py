@@ -37,6 +37,7 @@ from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import read_settings
+from messages.caches.page_moves import MovePages, PagesMoved
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
@@ -44,7 +45,6 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
-from messages.page_moves import MovePages, PagesMoved
 from messages.steps import Capacity, EngineCapacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox

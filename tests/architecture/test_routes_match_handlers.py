@@ -50,12 +50,13 @@ def test_every_kind_stands_in_the_table_once() -> None:
 
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
-    from messages import cache, drafts, embedding, steps
+    from messages import drafts, embedding, steps
+    from messages.caches import page_moves, prefixes, similar
     from messages.generation import replica_state, sequences
     from messages.lifecycle import lifecycle, tree
     from messages.wire.message import Message
 
-    for module in (lifecycle, tree, sequences, replica_state, steps, cache, drafts, embedding):
+    for module in (lifecycle, tree, sequences, replica_state, steps, prefixes, similar, page_moves, drafts, embedding):
         for thing in vars(module).values():
             if isinstance(thing, type) and issubclass(thing, Message) and thing.__module__ == module.__name__:
                 assert thing.__name__ in ROUTE_BY_KIND, f"{module.__name__}.{thing.__name__} has no route"

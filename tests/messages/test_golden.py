@@ -13,7 +13,7 @@ import pytest
 
 from messages.routes import INTERNAL_KINDS
 from messages.wire.message import Message
-from tests.support.message_examples import INTERNAL, PUBLIC, PUBLIC_KINDS, codec_of, same
+from tests.support.examples.messages import INTERNAL, PUBLIC, PUBLIC_KINDS, codec_of, same
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -17,7 +17,8 @@ from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.step_thread import move_pages
 from gpu_workers.settings import WorkerSettings
-from messages import page_moves, steps
+from messages import steps
+from messages.caches import page_moves
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens

@@ -12,9 +12,9 @@ import numpy as np
 from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.requests.refusals import Refusal
 from actors.pages.forgetting import Forgetting
-from messages.cache import ForgetPages, PagesForgotten
+from messages.caches.prefixes import ForgetPages, PagesForgotten
+from messages.caches.similar import ForgetSimilar, SimilarForgotten
 from messages.ids import actor_name
-from messages.similar import ForgetSimilar, SimilarForgotten
 
 _AGAIN_S = 0.5
 _LONGEST_S = 20.0

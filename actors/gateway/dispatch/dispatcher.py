@@ -21,7 +21,7 @@ from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
-from messages import cache
+from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Cancel, CancelReason, Refused, Submit, Taken
 from messages.lifecycle import lifecycle
@@ -124,7 +124,7 @@ class Dispatcher:
         self._waiting[sequence.key] = sequence
         self._retry_later(sequence)
 
-    def on_prefix_found(self, message: cache.PrefixFound) -> None:
+    def on_prefix_found(self, message: prefixes.PrefixFound) -> None:
         """The cache directory's answer: submit the sequences that wait for it."""
         self._queries.answered(message)
 

@@ -8,7 +8,7 @@ from actors.gateway.dispatch.post import Post, Timer, send_now
 from actors.gateway.requests.request import GrowingSequence
 from actors.pages.chain_root import root_of
 from actors.pages.page_hash import page_hashes
-from messages import cache
+from messages.caches import prefixes
 
 Found = Callable[[Sequence[GrowingSequence], dict[str, int]], None]
 
@@ -37,13 +37,13 @@ class PrefixQueries:
         if not len(hashes):
             return False
         query, self._next_query = self._next_query, self._next_query + 1
-        if not send_now(self._post, directories[0], cache.FindPrefix(query=query, hashes=hashes), terms.trace_id):
+        if not send_now(self._post, directories[0], prefixes.FindPrefix(query=query, hashes=hashes), terms.trace_id):
             return False
         timer = self._post.later(self._wait_s, lambda: self._close(query, {}))
         self._asked[query] = (list(sequences), timer)
         return True
 
-    def answered(self, message: cache.PrefixFound) -> None:
+    def answered(self, message: prefixes.PrefixFound) -> None:
         """The directory has answered."""
         self._close(message.query, {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)})
 

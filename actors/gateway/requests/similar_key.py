@@ -9,7 +9,7 @@ import numpy as np
 
 
 class SimilarKey(NamedTuple):
-    """`circle`: of the requests that may share an answer (`messages.similar.Circle`); `vector`: of its question, float32
+    """`circle`: of the requests that may share an answer (`messages.caches.similar.Circle`); `vector`: of its question, float32
     [dimensions]. It may come after the request has begun."""
 
     circle: bytes

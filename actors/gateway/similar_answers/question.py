@@ -10,7 +10,7 @@ from actors.gateway.requests.similar_key import SimilarKey
 
 
 class Question(NamedTuple):
-    """The text of a request, and the circle of those with which it may share an answer (`messages.similar.Circle`).
+    """The text of a request, and the circle of those with which it may share an answer (`messages.caches.similar.Circle`).
 
     `least`: how similar another question must be. `may_find`: False if it is to be computed, and its answer kept.
     """

@@ -21,9 +21,9 @@ from actors.gateway.requests.similar_key import SimilarKey
 from actors.gateway.similar_answers.question import Asked, Question
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.pages.prompt_start import START_BYTES
+from messages.caches.similar import KeepSimilar, SimilarFound
 from messages.metrics import Histogram
 from messages.outcomes import EndReason
-from messages.similar import KeepSimilar, SimilarFound
 from messages.wire.arrays import float32s, int32s
 
 _MOST_OPEN = 64  # vectors at a time: more of them would only wait for each other

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 
 from actors.gateway.dispatch.post import Post, send_now
-from messages.similar import FindSimilar, SimilarFound
+from messages.caches.similar import FindSimilar, SimilarFound
 from messages.wire.arrays import float32s
 
 _NOTHING = SimilarFound(query=0)

@@ -22,7 +22,7 @@ from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.page_moves import MOST_MOVED, MovePages, PagesMoved
+from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
 

@@ -9,7 +9,7 @@ import pytest
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.prefix_index import SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
-from messages import cache
+from messages.caches import prefixes
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import uint64s
 from tests.support.memory_cluster import spawn_spec_of
@@ -35,11 +35,11 @@ class Bench:
 
     def update(self, number: int) -> None:
         """A numbered update with one page."""
-        self.hears(cache.PagesSealed(number=number, hashes=uint64s([number])))
+        self.hears(prefixes.PagesSealed(number=number, hashes=uint64s([number])))
 
     def asked(self) -> int:
         """How often the snapshot has been asked for."""
-        return [type(message) for _, message in self.post.sent].count(cache.InventoryWanted)
+        return [type(message) for _, message in self.post.sent].count(prefixes.InventoryWanted)
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_a_lost_answer_is_asked_for_again_until_it_comes(bench: Bench) -> None:
     bench.update(5)
     for n_asked in (2, 3):
         bench.now_s += 1.1
-        bench.hears(cache.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")  # any mail will do
+        bench.hears(prefixes.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")  # any mail will do
         assert bench.asked() == n_asked
-    bench.hears(cache.PagesSealed(number=8, hashes=uint64s([5, 6]), snapshot=True))
+    bench.hears(prefixes.PagesSealed(number=8, hashes=uint64s([5, 6]), snapshot=True))
     bench.now_s += 60.0
     bench.update(9)
     assert bench.asked() == 3
@@ -79,7 +79,7 @@ def test_a_dead_scheduler_is_not_asked(bench: Bench) -> None:
     bench.update(5)
     bench.actor.peer_down(SCHEDULER, 1)
     bench.now_s += 1.1
-    bench.hears(cache.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")
+    bench.hears(prefixes.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")
     assert bench.asked() == 1
     bench.update(1)  # its next life
     assert bench.asked() == 2

@@ -11,7 +11,7 @@ import pytest
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.answers_file import write_answers
-from messages import similar
+from messages.caches import similar
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import float32s, int32s
 from tests.support.memory_cluster import spawn_spec_of

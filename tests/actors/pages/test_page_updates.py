@@ -7,7 +7,7 @@ from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
 from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
-from messages.cache import PagesDropped, PagesSealed
+from messages.caches.prefixes import PagesDropped, PagesSealed
 
 SCHEDULER = "scheduler/0"
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.gang_agreement import EpochId, epoch_id
 from gpu_workers.process.step_thread import StepThread
-from messages.page_moves import MovePages
+from messages.caches.page_moves import MovePages
 from messages.steps import Plan, Reset
 from messages.wire.arrays import int32s, uint64s
 from tests.support.waiting import until

@@ -19,7 +19,7 @@ from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s, int64s
 from messages.wire.codec import Codec, decode_envelope, encode_envelope
 from messages.wire.envelope import Envelope, Staleness, staleness
 from messages.wire.message import Message
-from tests.support.message_examples import INTERNAL
+from tests.support.examples.messages import INTERNAL
 
 CODEC: Codec[Message] = Codec(INTERNAL_KINDS)
 KINDS = {kind.__name__ for kind in INTERNAL_KINDS}

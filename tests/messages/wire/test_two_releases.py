@@ -18,7 +18,7 @@ from messages.public import ClientMessage, Generate
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
 from messages.wire.envelope import Envelope, LinkAnswer
 from messages.wire.message import Message, StrictMessage
-from tests.support.message_examples import INTERNAL, PUBLIC, codec_of, same
+from tests.support.examples.messages import INTERNAL, PUBLIC, codec_of, same
 from tests.support.next_release.growth import of_next_release, packed
 
 LAST_RELEASE = Path(__file__).parent.parent.parent / "golden" / "last_release"

@@ -27,8 +27,8 @@ from messages.wire.codec import Codec, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope
 from messages.wire.message import Message
 from supervisor.directories.run_dir_files import supervisor_endpoint
+from tests.support.examples.messages import INTERNAL
 from tests.support.fuzz.mutations import http_request, mutated
-from tests.support.message_examples import INTERNAL
 
 _PER_CONNECTION = 250
 _FAR_AHEAD = 1_000_000  # messages; no link comes so far here

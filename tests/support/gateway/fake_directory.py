@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages import cache
+from messages.caches import prefixes
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.memory_cluster import ScriptedActor
 
@@ -13,8 +13,8 @@ class FakeDirectory(ScriptedActor):
     holder: int | None = 1
 
     def handle(self, sender: str, message: object) -> None:
-        if isinstance(message, cache.FindPrefix) and self.holder is not None:
-            found = cache.PrefixFound(query=message.query, replicas=[self.holder], pages=[len(message.hashes)])
+        if isinstance(message, prefixes.FindPrefix) and self.holder is not None:
+            found = prefixes.PrefixFound(query=message.query, replicas=[self.holder], pages=[len(message.hashes)])
             self.mailbox.send(sender, found)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from messages.cache import ForgetPages, PagesForgotten
+from messages.caches.prefixes import ForgetPages, PagesForgotten
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.sequences import Ack, Cancel, Ending, Refused, Submit, Taken, Tokens, Work
 from messages.outcomes import EndReason

@@ -13,7 +13,7 @@ from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import NumberText
-from messages import cache
+from messages.caches import prefixes
 from messages.errors import MailboxFull
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Cancel, Refused, Submit, Taken
@@ -203,7 +203,7 @@ def test_end_all_ends_sequences_wherever_they_are() -> None:
     waiting = bench.submit([2])
     bench.post.names = [ONE, "scheduler/1", "cache_directory"]
     asked = bench.submit(list(range(64)))
-    assert isinstance(bench.post.sent[-1][1], cache.FindPrefix)
+    assert isinstance(bench.post.sent[-1][1], prefixes.FindPrefix)
     survivor = bench.submit(list(range(1, 65)))
     ended = Ended(reason="failed", code="quarantined", detail="x")
     bench.dispatcher.end_all(lambda sequence: sequence is not survivor[0], ended, "quarantined")

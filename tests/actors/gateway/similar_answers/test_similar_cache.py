@@ -13,7 +13,7 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.similar_answers.question import Asked, Question
 from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
-from messages.similar import FindSimilar, SimilarFound
+from messages.caches.similar import FindSimilar, SimilarFound
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
 

@@ -10,9 +10,9 @@ import pytest
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
-from messages.cache import ForgetPages
+from messages.caches.page_moves import MovePages
+from messages.caches.prefixes import ForgetPages
 from messages.generation.sequences import Cancel
-from messages.page_moves import MovePages
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, embedding, page_moves, public, similar, steps
+from messages import drafts, embedding, public, steps
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
@@ -30,9 +30,10 @@ from messages.lifecycle.tree import (
 )
 from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
-from messages.wire.arrays import float32s, int32s, int64s, uint64s
+from messages.wire.arrays import float32s, int32s, int64s
 from messages.wire.codec import Codec
 from messages.wire.message import Message
+from tests.support.examples.cache_messages import CACHES
 
 _PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
 _FAMILY = lifecycle.MetricFamily(
@@ -106,8 +107,6 @@ INTERNAL: tuple[Message, ...] = (
     RestartWanted(reply_to="ipc:///run/t/operator-7", server=b"{}"),
     CommandTaken(state=TreeState.DRAINING),
     OrderTaken(state=TreeState.DRAINING),
-    cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
-    cache.PrefixFound(query=3, replicas=[1], pages=[2]),
     Submit(
         attempt=5,
         request="req-1",
@@ -148,17 +147,6 @@ INTERNAL: tuple[Message, ...] = (
     steps.Idle(),
     steps.PrepareGrammar(epoch=2, number=3, text="{}"),
     steps.GrammarPrepared(epoch=2, number=3),
-    page_moves.MovePages(
-        epoch=2,
-        number=4,
-        stored_pages=int32s([5]),
-        stored_places=int32s([0]),
-        stored_hashes=uint64s([0x1234_5678_9ABC_DEF1]),
-        loaded_places=int32s([1, 2]),
-        loaded_pages=int32s([7, 6]),
-        loaded_hashes=uint64s([3, 5]),
-    ),
-    page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
     steps.Capacity(
         epoch=2,
         memory_generation=5,
@@ -224,24 +212,6 @@ INTERNAL: tuple[Message, ...] = (
         prompts=[_prompt_logprobs(owner=1)],
     ),
     steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),
-    cache.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
-    cache.PagesDropped(number=2, hashes=uint64s([5])),
-    cache.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
-    cache.PagesForgotten(call=3, pages=40),
-    cache.InventoryWanted(),
-    similar.FindSimilar(query=4, circle=b"0123456789abcdef", vector=float32s([0.6, 0.8]), least=0.95),
-    similar.SimilarFound(query=4, has_answer=True, similarity=0.97, ids=int32s([7, 8]), reason="length"),
-    similar.KeepSimilar(
-        circle=b"0123456789abcdef",
-        vector=float32s([0.6, 0.8]),
-        ids=int32s([7, 8]),
-        reason="stop",
-        scope=b"12345678",
-        start=int32s([1, 2]),
-        began_s=1e9,
-    ),
-    similar.ForgetSimilar(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
-    similar.SimilarForgotten(call=5, answers=3),
     drafts.Tails(
         sequences=int64s([3, 4]),
         starts=int32s([0, 0]),
@@ -253,6 +223,7 @@ INTERNAL: tuple[Message, ...] = (
     drafts.Drafts(sequences=int64s([3]), starts=int32s([2]), counts=int32s([2]), ids=int32s([8, 9])),
     embedding.Embed(group=5, counts=int32s([2, 1]), ids=int32s([101, 102, 7])),
     embedding.Embedded(group=5, vectors=float32s([0.5, 0.25, 1.0, 0.0])),
+    *CACHES,
 )
 
 PUBLIC: tuple[Message, ...] = (

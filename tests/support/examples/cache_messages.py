@@ -1,0 +1,41 @@
+"""One example of each internal message about caches."""
+
+from __future__ import annotations
+
+from messages.caches import page_moves, prefixes, similar
+from messages.wire.arrays import float32s, int32s, uint64s
+from messages.wire.message import Message
+
+CACHES: tuple[Message, ...] = (
+    prefixes.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
+    prefixes.PrefixFound(query=3, replicas=[1], pages=[2]),
+    page_moves.MovePages(
+        epoch=2,
+        number=4,
+        stored_pages=int32s([5]),
+        stored_places=int32s([0]),
+        stored_hashes=uint64s([0x1234_5678_9ABC_DEF1]),
+        loaded_places=int32s([1, 2]),
+        loaded_pages=int32s([7, 6]),
+        loaded_hashes=uint64s([3, 5]),
+    ),
+    page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
+    prefixes.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
+    prefixes.PagesDropped(number=2, hashes=uint64s([5])),
+    prefixes.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    prefixes.PagesForgotten(call=3, pages=40),
+    prefixes.InventoryWanted(),
+    similar.FindSimilar(query=4, circle=b"0123456789abcdef", vector=float32s([0.6, 0.8]), least=0.95),
+    similar.SimilarFound(query=4, has_answer=True, similarity=0.97, ids=int32s([7, 8]), reason="length"),
+    similar.KeepSimilar(
+        circle=b"0123456789abcdef",
+        vector=float32s([0.6, 0.8]),
+        ids=int32s([7, 8]),
+        reason="stop",
+        scope=b"12345678",
+        start=int32s([1, 2]),
+        began_s=1e9,
+    ),
+    similar.ForgetSimilar(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    similar.SimilarForgotten(call=5, answers=3),
+)
