@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
+from contextlib import suppress
 
 from tests.support.simulation.edges import PAIRS, Count
 from tests.support.simulation.seeds import coverage
@@ -33,17 +34,18 @@ def main(argv: list[str]) -> int:
     bad: list[int] = []
     n_seeds = n_deaths = n_adopted = n_kept = 0
     said_s = began_s = time.monotonic()
-    for shown in run_seeds(seeds, options.jobs, options.limit_s):
-        n_seeds, n_deaths = n_seeds + 1, n_deaths + shown.n_deaths
-        n_adopted, n_kept = n_adopted + shown.n_adopted, n_kept + shown.n_kept
-        hit.update(shown.hit)
-        reached.update(shown.reached)
-        if shown.problems:
-            bad.append(shown.seed)
-            _show(shown)
-        if time.monotonic() - said_s > _PROGRESS_S:
-            said_s = time.monotonic()
-            print(f"... {n_seeds} of {len(seeds)} seeds, {len(bad)} with problems", file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):  # what was shown until then is summed up
+        for shown in run_seeds(seeds, options.jobs, options.limit_s):
+            n_seeds, n_deaths = n_seeds + 1, n_deaths + shown.n_deaths
+            n_adopted, n_kept = n_adopted + shown.n_adopted, n_kept + shown.n_kept
+            hit.update(shown.hit)
+            reached.update(shown.reached)
+            if shown.problems:
+                bad.append(shown.seed)
+                _show(shown)
+            if time.monotonic() - said_s > _PROGRESS_S:
+                said_s = time.monotonic()
+                print(f"... {n_seeds} of {len(seeds)} seeds, {len(bad)} with problems", file=sys.stderr, flush=True)
     if options.table:
         coverage.show(hit, reached)
     wall_s = time.monotonic() - began_s

@@ -16,8 +16,8 @@ from types import FrameType
 from tests.support.simulation.edges import Count
 from tests.support.simulation.world import simulate
 
-_BLOCK = 25  # seeds that a process runs before it reports
-_BLOCKS_PER_PROCESS = 40  # then another process takes its place, so that memory stays bounded
+_BLOCK = 10  # seeds that a process runs before it reports
+_BLOCKS_PER_PROCESS = 100  # then another process takes its place, so that memory stays bounded
 _SEED_S = 120.0  # processor time; a seed takes a fraction of a second
 
 
