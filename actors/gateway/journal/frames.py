@@ -30,6 +30,7 @@ class Kind(IntEnum):
     FORGET = 5  # no client can ask for a request any more
     ANSWER = 6  # as REQUEST, of a finished request
     REMEMBERED = 7  # all prompts and callers that have harmed workers; its number is 0, which no request has
+    READ = 8  # the client of a finished request has the whole answer
 
 
 # `Kind(value)` takes as long as the rest of a small frame

@@ -189,6 +189,10 @@ class Journal:
         """Record the final state of a request; it is kept until `delete`."""
         self._put(PendingFrame(Kind.FINISH, number, record))
 
+    def read(self, number: int) -> None:
+        """Record that the client of a finished request has the whole answer."""
+        self._put(PendingFrame(Kind.READ, number))
+
     def delete(self, number: int) -> None:
         """Forget a request that no client can ask for again."""
         self._put(PendingFrame(Kind.FORGET, number))

@@ -76,6 +76,7 @@ class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_cancelled: bool  # at least one of its sequences was cancelled
     age_s: float  # from its end to this record
     is_keyless: bool = False  # its client has given no key that names it, and asked for nothing that is stored
+    read_age_s: float | None = None  # from when its client had the whole answer to this record; None: it has not
 
 
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,11 +110,12 @@ class FinishedRecord(msgspec.Struct, frozen=True):
     number: int
     record: RequestRecord
     ended_age_s: float  # since its end
+    read_age_s: float | None = None  # since its client had the whole answer; None: it has not
 
     def aged(self) -> RequestRecord:
         """Its record as it is to be written now."""
         assert self.record.finish is not None, "it is finished"
-        finish = msgspec.structs.replace(self.record.finish, age_s=self.ended_age_s)
+        finish = msgspec.structs.replace(self.record.finish, age_s=self.ended_age_s, read_age_s=self.read_age_s)
         return msgspec.structs.replace(self.record, finish=finish)
 
 

@@ -52,6 +52,7 @@ class _Known:
     began_s: float
     finish: FinishRecord | None
     ended_s: float = 0.0
+    read_s: float | None = None  # when its client had the whole answer
 
 
 @dataclass(slots=True)
@@ -128,7 +129,8 @@ class Replay:
             if known.finish is not None:
                 age_s = max(known.ended_s - known.began_s, 0.0)
                 record = msgspec.structs.replace(known.record, age_s=age_s, states=b"", finish=known.finish)
-                finished.append(FinishedRecord(number, record, max(now_s - known.ended_s, 0.0)))
+                read_age_s = None if known.read_s is None else max(now_s - known.read_s, 0.0)
+                finished.append(FinishedRecord(number, record, max(now_s - known.ended_s, 0.0), read_age_s))
                 continue
             try:
                 growing[number] = _growing_of(number, known, now_s)
@@ -151,11 +153,16 @@ class Replay:
             if record.finish is not None:  # its age is counted up to its end
                 known.ended_s = frame.time_s - record.finish.age_s
                 known.began_s = known.ended_s - record.age_s
+                if record.finish.read_age_s is not None:
+                    known.read_s = frame.time_s - record.finish.read_age_s
             self._known[frame.number] = known
         elif frame.kind is Kind.REMEMBERED:
             self._remembered, self._remembered_s = decode_remembered(frame.payload), frame.time_s
         elif frame.kind is Kind.FORGET:
             self._known.pop(frame.number, None)
+        elif frame.kind is Kind.READ:
+            if (known := self._known.get(frame.number)) is not None:
+                known.read_s = frame.time_s
         elif frame.kind is Kind.FINISH:
             known, finish = self._known.get(frame.number), decode_finish(frame.payload)
             if known is not None:

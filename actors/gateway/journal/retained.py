@@ -110,7 +110,7 @@ class RetainedRequests:
         self._keyless = RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
         self._sets = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
-        self._read_s: dict[str, float] = {}  # when clients had read answers without a key, in this order
+        self._read_s: dict[str, float] = {}  # when clients had read answers without a key, nearly in this order
         self.forgotten = ForgottenIds()
 
     def keep(self, request: Request, ended_s: float) -> None:
@@ -124,8 +124,8 @@ class RetainedRequests:
         record = RequestRecord(request.spec.request, self._identity, encode_spec(request.spec), age_s, b"", finish)
         self.add(request.number, record, ended_s)
 
-    def add(self, number: int, record: RequestRecord, ended_s: float) -> None:
-        """Keep a request whose end the journal has."""
+    def add(self, number: int, record: RequestRecord, ended_s: float, read_s: float | None = None) -> None:
+        """Keep a request whose end the journal has. `read_s`: when its client had the whole answer, if it has."""
         assert record.finish is not None, "it is finished"
         before = self._remove(record.request)
         if before and before != number:
@@ -133,13 +133,17 @@ class RetainedRequests:
         retained_set = self._keyless if record.finish.is_keyless else self._keyed
         retained_set.add(Retained(number, record, record.finish, ended_s))
         self._id_by_number[number] = record.request
+        if read_s is not None and record.finish.is_keyless:
+            self._read_s[record.request] = read_s
         while retained_set.is_too_full and retained_set.oldest is not None:
             self._drop(retained_set.oldest)
 
     def read(self, request_id: str, now_s: float) -> None:
         """A client has read the whole answer to a request."""
-        if request_id in self._keyless.by_id:
-            self._read_s.setdefault(request_id, now_s)
+        kept = self._keyless.by_id.get(request_id)
+        if kept is not None and request_id not in self._read_s:
+            self._read_s[request_id] = now_s
+            self._journal.read(kept.number)  # the next incarnation keeps it no longer than this one
 
     def answered(self, request: Request) -> None:
         """The readers of a request that is over have left. If nobody can ask for it again, it is deleted from the journal; not
@@ -170,7 +174,9 @@ class RetainedRequests:
             if request is not None:
                 self._journal.request(number, encode_record(request_record(request, self._identity, now_s, coming(request))))
             elif kept is not None:
-                finish = msgspec.structs.replace(kept.finish, age_s=max(now_s - kept.ended_s, 0.0))
+                read_s = self._read_s.get(kept.record.request)
+                read_age_s = None if read_s is None else max(now_s - read_s, 0.0)
+                finish = msgspec.structs.replace(kept.finish, age_s=max(now_s - kept.ended_s, 0.0), read_age_s=read_age_s)
                 self._journal.answer(number, encode_record(msgspec.structs.replace(kept.record, finish=finish)))
             else:
                 self._journal.delete(number)

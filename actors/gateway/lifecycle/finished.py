@@ -26,8 +26,9 @@ class FinishedRequests:
     def keep_record(self, answer: FinishedRecord, now_s: float) -> None:
         """Retain a finished request of an earlier incarnation, encoded as it is."""
         record, ended_s = answer.record, now_s - answer.ended_age_s
-        self.retained.add(answer.number, record, ended_s)
-        if record.finish is not None and not record.finish.is_cancelled:
+        read_s = None if answer.read_age_s is None else now_s - answer.read_age_s
+        self.retained.add(answer.number, record, ended_s, read_s)
+        if record.finish is not None and not record.finish.is_cancelled and read_s is None:
             self.undelivered.add(record.request, record.finish.n_tokens + 1, ended_s)
 
     def expect_client(self, request: Request, since_s: float) -> None:

@@ -69,7 +69,7 @@ def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False) -> Requ
 
 def test_finished_answers_are_kept_within_a_size() -> None:
     deleted: list[int] = []
-    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append)
+    journal = SimpleNamespace(finish=lambda *_: None, read=lambda *_: None, delete=deleted.append)
     kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 6):
         request = finished(f"r{number}", 4000)
@@ -88,7 +88,7 @@ def test_finished_answers_are_kept_within_a_size() -> None:
 
 def test_streams_without_a_key_push_no_answer_with_a_key_out_and_go_soon_after_their_clients_have_them() -> None:
     deleted: list[int] = []
-    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append)
+    journal = SimpleNamespace(finish=lambda *_: None, read=lambda *_: None, delete=deleted.append)
     kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 8):
         request = finished("key" if number == 1 else f"s{number}", 4000, is_keyless=number > 1)
