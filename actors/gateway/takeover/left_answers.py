@@ -8,7 +8,7 @@ have been at the death of its process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 
 import structlog
@@ -26,7 +26,10 @@ from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
 from actors.gateway.takeover.resumed_connection import CLOSE, ResumedConnection
 
-_A_TURN = 8  # connections that go on in one turn of the event loop; one takes about 0.2 ms, and 1 µs for each token
+# of one turn of the event loop, as estimated. Each turn sends the tokens of those that go on already, too. With hundreds of
+# streams that takes longer than to let some more go on, so few turns let the last ones go on soon.
+_TURN_S = 0.015
+_CONNECTION_S, _TOKEN_S = 0.0002, 1e-6
 
 
 class LeftAnswers:
@@ -78,11 +81,32 @@ class LeftAnswers:
 
 async def _go_on_all(left_connections: list[LeftConnection], services: Services, server: HttpServer) -> None:
     adopted: list[bool] = []
-    for first in range(0, len(left_connections), _A_TURN):
-        some = left_connections[first : first + _A_TURN]
+    for n in turns(_cost_s(left, services) for left in left_connections):
+        some = left_connections[len(adopted) : len(adopted) + n]
         adopted += await asyncio.gather(*(_go_on(left, services, server) for left in some))
     if left_connections:
         structlog.get_logger().info("connections of the dead gateway", found=len(adopted), resumed=sum(adopted))
+
+
+def turns(costs_s: Iterable[float], turn_s: float = _TURN_S) -> Iterator[int]:
+    """How many of these, in order, are done in each turn: so many that they cost `turn_s` together, at least one."""
+    n, sum_s = 0, 0.0
+    for cost_s in costs_s:
+        if n and sum_s + cost_s > turn_s:
+            yield n
+            n, sum_s = 0, 0.0
+        n, sum_s = n + 1, sum_s + cost_s
+    if n:
+        yield n
+
+
+def _cost_s(left: LeftConnection, services: Services) -> float:
+    if not left.response.request:
+        return _CONNECTION_S
+    if (running := services.manager.unfinished.find(left.response.request)) is not None:
+        return _CONNECTION_S + _TOKEN_S * len(running.stream_items)
+    kept = services.manager.finished.retained.find(left.response.request)
+    return _CONNECTION_S + (0.0 if kept is None else _TOKEN_S * kept.finish.n_tokens)
 
 
 async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -> bool:

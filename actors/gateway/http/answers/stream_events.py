@@ -32,6 +32,7 @@ from actors.gateway.requests.stream_items import END_ITEM, PING_ITEM, RUN_ITEM
 RUN_EVENTS = 1_000_000_000
 _MOST_EVENTS, _MOST_WITH_LOGPROBS = 1024, 64  # in one turn of the event loop: 2 to 3 ms
 _RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
+_POWERS = {base: base ** np.arange(1, 15) for base in (10, 16)}
 
 
 def failure_of(request: Request) -> Ended | None:
@@ -201,7 +202,7 @@ class StreamEvents:
 
 def n_digits(numbers: np.ndarray, base: int) -> np.ndarray:
     """With how many digits each of these numbers is written. `numbers`: int64 [n], from 0 on."""
-    return np.searchsorted(base ** np.arange(1, 15), numbers, side="right") + 1
+    return np.searchsorted(_POWERS[base], numbers, side="right") + 1
 
 
 def run_in(event: bytes) -> int:

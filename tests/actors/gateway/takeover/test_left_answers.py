@@ -6,10 +6,13 @@ import asyncio
 import socket
 from typing import Any, cast
 
-from actors.gateway.custody.hold import HeldResponse, LeftConnection
-from actors.gateway.takeover.left_answers import LeftAnswers
+from hypothesis import given
+from hypothesis import strategies as st
 
-N = 40
+from actors.gateway.custody.hold import HeldResponse, LeftConnection
+from actors.gateway.takeover.left_answers import LeftAnswers, turns
+
+N = 300
 
 
 class Custody:
@@ -78,3 +81,13 @@ async def test_an_error_is_reported() -> None:
     assert custody.dropped_after == -1
     for one in custody.sockets:
         one.close()
+
+
+@given(st.lists(st.floats(0.0, 2.0)))
+def test_a_turn_costs_no_more_than_its_share_unless_one_thing_does(costs_s: list[float]) -> None:
+    counts, first = list(turns(costs_s, 1.0)), 0
+    assert sum(counts) == len(costs_s)
+    for n in counts:
+        assert n == 1 or sum(costs_s[first : first + n]) <= 1.0
+        assert first + n == len(costs_s) or sum(costs_s[first : first + n + 1]) > 1.0, "no turn is cut short"
+        first += n
