@@ -31,6 +31,7 @@ _MANY_PAIRS = 128  # of rows and kv heads: enough programs without splits, which
 _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
 _WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program of a row
 _LEAST_KEYS = 64  # of one part of a row
+_SMALL_PAIRS, _SMALL_PROGRAMS, _SMALL_SPLITS = 64, 1024, 16  # of pages of 4 and 5 bits; fewer pairs are cut as usual
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,11 @@ class TritonAttention(Attention):
         *,
         follows_late: bool = False,
         widened: torch.Tensor | None = None,
+        has_small_pages: bool = False,
     ) -> None:
         """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
         widened: memory for keys of 8-bit pages, see `kernels.attention.widened_keys`; None: they are widened as they are read.
+        has_small_pages: keys and values have 4 and 5 bits.
         Raises ValueError for shapes that the kernels do not cover."""
         if head_dim not in HEAD_DIMS:
             raise ValueError(f"head_dim: expected one of {HEAD_DIMS}, got {head_dim}")
@@ -103,7 +106,7 @@ class TritonAttention(Attention):
         self._dtype = dtype
         self._is_early = follows_late and head_dim <= EARLY_HEAD_DIM
         self._prefill = prefill_shape(head_dim, dtype)
-        self._widened = widened
+        self._widened, self._has_small_pages = widened, has_small_pages
 
     @property
     def tile_tokens(self) -> int:
@@ -119,7 +122,7 @@ class TritonAttention(Attention):
         """The arguments of the kernels for this step. window: always None, see `why_not_triton`. Reads row_* only for rows
         after the decode rows; may be called under capture if there are only decode rows."""
         assert window is None, "the kernels have no window"
-        decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
+        decode = self._decode_shape(max(1, step.n_decode))
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
         rows = self._long_rows(step)
         return TritonStep(
@@ -130,9 +133,14 @@ class TritonAttention(Attention):
         """For each set of decode kernels the smallest number of rows, 1 to most_rows, that launches it."""
         least: dict[DecodeShape, int] = {}
         for n in range(1, most_rows + 1):
-            shape = decode_shape(n, self._n_kv_heads, self._head_dim, self._dtype)
+            shape = self._decode_shape(n)
             least.setdefault(kernels_of(shape, n * self._n_kv_heads), n)
         return list(least.values())
+
+    def _decode_shape(self, n_rows: int) -> DecodeShape:
+        if self._has_small_pages and n_rows * self._n_kv_heads >= _SMALL_PAIRS and self._dtype != torch.float32:
+            return small_decode_shape(n_rows * self._n_kv_heads)
+        return decode_shape(n_rows, self._n_kv_heads, self._head_dim, self._dtype)
 
     def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
         """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device."""
@@ -164,6 +172,16 @@ def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
     else:
         shape = DecodeShape(splits, keys=128 if head_dim <= 128 else 64)
     return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
+
+
+def small_decode_shape(n_pairs: int) -> DecodeShape:
+    """The shape for pages of 4 and 5 bits and this number of rows times kv heads, at least `_SMALL_PAIRS`.
+
+    Unpacking takes most of the time, and programs of one warp keep most of its numbers in registers (measured on an H100)."""
+    splits = 1
+    while splits < _SMALL_SPLITS and 2 * splits * n_pairs <= _SMALL_PROGRAMS:
+        splits *= 2
+    return DecodeShape(splits, keys=32, warps=1, least=32 if splits > 1 else 0)
 
 
 def prefill_shape(head_dim: int, dtype: torch.dtype) -> TileShape:

@@ -18,6 +18,7 @@ from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens
 from gpu_workers.graphs.mixed_sizes import mixed_sizes
 from gpu_workers.layers.attention import Attention
 from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.page_format import INT4
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
@@ -39,7 +40,15 @@ def triton_attention(
     widened = None
     if page_dtype is not None:
         widened = allocate_widened(kv_heads, widened_tokens(config, kv_heads), config.head_dim, dtype, device)
-    return TritonAttention(heads, kv_heads, config.head_dim, dtype, follows_late=follows_late, widened=widened)
+    return TritonAttention(
+        heads,
+        kv_heads,
+        config.head_dim,
+        dtype,
+        follows_late=follows_late,
+        widened=widened,
+        has_small_pages=page_dtype == INT4,
+    )
 
 
 def deterministic_ops() -> Ops:

@@ -27,7 +27,17 @@ from tests.support.workers.kernels.page_checks import (
     random_pages,
 )
 
-DECODE_ROWS = ((36, 1), (15, 1), (0, 1), (199, 1), (16, 1), (1030, 1))  # (position of the first token, tokens)
+# (position of the first token, tokens)
+DECODE_ROWS = (
+    (36, 1),
+    (15, 1),
+    (0, 1),
+    (199, 1),
+    (16, 1),
+    (1030, 1),
+    (64, 1),
+    (500, 1),
+)
 MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))
 
 
@@ -80,7 +90,7 @@ def check_decode(device: torch.device, dtype: torch.dtype, page_dtype: torch.dty
         step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
         q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
         prepared = attention.prepare(step)
         for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (32, 64), (4, 512), (8, 4096)):
             chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
@@ -107,7 +117,7 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype, page_dtyp
         expected = plain_attention(rotated, wanted.keys[1], wanted.values[1], step, head_dim**-0.5)
         expected[2] = 0
         wanted.storage.view(torch.uint8)[pages[2]] = kv.storage.view(torch.uint8)[pages[2]]
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
         prepared = attention.prepare(step)
         before = kv.storage.clone()
         for splits, least in ((1, 0), (8, 0), (32, 64), (8, 64), (4, 512), (8, 4096)):
@@ -129,7 +139,7 @@ def check_early_decode(device: torch.device, dtype: torch.dtype, page_dtype: tor
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         if head_dim > EARLY_HEAD_DIM:
             continue
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, follows_late=True)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, follows_late=True, has_small_pages=page_dtype == INT4)
         for row in DECODE_ROWS:
             step, n_pages = make_step([row], 1, device)
             qkv = torch.randn((1, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
@@ -184,7 +194,7 @@ def check_mixed(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtyp
         for rows, n_decode in ((MIXED_ROWS, 2), (MIXED_ROWS[2:], 0)):
             step, n_pages = make_step(rows, n_decode, device)
             q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
-            attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+            attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
             with poisoned_memory():
                 got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
             assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
@@ -195,7 +205,7 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
     step, n_pages = make_step(MIXED_ROWS, 2, device)
     q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
-    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
     rows = np.arange(2, step.n_rows)
     starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
     tiles = list_tiles(rows + 10, starts, counts, offsets, attention.tile_tokens)
@@ -222,7 +232,11 @@ def check_far_pages(device: torch.device, dtype: torch.dtype, page_dtype: torch.
         k, v = (torch.randn((len(slots), n_kv_heads, head_dim), device=device).to(dtype) for _ in range(2))
         format_of(keys.dtype).store(keys, values, slots, k, v)
         q = torch.randn((step.n_tokens, n_heads, head_dim), device=device).to(dtype)
-        got = TritonAttention(n_heads, n_kv_heads, head_dim, dtype).prepare(step).attend(q, keys, values, head_dim**-0.5)
+        got = (
+            TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+            .prepare(step)
+            .attend(q, keys, values, head_dim**-0.5)
+        )
         assert_near(got, plain_attention(q, keys, values, step, head_dim**-0.5), dtype)
 
 
