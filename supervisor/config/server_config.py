@@ -72,7 +72,9 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",
     ("cache_directory", "keeps_similar"): "gateway.answer_cache",
-    ("cache_directory", "similar_file"): "state_dir",
+    ("cache_directory", "keeps_answers"): "gateway.answer_cache",
+    ("cache_directory", "answer_ttl_s"): "gateway.answer_cache_ttl_s",
+    ("cache_directory", "answers_file"): "state_dir",
 }
 
 
