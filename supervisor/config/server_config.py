@@ -216,6 +216,7 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
 def _semantic_errors(config: ServerConfig) -> Iterator[str]:
     """What is missing for answers to similar questions."""
     if not config.embedding_model:
-        yield 'gateway.answer_cache: expected an embedding_model beside "semantic", got none'
+        yield 'gateway.answer_cache: expected an embedding_model beside "semantic" (all-MiniLM-L6-v2, for example), got none'
     if importlib.util.find_spec(_INDEX_PACKAGE) is None:
-        yield f'gateway.answer_cache: expected the package {_INDEX_PACKAGE} for "semantic" (pip install usearch), got none'
+        install = "pip install 'tardigrade-serve[semantic]'"
+        yield f'gateway.answer_cache: expected the package {_INDEX_PACKAGE} for "semantic" ({install}), got none'
