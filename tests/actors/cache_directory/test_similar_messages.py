@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from actors.cache_directory.answers.answers_file import write_answers
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
 from messages.caches import equal, similar
+from messages.errors import MailboxFull
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import float32s, int32s
 from tests.support.memory_cluster import spawn_spec_of
@@ -106,3 +108,23 @@ def test_figures_can_be_scraped(bench: Bench) -> None:
     bench.finds(1.0, 0.0)
     assert bench.actor.registry.get_sample_value("tardigrade_similar_lookups_total", {"result": "hit"}) == 1
     assert bench.actor.registry.get_sample_value("tardigrade_similar_answers") == 1
+
+
+def test_a_reset_is_answered_once_every_other_gateway_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.actor._sharing, "_untold", {GATEWAY: deque(), "gateway/1": deque()})
+    bench.now_s += 1.0
+    wanted = equal.ForgetAnswers(call=7)
+    honest = bench.post.send
+    refuses = [True]
+
+    def send(name: str, message: Any, trace: bytes = b"") -> None:
+        if name == "gateway/1" and refuses.pop():
+            refuses.append(False)
+            raise MailboxFull(name)
+        honest(name, message, trace)
+
+    monkeypatch.setattr(bench.post, "send", send)
+    assert bench.hears(wanted) is None, "it will be asked again"
+    refuses[:] = [False]
+    assert bench.hears(wanted) == equal.AnswersForgotten(call=7, equal=0, similar=0)
+    assert ("gateway/1", wanted) in [sent[:2] for sent in bench.post.sent]
