@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messages import drafts, embedding, steps
-from messages.caches import page_moves, prefixes, similar
+from messages.caches import equal, page_moves, prefixes, similar
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -95,8 +95,14 @@ ROUTES: tuple[Route, ...] = (
     Route(similar.FindSimilar, ("gateway",), ("cache_directory",), "SimilarFound"),
     Route(similar.SimilarFound, ("cache_directory",), ("gateway",)),
     Route(similar.KeepSimilar, ("gateway",), ("cache_directory",)),
-    Route(similar.ForgetSimilar, ("gateway",), ("cache_directory",), "SimilarForgotten"),
-    Route(similar.SimilarForgotten, ("cache_directory",), ("gateway",)),
+    Route(equal.AnswersKept, ("gateway", "cache_directory"), ("gateway", "cache_directory")),
+    Route(
+        equal.ForgetAnswers,
+        ("gateway", "cache_directory"),
+        ("gateway", "cache_directory"),
+        "AnswersForgotten from the directory",
+    ),
+    Route(equal.AnswersForgotten, ("cache_directory",), ("gateway",)),
     Route(embedding.Embed, ("gateway",), ("embedder",), "Embedded"),
     Route(embedding.Embedded, ("embedder",), ("gateway",)),
 )

@@ -126,8 +126,9 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
 
 def _directory(config: ServerConfig, facts: StartFacts) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    file, has_answers = str(facts.state_dir / "similar-answers"), config.gateway.answer_cache == "semantic"
-    settings = msgspec.structs.replace(config.cache_directory, keeps_similar=has_answers, similar_file=file)
+    cache, ttl_s = config.gateway.answer_cache, config.gateway.answer_cache_ttl_s
+    keeps = {"keeps_answers": cache != "off", "keeps_similar": cache == "semantic", "answer_ttl_s": ttl_s}
+    settings = msgspec.structs.replace(config.cache_directory, answers_file=str(facts.state_dir / "kept-answers"), **keeps)
     return replace(_single(config, actor_name("cache_directory", 0), why, settings), is_optional=True)
 
 

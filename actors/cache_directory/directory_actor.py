@@ -1,4 +1,4 @@
-"""The cache directory: which scheduler has which pages, and the answers that gateways keep for similar questions.
+"""The cache directory: which scheduler has which pages, and the answers that gateways keep for equal and similar requests.
 
 Of pages it keeps nothing on disk: it asks the schedulers again. Answers are in a file, where there are any.
 """
@@ -15,16 +15,21 @@ import numpy as np
 from prometheus_client import Counter
 
 from actors.actor import Actor, Handler
+from actors.answers.answer_cache import AnswerCache
+from actors.cache_directory.answers.all_answers import AllAnswers
+from actors.cache_directory.answers.kept_on_disk import KeptOnDisk
+from actors.cache_directory.answers.sharing import AnswerSharing
+from actors.cache_directory.answers.sharing_metrics import SharingMetrics
 from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
-from actors.cache_directory.similar.kept_on_disk import KeptOnDisk
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import START_BYTES
-from messages.caches import prefixes, similar
+from messages.caches import equal, prefixes, similar
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
+from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -34,7 +39,7 @@ _PATIENCE_S = 1.0  # much longer than a scheduler needs for an answer
 
 
 class DirectoryActor(Actor):
-    """The actor around a `PrefixIndex` with its `SnapshotRequests`, and `SimilarAnswers`. `now_s`: the monotonic clock;
+    """The actor around a `PrefixIndex` with its `SnapshotRequests`, and `AllAnswers`. `now_s`: the monotonic clock;
     `wall_s`: Unix time."""
 
     def __init__(
@@ -49,12 +54,19 @@ class DirectoryActor(Actor):
         self._index = PrefixIndex(settings.max_hashes)
         self._snapshots = SnapshotRequests(_PATIENCE_S)
         self._now_s, self._wall_s = now_s, wall_s
-        self._similar = SimilarAnswers(settings.similar_bytes, settings.similar_ttl_s, wall_s())
-        self._on_disk: KeptOnDisk | None = None  # None: no answers are kept
-        self._unused_file = "" if settings.keeps_similar else settings.similar_file
+        self._similar: SimilarAnswers | None = None  # None: none are kept
         if settings.keeps_similar:
-            self._on_disk = KeptOnDisk(self._similar, Path(settings.similar_file), settings.similar_file_s, wall_s)
+            self._similar = SimilarAnswers(settings.similar_bytes, settings.similar_ttl_s, wall_s())
             self.registry.register(SimilarMetrics(self._similar))
+        self._equal = AnswerCache(settings.answer_bytes, settings.answer_ttl_s, reset_s=wall_s())
+        self._sharing = AnswerSharing(self._equal, self._send_now)
+        self._on_disk: KeptOnDisk | None = None  # None: no answers are kept
+        self._unused_file = "" if settings.keeps_answers else settings.answers_file
+        if settings.keeps_answers:
+            kept = AllAnswers(self._equal, self._similar)
+            kept.on_restored = self._sharing.tell
+            self._on_disk = KeptOnDisk(kept, Path(settings.answers_file), settings.answers_file_s, wall_s)
+            self.registry.register(SharingMetrics(self._equal))
         self._n_queries = 0
         self._queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
@@ -66,7 +78,8 @@ class DirectoryActor(Actor):
             prefixes.FindPrefix: self.on_find_prefix,
             similar.FindSimilar: self.on_find_similar,
             similar.KeepSimilar: self.on_keep_similar,
-            similar.ForgetSimilar: self.on_forget_similar,
+            equal.AnswersKept: self.on_answers_kept,
+            equal.ForgetAnswers: self.on_forget_answers,
         }
 
     async def start(self) -> dict[str, str]:
@@ -110,7 +123,9 @@ class DirectoryActor(Actor):
     def on_find_similar(self, delivery: Delivery, message: similar.FindSimilar) -> None:
         """Answer at once with the answer to the most similar question, if any."""
         self._n_queries += 1
-        found = self._similar.find(message.circle, message.vector, message.least, self._wall_s())
+        found = None
+        if self._similar is not None:
+            found = self._similar.find(message.circle, message.vector, message.least, self._wall_s())
         answer = similar.SimilarFound(query=message.query)
         if found is not None:
             kept, similarity = found
@@ -122,30 +137,47 @@ class DirectoryActor(Actor):
 
     def on_keep_similar(self, delivery: Delivery, message: similar.KeepSimilar) -> None:
         """A gateway has an answer that may be given to similar questions."""
-        if self._on_disk is None:
+        if self._similar is None:
             return
         vector, start = message.vector.astype("<f2").tobytes(), message.start.tobytes()[:START_BYTES]
         ids, now_s = message.ids.tobytes(), self._wall_s()
         answer = SimilarAnswer(message.circle, vector, ids, message.reason, message.scope, start, now_s)
         self._similar.keep(answer, message.began_s)
 
-    def on_forget_similar(self, delivery: Delivery, message: similar.ForgetSimilar) -> None:
-        """An operator wants answers forgotten."""
+    def on_answers_kept(self, delivery: Delivery, message: equal.AnswersKept) -> None:
+        """A gateway keeps answers that others may get."""
+        if self._on_disk is not None:
+            self._sharing.heard(delivery.sender, message)
+
+    def on_forget_answers(self, delivery: Delivery, message: equal.ForgetAnswers) -> None:
+        """An operator wants answers forgotten. The other gateways are told on the way on which answers come to them, so that
+        none comes behind; if one cannot be told now, there is no answer yet, and the question comes again."""
         wanted = Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s)
-        n_answers = 0 if self._on_disk is None else self._on_disk.forget(wanted)
-        self._send_hint(delivery.sender, similar.SimilarForgotten(call=message.call, answers=n_answers))
+        n_equal, n_similar = (0, 0) if self._on_disk is None else self._on_disk.forget(wanted)
+        told = [self._send_now(name, message) for name in self._sharing.gateways if name != delivery.sender]
+        if not all(told):
+            return
+        self._send_hint(delivery.sender, equal.AnswersForgotten(call=message.call, equal=n_equal, similar=n_similar))
+
+    def peer_up(self, peer: lifecycle.Peer) -> None:
+        if role_of(peer.name) == "gateway" and self._on_disk is not None:
+            self._sharing.gateway_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler":
             self._index.remove_scheduler(name)
             self._snapshots.settle(name)
+        if role_of(name) == "gateway":
+            self._sharing.gateway_down(name)
 
     def progress(self) -> tuple[int, float]:
         return self._n_queries, 0.0
 
     def statistics(self) -> dict[str, float]:
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
-        return own if self._on_disk is None else own | self._similar.statistics()
+        if self._on_disk is not None:
+            own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
+        return own if self._similar is None else own | self._similar.statistics()
 
     def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
         if not self._index.update(scheduler, number, sealed, dropped) and self._snapshots.want(scheduler):
@@ -155,6 +187,14 @@ class DirectoryActor(Actor):
         """Ask for the snapshots that are missing; ask again for those that have not come in time."""
         for scheduler in self._snapshots.take_due(self._now_s()):
             self._send_hint(scheduler, prefixes.InventoryWanted())
+
+    def _send_now(self, name: str, message: Message) -> bool:
+        """Send a message; returns False if that cannot be done now."""
+        try:
+            self.send(name, message)
+        except (MailboxFull, UnknownPeer):
+            return False
+        return True
 
     def _send_hint(self, name: str, message: Message) -> None:
         """Send a message that may be lost: no actor waits for it without a timeout."""

@@ -27,8 +27,7 @@ from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.post import Post
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
-from actors.gateway.embeddings.question_vectors import QuestionVectors
-from actors.gateway.embeddings.text import EmbeddingText
+from actors.gateway.embeddings.question_vectors import similar_cache_of
 from actors.gateway.health import Health
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.journal.journal import Journal
@@ -40,13 +39,13 @@ from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
-from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from messages import embedding
 from messages.caches import prefixes
-from messages.caches.similar import SimilarForgotten, SimilarFound
+from messages.caches.equal import AnswersForgotten, AnswersKept, ForgetAnswers
+from messages.caches.similar import SimilarFound
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
@@ -78,7 +77,7 @@ class GatewayActor(Actor, Post, Status):
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)
         self.similar_queries = SimilarQueries(self)
-        self.page_resets = PageResets(self, self.settings.schedulers, has_similar=self.settings.answer_cache == "semantic")
+        self.page_resets = PageResets(self, self.settings.schedulers, has_answers=self.settings.answer_cache != "off")
 
     @property
     def manager(self) -> RequestManager:
@@ -107,7 +106,8 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         incarnation = self.spawn_spec.incarnation
-        metrics, similar = self.metrics, self._similar_cache(text)
+        metrics, embedder = self.metrics, self.embedding_dispatcher
+        similar = similar_cache_of(settings, text, self, embedder, self.similar_queries, self.registry)
         manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
@@ -117,25 +117,15 @@ class GatewayActor(Actor, Post, Status):
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
-        embeddings = (
-            None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate, manager.access_log)
-        )
+        embeddings = None if text is None else Embeddings(settings, text, embedder, manager.gate, manager.access_log)
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s, questions)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
-        caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.now_s)
+        caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
         services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings)
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
-
-    def _similar_cache(self, text: EmbeddingText | None) -> SimilarCache | None:
-        """The answers to similar questions, if they are turned on. text: the tokenizer of the embedding model."""
-        settings = self.settings
-        if settings.answer_cache != "semantic" or text is None:
-            return None
-        vectors = QuestionVectors(settings, text, self.embedding_dispatcher)
-        return SimilarCache(self, self.similar_queries, vectors.vector_of, settings.semantic_wait_s, self.registry)
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
@@ -196,8 +186,10 @@ class GatewayActor(Actor, Post, Status):
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
             prefixes.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
             prefixes.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
+            AnswersKept: lambda delivery, message: self.manager.equals.heard(message),
+            ForgetAnswers: lambda delivery, message: self.caches.directory_forgets(message),
             SimilarFound: lambda delivery, message: self.similar_queries.answered(message),
-            SimilarForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
+            AnswersForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             StatusReport: lambda delivery, message: self.tree.on_report(message),
         }

@@ -1,6 +1,6 @@
 """Messages about answers to similar questions, which the cache directory keeps for all gateways.
 
-A lost message costs a hit. Only a reset is answered and sent again, as that of pages is.
+A lost message costs a hit. `ForgetAnswers` is for these answers too.
 """
 
 from __future__ import annotations
@@ -47,19 +47,3 @@ class KeepSimilar(Message, frozen=True):
     scope: CallerId
     start: Int32s
     began_s: float
-
-
-class ForgetSimilar(Message, frozen=True):
-    """An operator wants kept answers forgotten: the fields are those of `ForgetPages`. It is sent until it is answered."""
-
-    call: Count
-    scope: CallerId | None = None
-    tokens: Int32s = EMPTY_I32
-    older_than_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
-
-
-class SimilarForgotten(Message, frozen=True):
-    """The answer to `ForgetSimilar`: so many answers were forgotten."""
-
-    call: Count
-    answers: Count

@@ -72,7 +72,9 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",
     ("cache_directory", "keeps_similar"): "gateway.answer_cache",
-    ("cache_directory", "similar_file"): "state_dir",
+    ("cache_directory", "keeps_answers"): "gateway.answer_cache",
+    ("cache_directory", "answer_ttl_s"): "gateway.answer_cache_ttl_s",
+    ("cache_directory", "answers_file"): "state_dir",
 }
 
 
@@ -214,6 +216,7 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
 def _semantic_errors(config: ServerConfig) -> Iterator[str]:
     """What is missing for answers to similar questions."""
     if not config.embedding_model:
-        yield 'gateway.answer_cache: expected an embedding_model beside "semantic", got none'
+        yield 'gateway.answer_cache: expected an embedding_model beside "semantic" (all-MiniLM-L6-v2, for example), got none'
     if importlib.util.find_spec(_INDEX_PACKAGE) is None:
-        yield f'gateway.answer_cache: expected the package {_INDEX_PACKAGE} for "semantic" (pip install usearch), got none'
+        install = "pip install 'tardigrade-serve[semantic]'"
+        yield f'gateway.answer_cache: expected the package {_INDEX_PACKAGE} for "semantic" ({install}), got none'

@@ -36,9 +36,15 @@ def test_dependencies_stay_few() -> None:
     assert len(PROJECT["project"]["dependencies"]) <= MOST_DEPENDENCIES
 
 
+def direct() -> list[Requirement]:
+    """What is asked for by name."""
+    project = PROJECT["project"]
+    return [Requirement(text) for text in (*project["dependencies"], *project["optional-dependencies"]["semantic"])]
+
+
 def needed() -> set[str]:
-    """Every package that the product needs in this environment, also indirectly."""
-    todo, found = [Requirement(text) for text in PROJECT["project"]["dependencies"]], set[str]()
+    """Every package that the product needs in this environment, also indirectly, and with answers to similar questions."""
+    todo, found = direct(), set[str]()
     while todo:
         wanted = todo.pop()
         name = canonicalize_name(wanted.name)
@@ -55,8 +61,7 @@ def needed() -> set[str]:
 def test_every_package_has_one_version_and_each_direct_one_is_allowed() -> None:
     lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines()
     versions = dict(line.split("==") for line in lines if not line.startswith("#"))
-    direct = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
-    refused = [str(one) for one in direct if versions.get(canonicalize_name(one.name), "0") not in one.specifier]
+    refused = [str(one) for one in direct() if versions.get(canonicalize_name(one.name), "0") not in one.specifier]
     assert refused == [], "constraints.txt has another version"
     of_platform = {name for name in needed() if name.startswith(("nvidia-", "triton", "cuda-"))}  # what torch needs on GPUs
     assert needed() - of_platform - versions.keys() == set()

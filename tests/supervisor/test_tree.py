@@ -80,10 +80,14 @@ def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
 
 
-@pytest.mark.parametrize(("answer_cache", "keeps"), [("semantic", True), ("exact", False), ("off", False)])
-def test_the_directory_knows_whether_it_keeps_answers_and_where(answer_cache: Any, keeps: bool) -> None:
-    told = settings_of(tree_of(ServerConfig(gateway=GatewaySettings(answer_cache=answer_cache))), "cache_directory/0")
-    assert (told["keeps_similar"], Path(told["similar_file"]).name) == (keeps, "similar-answers")
+@pytest.mark.parametrize(
+    ("answer_cache", "keeps"), [("semantic", (True, True)), ("exact", (True, False)), ("off", (False, False))]
+)
+def test_the_directory_knows_whether_it_keeps_answers_and_where(answer_cache: Any, keeps: tuple[bool, bool]) -> None:
+    gateway = GatewaySettings(answer_cache=answer_cache, answer_cache_ttl_s=60.0)
+    told = settings_of(tree_of(ServerConfig(gateway=gateway)), "cache_directory/0")
+    assert (told["keeps_answers"], told["keeps_similar"]) == keeps
+    assert (told["answer_ttl_s"], Path(told["answers_file"]).name) == (60.0, "kept-answers")
 
 
 def test_start_order_is_reverse_of_responsibility() -> None:

@@ -6,12 +6,13 @@ terms of their answers, ...), so an answer never leaves its circle, whatever the
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
+from actors.answers.frequent_store import FrequentStore
 from actors.cache_directory.similar.neighbours import Neighbours
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
@@ -52,23 +53,28 @@ class SimilarAnswer(NamedTuple):
 
 
 class SimilarAnswers:
-    """At most `max_bytes` of answers, each for `ttl_s` seconds; the one that was not found for longest leaves first."""
+    """At most `max_bytes` of answers, each for `ttl_s` seconds; those that are found seldom leave first."""
 
     def __init__(self, max_bytes: int, ttl_s: float, now_s: float) -> None:
         self._max_bytes, self._ttl_s = max_bytes, ttl_s
-        self._answers: OrderedDict[int, SimilarAnswer] = OrderedDict()  # by number
+        self._answers: FrequentStore[int, SimilarAnswer] = FrequentStore(max_bytes)  # by number
         self._circles: dict[bytes, Neighbours] = {}
         self._next_number = 0
         self._reset_s = now_s  # answers to requests that began before are not kept: a dead directory may have been told so
-        self.n_bytes = self.n_hits = self.n_misses = self.n_evicted = 0
+        self.n_hits = self.n_misses = self.n_evicted = 0
         self.n_changes = 0  # of the answers that are kept
 
     def __len__(self) -> int:
         return len(self._answers)
 
     def __iter__(self) -> Iterator[SimilarAnswer]:
-        """All answers, the one that leaves first at the front."""
-        return iter(self._answers.values())
+        """All answers, those that leave first at the front."""
+        return (answer for _, answer in self._answers)
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory of all answers."""
+        return self._answers.n_bytes
 
     def find(self, circle: bytes, vector: np.ndarray, least: float, now_s: float) -> tuple[SimilarAnswer, float] | None:
         """The answer to the most similar question of a circle, and how similar the two are; None if all are less similar than
@@ -76,11 +82,14 @@ class SimilarAnswers:
         for number, similarity in self._nearest(circle, vector):
             if not similarity >= least:  # true for no number too, which a damaged vector gives
                 break
-            answer = self._answers[number]
+            answer = self._answers.get(number)
+            if answer is None:
+                continue
             if not self.is_fresh(answer, now_s):
                 self._drop(number)
                 continue
-            self._answers.move_to_end(number)
+            self._answers.ask(_hash_of(answer))
+            self._answers.use(number)
             self.n_hits += 1
             return answer, min(similarity, 1.0)
         self.n_misses += 1
@@ -109,17 +118,17 @@ class SimilarAnswers:
                 self._drop(number)
         number, self._next_number = self._next_number, self._next_number + 1
         self._circles.setdefault(answer.circle, Neighbours(len(vector))).add(number, vector)
-        self._answers[number] = answer
-        self.n_bytes += answer.n_bytes
+        content_hash = _hash_of(answer)
+        self._answers.ask(content_hash)
         self.n_changes += 1
-        while self.n_bytes > self._max_bytes:
-            self._drop(next(iter(self._answers)))
+        for gone, one in self._answers.put(number, answer, answer.n_bytes, content_hash):
+            self._remove_vector(gone, one)
             self.n_evicted += 1
 
     def forget(self, wanted: Forgetting, now_s: float) -> int:
         """Drop the answers that are wanted; returns how many. Of requests that run now, none is kept."""
         self._reset_s = now_s
-        numbers = [number for number, answer in self._answers.items() if answer.is_wanted(wanted, now_s)]
+        numbers = [number for number, answer in self._answers if answer.is_wanted(wanted, now_s)]
         for number in numbers:
             self._drop(number)
         return len(numbers)
@@ -141,10 +150,16 @@ class SimilarAnswers:
         return neighbours.nearest(vector, _NEIGHBOURS)
 
     def _drop(self, number: int) -> None:
-        answer = self._answers.pop(number)
-        self.n_bytes -= answer.n_bytes
         self.n_changes += 1
+        self._remove_vector(number, self._answers.pop(number))
+
+    def _remove_vector(self, number: int, answer: SimilarAnswer) -> None:
         neighbours = self._circles[answer.circle]
         neighbours.remove(number)
         if not len(neighbours):
             del self._circles[answer.circle]
+
+
+def _hash_of(answer: SimilarAnswer) -> int:
+    """Of its question."""
+    return int.from_bytes(blake2b(answer.circle + answer.vector, digest_size=8).digest(), "little")

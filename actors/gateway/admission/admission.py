@@ -68,12 +68,11 @@ class Admission:
         bodies: BodyBudget,
         manager: RequestManager,
         wall_s: Callable[[], float],
-        now_s: Callable[[], float],
         questions: SimilarQuestions | None = None,
     ) -> None:
         """`questions`: None: no answers are kept for similar ones."""
         self.builder, self.bodies = builder, bodies
-        self._manager, self._wall_s, self._now_s = manager, wall_s, now_s
+        self._manager, self._wall_s = manager, wall_s
         self._questions = questions
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
@@ -204,7 +203,7 @@ class Admission:
     ) -> Asked | None:
         """What is kept for similar questions, looked up if no equal request has the answer."""
         equals = self._manager.equals
-        if equals.similar is None or equals.has_source(spec, access, self._now_s()):
+        if equals.similar is None or equals.has_source(spec, access):
             return None
         question = questions.question_of(new, spec, access)
         return None if question is None else await equals.similar.look_up(question)

@@ -1,4 +1,4 @@
-"""Asks the schedulers to forget pages, and the cache directory to forget answers to similar questions. Each is asked again
+"""Asks the schedulers to forget pages, and the cache directory to forget answers. Each is asked again
 until it answers, because it may die before it has obeyed, and its next incarnation takes over what is left."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.requests.refusals import Refusal
 from actors.pages.forgetting import Forgetting
+from messages.caches.equal import AnswersForgotten, ForgetAnswers
 from messages.caches.prefixes import ForgetPages, PagesForgotten
-from messages.caches.similar import ForgetSimilar, SimilarForgotten
 from messages.ids import actor_name
 
 _AGAIN_S = 0.5
@@ -25,11 +25,12 @@ _DIRECTORY = actor_name("cache_directory", 0)
 @dataclass
 class _OpenCall:
     pages: ForgetPages
-    answers: ForgetSimilar
+    answers: ForgetAnswers
     missing: set[str]  # actors that have not answered
     done: asyncio.Future[None]
     n_pages: int = 0
-    n_answers: int = 0
+    n_equal: int = 0
+    n_similar: int = 0
 
     def end(self) -> None:
         """All have answered, or the time is over."""
@@ -38,16 +39,17 @@ class _OpenCall:
 
 
 class PageResets:
-    """The open calls of one gateway. `n_schedulers`: of the server; more are asked if they live. `has_similar`: the directory
-    keeps answers to similar questions."""
+    """The open calls of one gateway. `n_schedulers`: of the server; more are asked if they live. `has_answers`: the directory
+    keeps answers."""
 
-    def __init__(self, post: Post, n_schedulers: int, *, has_similar: bool = False) -> None:
-        self._post, self._n_schedulers, self._has_similar = post, n_schedulers, has_similar
+    def __init__(self, post: Post, n_schedulers: int, *, has_answers: bool = False) -> None:
+        self._post, self._n_schedulers, self._has_answers = post, n_schedulers, has_answers
         self._open: dict[int, _OpenCall] = {}
         self._next_call = 1
 
-    async def forget(self, wanted: Forgetting) -> tuple[int, int]:
-        """Returns how many pages all schedulers have forgotten, and how many answers the directory. Raises: Refusal naming
+    async def forget(self, wanted: Forgetting) -> tuple[int, int, int]:
+        """Returns how many pages all schedulers have forgotten, and how many answers the directory: for equal requests, and for
+        similar questions. Raises: Refusal naming
         those that have not answered in time."""
         if len(self._open) >= _MOST_OPEN:
             raise Refusal("overloaded", f"{len(self._open)} resets of caches are under way", retry_after_s=1.0)
@@ -55,7 +57,7 @@ class PageResets:
         tokens = np.frombuffer(wanted.tokens, "<i4")
         names, done = self._names(), asyncio.get_running_loop().create_future()
         pages = ForgetPages(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
-        answers = ForgetSimilar(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
+        answers = ForgetAnswers(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
         self._open[number] = call = _OpenCall(pages, answers, set(names), done)
         self._ask(number, names)
         timer = self._post.later(_LONGEST_S, call.end)
@@ -68,17 +70,18 @@ class PageResets:
             who = ", ".join(sorted(call.missing))
             detail = f"{who} did not answer within {_LONGEST_S:g} s; the others have forgotten {call.n_pages} pages"
             raise Refusal("unavailable", detail, retry_after_s=_LONGEST_S)
-        return call.n_pages, call.n_answers
+        return call.n_pages, call.n_equal, call.n_similar
 
     def answered(self, scheduler: str, message: PagesForgotten) -> None:
         """A scheduler has answered, perhaps for the second time."""
         if (call := self._settled(message.call, scheduler)) is not None:
             call.n_pages += int(message.pages)
 
-    def answers_forgotten(self, directory: str, message: SimilarForgotten) -> None:
+    def answers_forgotten(self, directory: str, message: AnswersForgotten) -> None:
         """The directory has answered, perhaps for the second time."""
         if (call := self._settled(message.call, directory)) is not None:
-            call.n_answers += int(message.answers)
+            call.n_equal += int(message.equal)
+            call.n_similar += int(message.similar)
 
     def _settled(self, number: int, name: str) -> _OpenCall | None:
         """The open call of this number, if this is the first answer of an actor to it."""
@@ -93,7 +96,7 @@ class PageResets:
     def _names(self) -> Sequence[str]:
         """Those to ask."""
         schedulers = {actor_name("scheduler", index) for index in range(self._n_schedulers)}
-        directories = [_DIRECTORY] if self._has_similar else []
+        directories = [_DIRECTORY] if self._has_answers else []
         return [*sorted(schedulers | {*self._post.living("scheduler")}), *directories]
 
     def _ask(self, number: int, names: Sequence[str]) -> None:

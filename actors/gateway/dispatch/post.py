@@ -36,6 +36,10 @@ class Post(Protocol):
         """The monotonic clock."""
         ...
 
+    def wall_s(self) -> float:
+        """Unix time."""
+        ...
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` after `delay_s`."""
         ...

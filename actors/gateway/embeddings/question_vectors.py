@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from prometheus_client import CollectorRegistry
 
+from actors.gateway.dispatch.post import Post
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.similar_answers.similar_cache import SimilarCache
+from actors.gateway.similar_answers.similar_queries import SimilarQueries
 
 
 class QuestionVectors:
@@ -21,3 +25,18 @@ class QuestionVectors:
         makes two questions differ."""
         ids = self._text.encode([question], "text", self._text.limit(None), self._prompt)
         return (await self._dispatcher.embed(ids))[0]
+
+
+def similar_cache_of(
+    settings: GatewaySettings,
+    text: EmbeddingText | None,
+    post: Post,
+    embedder: EmbeddingDispatcher,
+    queries: SimilarQueries,
+    registry: CollectorRegistry,
+) -> SimilarCache | None:
+    """The answers to similar questions; None if they are turned off. `text`: the tokenizer of the embedding model."""
+    if settings.answer_cache != "semantic" or text is None:
+        return None
+    vectors = QuestionVectors(settings, text, embedder)
+    return SimilarCache(post, queries, vectors.vector_of, settings.semantic_wait_s, registry)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from prometheus_client import CollectorRegistry
 
+from actors.answers.answer_cache import AnswerCache
+from actors.answers.cache_metrics import AnswerCacheMetrics
 from actors.gateway.answer_cache.access import CacheAccess, access_of
-from actors.gateway.answer_cache.answer_cache import AnswerCache, KeptAnswer
-from actors.gateway.answer_cache.cache_metrics import AnswerCacheMetrics
+from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.answer_cache.shared_answers import SharedAnswers
+from actors.gateway.dispatch.post import Post
 from actors.gateway.lifecycle.coalescing import Coalescing
 from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.step_rows import StepRows
@@ -19,19 +23,21 @@ from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.similar_answers.question import Asked
 from actors.gateway.similar_answers.similar_cache import SimilarCache
+from messages.caches.equal import AnswersKept, KeptAnswer
 
 Source = KeptAnswer | Request | None  # a kept answer; the request to follow; None: the request is computed
 _NOTHING: Sequence[Request] = ()
 
 
 class EqualRequests:
-    """`kept` is None if no answers are kept, `coalescing` if each request is computed that has no kept answer, `similar` if
-    each question has an answer of its own."""
+    """`kept` and `shared` are None if no answers are kept, `coalescing` if each request is computed that has no kept answer,
+    `similar` if each question has an answer of its own."""
 
-    def __init__(self, settings: GatewaySettings, similar: SimilarCache | None = None) -> None:
-        self._settings, self.similar = settings, similar
+    def __init__(self, settings: GatewaySettings, post: Post, similar: SimilarCache | None = None) -> None:
+        self._settings, self._post, self.similar = settings, post, similar
         has_cache = settings.answer_cache != "off"
         self.kept = AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s) if has_cache else None
+        self.shared = None if self.kept is None else SharedAnswers(post, self.kept)
         self.coalescing = Coalescing() if settings.answer_coalescing else None
 
     def register_metrics(self, registry: CollectorRegistry) -> None:
@@ -45,22 +51,20 @@ class EqualRequests:
         """What a request may do here. `has_seed`: it is sampled with its client's own seed."""
         return access_of(self._settings, spec, use, has_seed=has_seed)
 
-    def has_source(self, spec: RequestSpec, access: CacheAccess, now_s: float) -> bool:
+    def has_source(self, spec: RequestSpec, access: CacheAccess) -> bool:
         """True if an equal request has the answer, or will have it."""
         if not access.may_find:
             return False
-        if self.kept is not None and self.kept.has(access.key, now_s):
+        if self.kept is not None and self.kept.has(access.key, self._post.wall_s()):
             return True
         return self.coalescing is not None and self.coalescing.leader_for(access.key, spec.terms) is not None
 
-    def source_of(
-        self, spec: RequestSpec, access: CacheAccess, now_s: float, asked: Asked | None = None
-    ) -> tuple[Source, RequestSpec]:
+    def source_of(self, spec: RequestSpec, access: CacheAccess, asked: Asked | None = None) -> tuple[Source, RequestSpec]:
         """Where the tokens of a new request come from, and its specification, which says so. `asked`: what similar questions
         have."""
         if not access.may_find:
             return None, spec
-        if access.may_keep and self.kept is not None and (answer := self.kept.find(access.key, now_s)) is not None:
+        if access.may_keep and (answer := self._kept_answer(access.key)) is not None:
             return answer, msgspec.structs.replace(spec, is_from_cache=True)
         if self.coalescing is not None and (leader := self.coalescing.leader_for(access.key, spec.terms)) is not None:
             return leader, msgspec.structs.replace(spec, is_coalesced=True)
@@ -96,14 +100,30 @@ class EqualRequests:
             follower.sequences[sequence.index].is_taken = True
             follower.wake()
 
-    def over(self, request: Request, now_s: float) -> None:
+    def over(self, request: Request) -> None:
         """A request is over: its answer may be kept."""
-        if self.kept is not None and request.answer_key:
-            self.kept.keep(request.answer_key, request, now_s)
+        if request.answer_key:
+            self._keep(request)
         if self.similar is not None and request.similar_key is not None:
             self.similar.keep(request)
         if self.coalescing is not None:
             self.coalescing.over(request)
+
+    def heard(self, message: AnswersKept) -> None:
+        """The cache directory says which answers others keep."""
+        if self.shared is not None:
+            self.shared.heard(message)
+
+    def _kept_answer(self, key: bytes) -> KeptAnswer | None:
+        if self.kept is None or self.shared is None or (answer := self.kept.find(key, self._post.wall_s())) is None:
+            return None
+        self.shared.found(key)
+        return answer
+
+    def _keep(self, request: Request) -> None:
+        answer = answer_of(request.answer_key, request, self._post.wall_s())
+        if answer is not None and self.kept is not None and self.shared is not None and self.kept.keep(answer):
+            self.shared.kept(answer)
 
     def statistics(self) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
@@ -122,7 +142,7 @@ def _rows_of(request: Request, answer: KeptAnswer) -> StepRows:
     """Give a new request the tokens of a kept answer, as if a scheduler had sent them."""
     rows = StepRows()
     for sequence, kept in zip(request.sequences, answer.sequences, strict=True):
-        if sequence.accept(0, kept.tokens, n_cached=kept.n_cached):
+        if sequence.accept(0, np.frombuffer(kept.ids, "<i4").tolist(), n_cached=kept.n_cached):
             rows.add(sequence, 0)
         sequence.end(Ended(reason=kept.reason, n_cached=kept.n_cached))
         rows.ended(sequence)

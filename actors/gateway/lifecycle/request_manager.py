@@ -69,7 +69,7 @@ class RequestManager:
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        self.equals = EqualRequests(settings, similar)
+        self.equals = EqualRequests(settings, post, similar)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
 
@@ -95,7 +95,7 @@ class RequestManager:
     def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS, asked: Asked | None = None) -> Request:
         """Record a request that has passed admission, and submit it, unless an equal or similar one has its answer. Nothing is
         visible before the journal has its record."""
-        source, spec = self.equals.source_of(spec, access, self._post.now_s(), asked)
+        source, spec = self.equals.source_of(spec, access, asked)
         request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
@@ -283,7 +283,7 @@ class RequestManager:
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
         self.access_log.ended(request, ending)
-        self.equals.over(request, now_s)
+        self.equals.over(request)
         self.finished.keep(request, now_s)
 
     def _sweep(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.gateway.answer_cache.answer_cache import KeptAnswer
 from actors.gateway.requests.similar_key import SimilarKey
+from messages.caches.equal import KeptAnswer
 
 
 class Question(NamedTuple):

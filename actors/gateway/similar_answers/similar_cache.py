@@ -13,7 +13,6 @@ from enum import StrEnum
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter
 
-from actors.gateway.answer_cache.answer_cache import KeptAnswer, KeptSequence
 from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
@@ -21,6 +20,7 @@ from actors.gateway.requests.similar_key import SimilarKey
 from actors.gateway.similar_answers.question import Asked, Question
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.pages.prompt_start import START_BYTES
+from messages.caches.equal import MAX_ANSWER_TOKENS, KeptAnswer, KeptSequence
 from messages.caches.similar import KeepSimilar, SimilarFound
 from messages.metrics import Histogram
 from messages.outcomes import EndReason
@@ -28,7 +28,6 @@ from messages.wire.arrays import float32s, int32s
 
 _MOST_OPEN = 64  # vectors at a time: more of them would only wait for each other
 _LONGEST_VECTOR_S = 30.0  # after that a vector is given up
-_MOST_TOKENS = 4096  # of one answer, as for those that are kept for equal requests
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 _WAITS_S = (0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 
@@ -77,14 +76,14 @@ class SimilarCache:
             return self._end(LookUp.REFRESH, Asked(key))
         if not found.has_answer:
             return self._end(LookUp.MISS, Asked(key))
-        return self._end(LookUp.HIT, Asked(key, _kept(found, began_s), found.similarity))
+        return self._end(LookUp.HIT, Asked(key, _kept(found), found.similarity))
 
     def keep(self, request: Request) -> None:
         """Give the answer of a request that is over to the directory, unless it is incomplete."""
         key, directories = request.similar_key, self._post.living("cache_directory")
         sequence = request.sequences[0]
         vector = None if key is None else key.known_vector
-        if key is None or vector is None or not directories or request.n_generated > _MOST_TOKENS:
+        if key is None or vector is None or not directories or request.n_generated > MAX_ANSWER_TOKENS:
             return
         if sequence.ended is None or sequence.ended.reason not in _COMPLETE:
             return
@@ -120,8 +119,7 @@ class SimilarCache:
         return asked
 
 
-def _kept(found: SimilarFound, now_s: float) -> KeptAnswer:
+def _kept(found: SimilarFound) -> KeptAnswer:
     """An answer of the directory in the form of one that this gateway keeps. No prompt token of it was cached: its prompt was
     another one."""
-    sequence = KeptSequence(found.ids.tobytes(), found.reason, 0)
-    return KeptAnswer((sequence,), now_s, 0, b"", ())
+    return KeptAnswer(sequences=(KeptSequence(ids=found.ids.tobytes(), reason=found.reason),))

@@ -1,7 +1,8 @@
-"""`semantic-cache`: answers for similar questions, without a server: the index, the vectors, and what thresholds find.
+"""`semantic-cache`: answers for similar questions: the index, the vectors, what thresholds find, and what a server gains.
 
 python -m ops.bench semantic-cache                                      MiniLM, 1,000 entries, a workload with paraphrases
 python -m ops.bench semantic-cache --threshold 0.9 --requests 2000      another threshold
+python -m ops.bench semantic-cache --serve smollm2 --threshold 0.9      also at a server of ours, with each cache of answers
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from actors.cache_directory.similar.neighbours import Neighbours
 from ops.bench.machine import describe_machine
 from ops.bench.semantic.index_speed import IndexFigures, index_figures
 from ops.bench.semantic.replay import ThresholdFigures, replay
-from ops.bench.semantic.workload import made_up_texts, read_questions, repeated_workload
+from ops.bench.semantic.served import ServedFigures, serve_workload
+from ops.bench.semantic.workload import PosedQuestion, made_up_texts, read_questions, repeated_workload
 from ops.bench.serve_load import CONSOLE, write_json
 
 _THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
@@ -31,8 +33,19 @@ _THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 @click.option("--threshold", "thresholds", type=float, multiple=True, help="Default: 0.7 to 0.98.")
 @click.option("--requests", type=click.IntRange(min=1), default=300, help="Of the workload.")
 @click.option("--seed", default=0)
+@click.option("--serve", help="Also play the workload at a server of this model, without a cache and with each of them.")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=64, help="Of each answer of that server.")
 @click.option("--out", help="Append the JSON here instead of printing it.")
-def command(model: str, entries: int, thresholds: tuple[float, ...], requests: int, seed: int, out: str | None) -> None:
+def command(
+    model: str,
+    entries: int,
+    thresholds: tuple[float, ...],
+    requests: int,
+    seed: int,
+    serve: str | None,
+    max_tokens: int,
+    out: str | None,
+) -> None:
     """Recall and speed of the index, the time of a vector, hits and wrong answers at thresholds."""
     encoder, questions = _Vectors(model), read_questions()
     known, other = made_up_texts(entries)
@@ -49,6 +62,7 @@ def command(model: str, entries: int, thresholds: tuple[float, ...], requests: i
     _show_indexes(indexes)
     CONSOLE.print(f"one vector and its look-up among {entries:,}, p50: {one.wall_ms:.1f} ms, {one.processor_ms:.1f} of a core")
     _show_thresholds(found)
+    served = _served(serve, model, thresholds or (0.9, 0.95), workload, questions, max_tokens) if serve else []
     write_json(
         {
             "tool": "semantic-cache",
@@ -56,6 +70,7 @@ def command(model: str, entries: int, thresholds: tuple[float, ...], requests: i
             "indexes": [msgspec.to_builtins(one) for one in indexes],
             "look_up": msgspec.to_builtins(one),
             "thresholds": [msgspec.to_builtins(one) for one in found],
+            "served": [msgspec.to_builtins(one) for one in served],
         },
         out,
     )
@@ -120,3 +135,32 @@ def _show_thresholds(found: Sequence[ThresholdFigures]) -> None:
         parts = (one.hit_rate, one.exact / one.requests, one.similar / one.requests, one.wrong_rate)
         table.add_row(f"{one.threshold:g}", *(f"{part:.1%}" for part in (*parts, one.wrong / max(1, one.similar))))
     CONSOLE.print(table)
+
+
+def _served(
+    served_model: str,
+    model: str,
+    thresholds: Sequence[float],
+    workload: Sequence[PosedQuestion],
+    questions: Sequence[Sequence[str]],
+    max_tokens: int,
+) -> list[ServedFigures]:
+    """The workload at a server without a cache, with one for equal requests, and with one for similar questions."""
+    flags, found = ("--model", served_model), list[ServedFigures]()
+    turns = [("off", 1.0, flags), ("exact", 1.0, flags)]
+    turns += [("semantic", threshold, (*flags, "--embedding-model", model)) for threshold in thresholds]
+    for cache, threshold, more in turns:
+        new = serve_workload(cache, threshold, more, workload, questions, max_tokens)
+        found += new
+        _show_served(new, found[0])
+    return found
+
+
+def _show_served(found: Sequence[ServedFigures], without: ServedFigures) -> None:
+    for one in found:
+        wrong = f"{one.wrong / one.requests:.1%} wrong" if one.similar else ""
+        CONSOLE.print(
+            f"{one.cache:14} {one.run}: {one.per_s:7.1f} requests/s, {one.per_s / without.per_s:5.1f} times; "
+            f"{one.processor_s:.1f} s of processor time, {without.processor_s / one.processor_s:.1f} times less; "
+            f"found {one.hit_rate:.1%} ({one.similar} of them similar) {wrong} p50 {one.p50_ms:,.1f} ms"
+        )

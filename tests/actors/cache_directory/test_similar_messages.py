@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.cache_directory.answers.answers_file import write_answers
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
-from actors.cache_directory.similar.answers_file import write_answers
-from messages.caches import similar
+from messages.caches import equal, similar
+from messages.errors import MailboxFull
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import float32s, int32s
 from tests.support.memory_cluster import spawn_spec_of
@@ -58,7 +60,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    found = Bench(keeps_similar=True, similar_file=str(tmp_path / "answers"))
+    found = Bench(keeps_answers=True, keeps_similar=True, answers_file=str(tmp_path / "answers"))
     found.now_s += 1.0
     return found
 
@@ -80,9 +82,9 @@ def test_a_question_without_an_answer_is_answered_too(bench: Bench) -> None:
 def test_a_reset_is_obeyed_and_answered(bench: Bench) -> None:
     bench.keeps(1.0, 0.0, scope=b"me")
     bench.now_s += 1.0
-    wanted = similar.ForgetSimilar(call=5, scope=b"you")
-    assert bench.hears(wanted) == similar.SimilarForgotten(call=5, answers=0)
-    assert bench.hears(similar.ForgetSimilar(call=6)) == similar.SimilarForgotten(call=6, answers=1)
+    wanted = equal.ForgetAnswers(call=5, scope=b"you")
+    assert bench.hears(wanted) == equal.AnswersForgotten(call=5, equal=0, similar=0)
+    assert bench.hears(equal.ForgetAnswers(call=6)) == equal.AnswersForgotten(call=6, equal=0, similar=1)
     assert not bench.finds(1.0, 0.0).has_answer
 
 
@@ -97,7 +99,7 @@ def test_nothing_is_kept_unless_it_is_asked_for() -> None:
 def test_what_was_kept_before_is_removed_where_nothing_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "answers"
     write_answers(file, [])
-    asyncio.run(Bench(similar_file=str(file)).actor.start())
+    asyncio.run(Bench(answers_file=str(file)).actor.start())
     assert [*tmp_path.iterdir()] == []
 
 
@@ -106,3 +108,23 @@ def test_figures_can_be_scraped(bench: Bench) -> None:
     bench.finds(1.0, 0.0)
     assert bench.actor.registry.get_sample_value("tardigrade_similar_lookups_total", {"result": "hit"}) == 1
     assert bench.actor.registry.get_sample_value("tardigrade_similar_answers") == 1
+
+
+def test_a_reset_is_answered_once_every_other_gateway_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.actor._sharing, "_untold", {GATEWAY: deque(), "gateway/1": deque()})
+    bench.now_s += 1.0
+    wanted = equal.ForgetAnswers(call=7)
+    honest = bench.post.send
+    refuses = [True]
+
+    def send(name: str, message: Any, trace: bytes = b"") -> None:
+        if name == "gateway/1" and refuses.pop():
+            refuses.append(False)
+            raise MailboxFull(name)
+        honest(name, message, trace)
+
+    monkeypatch.setattr(bench.post, "send", send)
+    assert bench.hears(wanted) is None, "it will be asked again"
+    refuses[:] = [False]
+    assert bench.hears(wanted) == equal.AnswersForgotten(call=7, equal=0, similar=0)
+    assert ("gateway/1", wanted) in [sent[:2] for sent in bench.post.sent]

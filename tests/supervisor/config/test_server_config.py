@@ -94,7 +94,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
         ("zeromq_host=0.0.0.0", None),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
-        ("gateway.answer_cache=semantic", 'gateway.answer_cache: expected an embedding_model beside "semantic", got none'),
+        (
+            "gateway.answer_cache=semantic",
+            'gateway.answer_cache: expected an embedding_model beside "semantic" (all-MiniLM-L6-v2, for example), got none',
+        ),
         ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four times supervisor.beat_s (2 s), got 1"),
     ],
 )
@@ -111,7 +114,9 @@ def test_similar_answers_need_the_library_of_their_index(monkeypatch: pytest.Mon
     tables = [table_of("gateway.answer_cache=semantic"), table_of("embedding_model=minilm")]
     assert load_config(None, tables).gateway.answer_cache == "semantic"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"gateway\.answer_cache: expected the package usearch"):
+    with pytest.raises(
+        ConfigError, match=r"expected the package usearch .* \(pip install 'tardigrade-serve\[semantic\]'\), got none"
+    ):
         load_config(None, tables)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,25 +10,12 @@ from typing import Any
 import httpx
 
 from actors.cache_directory.directory_actor import DirectoryActor
-from actors.cache_directory.settings import DirectorySettings
-from messages.transport.mailbox import MemoryMailbox
+from tests.support.answers.directory import add_directory
 from tests.support.embedding.embedders import add_embedder, gateway_fields
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.memory_cluster import spawn_spec_of
 
 EVERYTHING = 0.0  # a threshold: the vectors of the formula have no negative components
 CHAT = "/v1/chat/completions"
-
-
-async def add_directory(r: Rig, folder: Path, incarnation: int = 1) -> DirectoryActor:
-    """Start a cache directory, and wait until the gateway knows it."""
-    cluster, name = r.cluster, "cache_directory/0"
-    cluster.incarnation_of[name] = incarnation
-    spec = spawn_spec_of(name, DirectorySettings(keeps_similar=True, similar_file=str(folder / "answers")), incarnation)
-    actor = DirectoryActor(spec, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e))
-    cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))  # pyright: ignore[reportArgumentType]
-    await cluster.wait_until(lambda: r.gateway.incarnation_of(name) == incarnation)
-    return actor
 
 
 @asynccontextmanager

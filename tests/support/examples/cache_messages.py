@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.caches import page_moves, prefixes, similar
+from messages.caches import equal, page_moves, prefixes, similar
 from messages.wire.arrays import float32s, int32s, uint64s
 from messages.wire.message import Message
 
@@ -36,6 +36,19 @@ CACHES: tuple[Message, ...] = (
         start=int32s([1, 2]),
         began_s=1e9,
     ),
-    similar.ForgetSimilar(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
-    similar.SimilarForgotten(call=5, answers=3),
+    equal.AnswersKept(
+        answers=(
+            equal.KeptAnswer(
+                key=b"0123456789abcdef",
+                sequences=(equal.KeptSequence(ids=b"\1\0\0\0", reason="stop", n_cached=16),),
+                scope=b"12345678",
+                starts=(b"\2\0\0\0",),
+                began_s=1e9,
+                since_s=1e9,
+            ),
+        ),
+        used=(b"0123456789abcdef",),
+    ),
+    equal.ForgetAnswers(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    equal.AnswersForgotten(call=5, equal=3, similar=2),
 )

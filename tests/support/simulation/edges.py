@@ -48,8 +48,8 @@ Count = Counter[tuple[str, Fault]]
 _NEVER = (
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without commands and bugs
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
-    *("ForgetPages", "PagesForgotten"),  # only in scenarios with resets of caches
-    *("FindSimilar", "SimilarFound", "KeepSimilar", "ForgetSimilar", "SimilarForgotten"),  # there is no embedding model
+    *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches
+    *("FindSimilar", "SimilarFound", "KeepSimilar"),  # there is no embedding model
     *("MovePages", "PagesMoved"),  # only with a host tier
     *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -39,7 +40,7 @@ _REAP_S = (0.0001, 0.005)  # from a death to its proof
 _ENDING_S = 0.002  # a process that ends more slowly closes its standard input after this time
 SLOW_REAP_S: dict[str, tuple[float, float]] = {}  # by role: another time from a death to its proof, as that of GPU processes
 _ACTORS: dict[str, Any] = {
-    "cache_directory": lambda spawn_spec, make_mailbox: DirectoryActor(spawn_spec, make_mailbox, _now_s),
+    "cache_directory": lambda spawn_spec, make_mailbox: DirectoryActor(spawn_spec, make_mailbox, _now_s, lambda: time.time()),
     "speculation": SpeculationActor,
     "worker": Worker,
     "scheduler": SchedulerActor,

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from actors.gateway.answer_cache.access import NO_ACCESS, access_of
-from actors.gateway.answer_cache.answer_cache import AnswerCache
+from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse, cache_use_of
 from actors.gateway.answer_cache.fingerprint import fingerprint_of, is_repeatable
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.models.ids_only import IdsOnly
-from actors.pages.forgetting import Forgetting
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
 GREEDY = Sampling(temperature=0.0)
 KEEPING = GatewaySettings(answer_cache="exact")
+KEY = bytes(range(16))
 ANSWER = Ended(reason="length", n_cached=2)
 
 
@@ -32,6 +32,10 @@ def spec_of(prompt: tuple[int, ...] = (1, 2), sampling: Sampling = GREEDY, n: in
     return RequestSpec(
         request="r", api="generate", created_s=0.0, prompts=prompts, sampling=sampling, terms=Terms(**given), n=n
     )
+
+
+def ids_of(*tokens: int) -> bytes:
+    return np.array(tokens, "<i4").tobytes()
 
 
 def answered(spec: RequestSpec, n_tokens: int = 3, ended: Ended = ANSWER) -> Request:
@@ -122,77 +126,23 @@ def test_a_client_says_what_it_wants(header: str, use: CacheUse) -> None:
     assert (access == NO_ACCESS, access.may_find) == (use is CacheUse.NONE, use is CacheUse.FULL)
 
 
-def test_an_answer_is_found_until_its_time_is_over() -> None:
-    cache = AnswerCache(1 << 20, 10.0)
-    assert cache.find(b"k", 0.0) is None
-    cache.keep(b"k", answered(spec_of(n=2)), 1.0)
-    answer = cache.find(b"k", 10.9)
-    assert answer is not None
-    assert [(one.tokens, one.reason, one.n_cached) for one in answer.sequences] == [([0, 1, 2], "length", 2)] * 2
-    assert cache.find(b"k", 11.0) is None
-    assert (len(cache), cache.n_bytes, cache.n_hits, cache.n_misses, cache.n_tokens_saved) == (0, 0, 1, 2, 6)
-
-
-def test_the_answer_that_was_not_asked_for_longest_leaves_first() -> None:
-    cache = AnswerCache(8_192, 10.0)
-    cache.keep(b"0", answered(spec_of()), 0.0)
-    n_fit = 8_192 // cache.n_bytes
-    for index in range(1, n_fit):
-        cache.keep(b"%d" % index, answered(spec_of()), 0.0)
-    assert cache.find(b"0", 1.0) is not None
-    cache.keep(b"more", answered(spec_of()), 1.0)
-    assert (len(cache), cache.n_evicted, cache.n_bytes <= 8_192) == (n_fit, 1, True)
-    assert cache.find(b"1", 1.0) is None
-    assert cache.find(b"0", 1.0) is not None
-
-
 @pytest.mark.parametrize("ended", [Ended(reason="failed", code="internal"), Ended(reason="cancelled")])
 def test_an_answer_that_is_not_whole_is_not_kept(ended: Ended) -> None:
-    cache = AnswerCache(1 << 20, 10.0)
-    cache.keep(b"k", answered(spec_of(), ended=ended), 0.0)
-    assert len(cache) == 0
+    assert answer_of(KEY, answered(spec_of(), ended=ended), 0.0) is None
 
 
-def test_an_answer_that_is_too_large_is_not_kept() -> None:
-    small, large = AnswerCache(4_096, 10.0), AnswerCache(1 << 30, 10.0)
-    small.keep(b"k", answered(spec_of(), 100), 0.0)
-    large.keep(b"k", answered(spec_of(max_tokens=5000), 5000), 0.0)
-    assert (len(small), len(large)) == (0, 0)
+def test_an_answer_that_is_too_long_is_not_kept() -> None:
+    assert answer_of(KEY, answered(spec_of(max_tokens=5000), 5000), 0.0) is None
+
+
+def test_what_is_kept_of_an_answer() -> None:
+    prompt = tuple(range(300))
+    kept = answer_of(KEY, answered(spec_of(prompt, n=2, cache_scope=b"me")), 7.0)
+    assert kept is not None
+    assert [(one.ids, one.reason, one.n_cached) for one in kept.sequences] == [(ids_of(0, 1, 2), "length", 2)] * 2
+    assert (kept.key, kept.scope, kept.starts) == (KEY, b"me", (ids_of(*range(256)),))
+    assert (kept.began_s, kept.since_s) == (0.0, 7.0)
 
 
 def test_nothing_is_looked_for_unless_it_is_asked_for() -> None:
     assert access_of(GatewaySettings(), spec_of(), CacheUse.FULL, has_seed=False) == NO_ACCESS
-
-
-@pytest.mark.parametrize(
-    ("wanted", "left"),
-    [
-        (Forgetting(), 0),
-        (Forgetting(scope=b"me"), 3),
-        (Forgetting(scope=b""), 1),
-        (Forgetting(tokens=np.array([1], "<i4").tobytes()), 1),
-        (Forgetting(tokens=np.array([1, 3], "<i4").tobytes()), 3),
-        (Forgetting(tokens=np.array([1, 3, 9], "<i4").tobytes()), 4),
-        (Forgetting(older_than_s=5.0), 2),
-        (Forgetting(older_than_s=50.0), 4),
-    ],
-)
-def test_answers_are_forgotten_by_caller_prefix_and_age(wanted: Forgetting, left: int) -> None:
-    cache = AnswerCache(1 << 20, 100.0)
-    for key, spec in enumerate((spec_of(), spec_of((1, 3)), spec_of((2,)), spec_of(cache_scope=b"me"))):
-        cache.keep(b"%d" % key, answered(spec), 1.0 if key % 2 else 9.0)
-    assert cache.forget(wanted, 10.0) == 4 - left
-    assert (len(cache), cache.n_bytes > 0) == (left, left > 0)
-
-
-def test_the_answer_to_a_request_that_ran_when_caches_were_reset_is_not_kept() -> None:
-    cache, running = AnswerCache(1 << 20, 10.0), answered(spec_of())
-    cache.forget(Forgetting(), running.began_s)
-    cache.keep(b"k", running, 1.0)
-    assert len(cache) == 0
-
-
-def test_of_a_prefix_that_is_longer_than_what_is_kept_of_a_prompt_the_beginning_counts() -> None:
-    cache, prompt = AnswerCache(1 << 20, 10.0), tuple(range(300))
-    cache.keep(b"k", answered(spec_of(prompt)), 0.0)
-    assert cache.forget(Forgetting(tokens=np.array([*range(299), 5], "<i4").tobytes()), 1.0) == 1

@@ -46,6 +46,9 @@ class FakePost(Post):
     def now_s(self) -> float:
         return 0.0
 
+    def wall_s(self) -> float:
+        return 0.0
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         self.callbacks.append(callback)
         return asyncio.get_running_loop().call_later(3600.0, callback)

@@ -38,6 +38,9 @@ class FakePost(Post):
     def now_s(self) -> float:
         return 5.0
 
+    def wall_s(self) -> float:
+        return 5.0
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
@@ -87,7 +90,7 @@ async def test_a_hit_has_the_answer_and_its_similarity() -> None:
     asked = await task
     assert asked is not None
     assert asked.answer is not None
-    assert (asked.answer.sequences[0].tokens, asked.similarity, bench.n("hit")) == ([4, 5], 0.95, 1)
+    assert (asked.answer.sequences[0].ids, asked.similarity, bench.n("hit")) == (int32s([4, 5]).tobytes(), 0.95, 1)
 
 
 async def test_so_many_vectors_are_computed_at_a_time() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from actors.pages.forgetting import Forgetting
+from tests.support.answers.directory import add_directory
 from tests.support.answers.equal_requests import finish
-from tests.support.answers.similar_rig import add_directory, chat, is_kept, similar_rig
+from tests.support.answers.similar_rig import chat, is_kept, similar_rig
 from tests.support.embedding.embedders import HeldEmbedder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -11,6 +12,7 @@ import zmq
 
 from messages.client import AsyncClient, Client
 from messages.errors import InvalidRequest
+from tests.support.answers.directory import add_directory
 from tests.support.gateway.fake_scheduler import text_ids
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 
@@ -27,6 +29,7 @@ async def test_the_user_of_the_server_needs_no_key() -> None:
     with TemporaryDirectory(prefix="tg-") as folder:
         endpoint = f"ipc://{folder}/zeromq-0"
         async with rig(zeromq_endpoint=endpoint, answer_cache="exact", caller_header="x-key") as r:
+            await add_directory(r, Path(folder))
             async with AsyncClient(endpoint) as client, r.http() as http:
                 await http.post("/v1/completions", json=ASKED, headers={"x-key": "me"})
                 assert (await client.reset_cache(caller="you")).answers == 0
@@ -63,13 +66,14 @@ async def test_over_tcp_the_key_is_needed() -> None:
             assert (await client.reset_cache(operator_key="secret")).pages == 7
 
 
-async def test_the_answers_of_every_gateway_are_forgotten() -> None:
+async def test_the_answers_of_every_gateway_are_forgotten(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"answer_cache": "exact", "operator_key": "secret"}
     async with two_gateways(**settings) as (r, second, scheduler), r.http() as http, Rig.http(second) as other:
         scheduler.is_automatic = True
+        directory = await add_directory(r, tmp_path)
         kept = second.gateway.manager.equals.kept
         await other.post("/v1/completions", json=ASKED)
-        assert len(kept) == 1
+        await r.cluster.wait_until(lambda: directory.statistics()["shared_answers"] == 1)
         answer = await http.post("/v1/cache/reset", json={}, headers={"X-Operator-Key": "secret"})
         assert answer.json() == {"answers": 1, "pages": 7}
-        assert len(kept) == 0
+        assert (len(kept), len(r.manager.equals.kept or ()), directory.statistics()["shared_answers"]) == (0, 0, 0)

@@ -8,13 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.cache_directory.similar import kept_on_disk
-from actors.cache_directory.similar.answers_file import read_answers, write_answers
-from actors.cache_directory.similar.kept_on_disk import KeptOnDisk
+from actors.answers.answer_cache import AnswerCache
+from actors.cache_directory.answers import kept_on_disk
+from actors.cache_directory.answers.all_answers import AllAnswers, Answer
+from actors.cache_directory.answers.answers_file import read_answers, write_answers
+from actors.cache_directory.answers.kept_on_disk import KeptOnDisk
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.pages.forgetting import Forgetting
+from messages.caches.equal import KeptAnswer, KeptSequence
 
 CIRCLE = b"1" * 16
+
+
+def equal_answers(n: int) -> list[KeptAnswer]:
+    sequence = KeptSequence(ids=b"abcd", reason="stop", n_cached=2)
+    starts = (b"\1\0\0\0",)
+    return [KeptAnswer(sequences=(sequence,), key=bytes([at] * 16), starts=starts, began_s=4.0, since_s=5.0) for at in range(n)]
 
 
 def answers(n: int) -> list[SimilarAnswer]:
@@ -24,8 +33,9 @@ def answers(n: int) -> list[SimilarAnswer]:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "answers"
-    write_answers(path, answers(3))
-    assert read_answers(path) == answers(3)
+    kept: list[Answer] = [*equal_answers(2), *answers(3)]
+    write_answers(path, kept)
+    assert read_answers(path) == kept
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -55,7 +65,8 @@ class Bench:
     def __init__(self, path: Path) -> None:
         self.now_s, self.path = 10.0, path
         self.answers = SimilarAnswers(1 << 20, 1000.0, self.now_s)
-        self.disk = KeptOnDisk(self.answers, path, 30.0, lambda: self.now_s)
+        self.equal = AnswerCache(1 << 20, 1000.0)
+        self.disk = KeptOnDisk(AllAnswers(self.equal, self.answers), path, 30.0, lambda: self.now_s)
 
     async def ticked(self, after_s: float) -> None:
         """A tick at a later time, with all that it begins."""
@@ -121,7 +132,7 @@ async def test_what_was_forgotten_does_not_come_back(path: Path, monkeypatch: py
     write_answers(path, answers(20))
     bench = Bench(path)
     await bench.disk.start()
-    assert bench.disk.forget(Forgetting()) == 20  # none was taken from the file yet
+    assert bench.disk.forget(Forgetting()) == (0, 20)  # none was taken from the file yet
     assert files_beside(path) == []
     await asyncio.gather(*bench.disk._tasks)
     assert len(bench.answers) == 0

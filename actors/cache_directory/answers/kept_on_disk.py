@@ -1,4 +1,4 @@
-"""Similar answers that outlive their process: they are written to a file now and then, and read from it at the start.
+"""Kept answers that outlive their process: they are written to a file now and then, and read from it at the start.
 
 A file is written in a thread beside its final place. It takes that place on the event loop, and only if no answer was forgotten
 meanwhile: what an operator has forgotten does not come back. What was kept after the last file is lost with the process.
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import structlog
 
-from actors.cache_directory.similar.answers_file import read_answers, write_answers
-from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
+from actors.cache_directory.answers.all_answers import AllAnswers, Answer, ForgottenCount, is_wanted
+from actors.cache_directory.answers.answers_file import read_answers, write_answers
 from actors.pages.forgetting import Forgetting
+from messages.caches.equal import KeptAnswer
 
 _ANSWERS_A_TURN = 8  # that are taken from the file in one turn of the event loop: 0.3 ms each where a graph is large
 
@@ -23,10 +24,10 @@ _ANSWERS_A_TURN = 8  # that are taken from the file in one turn of the event loo
 class KeptOnDisk:
     """The file of `answers`. `now_s`: Unix time; `every_s`: between two files."""
 
-    def __init__(self, answers: SimilarAnswers, path: Path, every_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, answers: AllAnswers, path: Path, every_s: float, now_s: Callable[[], float]) -> None:
         self._answers, self._path, self._every_s, self._now_s = answers, path, every_s, now_s
         self._new_path = path.with_name(path.name + ".new")
-        self._unread: deque[SimilarAnswer] = deque()  # of the file, in the order in which they leave
+        self._unread: deque[Answer] = deque()  # of the file, in the order in which they leave
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_forgotten = 0  # calls of `forget`
         self._written_s, self._n_written = now_s(), answers.n_changes
@@ -52,16 +53,17 @@ class KeptOnDisk:
         if self._answers.n_changes != self._n_written:
             await self._write()
 
-    def forget(self, wanted: Forgetting) -> int:
+    def forget(self, wanted: Forgetting) -> ForgottenCount:
         """Forget answers here and in the file; returns how many."""
         now_s = self._now_s()
-        n_unread = len(self._unread)
-        self._unread = deque(answer for answer in self._unread if not answer.is_wanted(wanted, now_s))
-        n_forgotten = n_unread - len(self._unread) + self._answers.forget(wanted, now_s)
+        unread = [answer for answer in self._unread if is_wanted(answer, wanted, now_s)]
+        self._unread = deque(answer for answer in self._unread if not is_wanted(answer, wanted, now_s))
+        n_equal, n_similar = self._answers.forget(wanted, now_s)
+        n_unread = sum(isinstance(answer, KeptAnswer) for answer in unread)
         self._n_forgotten += 1
         self._path.unlink(missing_ok=True)
         self._n_written = -1
-        return n_forgotten
+        return ForgottenCount(n_equal + n_unread, n_similar + len(unread) - n_unread)
 
     async def _take_unread(self) -> None:
         while self._unread:

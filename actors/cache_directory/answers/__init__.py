@@ -1,0 +1,1 @@
+"""All answers that the cache directory keeps: those for equal requests, which it shares, and those for similar questions."""

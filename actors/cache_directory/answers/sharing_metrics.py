@@ -1,0 +1,26 @@
+"""The metrics of the answers that gateways share, read whenever somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from actors.answers.answer_cache import AnswerCache
+
+
+class SharingMetrics(Collector):
+    """To be registered where such answers are kept."""
+
+    def __init__(self, cache: AnswerCache) -> None:
+        self._cache = cache
+
+    def collect(self) -> Iterator[Metric]:
+        """The present numbers, each as one metric."""
+        cache = self._cache
+        yield CounterMetricFamily(
+            "tardigrade_shared_answer_evictions", "Shared answers dropped for want of room.", cache.n_evicted
+        )
+        yield GaugeMetricFamily("tardigrade_shared_answers", "Answers that gateways share.", len(cache))
+        yield GaugeMetricFamily("tardigrade_shared_answer_bytes", "Memory of these answers.", cache.n_bytes)

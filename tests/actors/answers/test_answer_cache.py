@@ -1,0 +1,129 @@
+"""Which answers are kept for how long, and what a reset forgets."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from actors.answers.answer_cache import AnswerCache
+from actors.pages.forgetting import Forgetting
+from messages.caches.equal import KeptAnswer, KeptSequence
+
+
+def key_of(number: int) -> bytes:
+    return blake2b(number.to_bytes(4, "little"), digest_size=16).digest()
+
+
+def ids_of(*tokens: int) -> bytes:
+    return np.array(tokens, "<i4").tobytes()
+
+
+def answer(
+    number: int,
+    *,
+    since_s: float = 1.0,
+    began_s: float = 0.0,
+    prompt: bytes = ids_of(1, 2),
+    scope: bytes = b"",
+    n_tokens: int = 3,
+) -> KeptAnswer:
+    sequence = KeptSequence(ids=ids_of(*range(n_tokens)), reason="length", n_cached=2)
+    return KeptAnswer(
+        sequences=(sequence,), key=key_of(number), scope=scope, starts=(prompt[:1024],), began_s=began_s, since_s=since_s
+    )
+
+
+def test_an_answer_is_found_until_its_time_is_over() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    assert cache.find(key_of(0), 0.0) is None
+    assert cache.keep(answer(0))
+    assert cache.has(key_of(0), 10.9)
+    assert cache.find(key_of(0), 10.9) == answer(0)
+    assert not cache.has(key_of(0), 11.0)
+    assert cache.find(key_of(0), 11.0) is None
+    assert (len(cache), cache.n_bytes, cache.n_hits, cache.n_misses, cache.n_tokens_saved) == (0, 0, 1, 2, 3)
+
+
+def test_a_newer_answer_takes_the_place_of_an_older_one() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    assert cache.keep(answer(0, since_s=5.0))
+    assert not cache.keep(answer(0, since_s=4.0, n_tokens=4))
+    assert cache.keep(answer(0, since_s=6.0, n_tokens=5))
+    assert cache.find(key_of(0), 7.0) == answer(0, since_s=6.0, n_tokens=5)
+    assert len(cache) == 1
+
+
+def test_answers_that_are_asked_for_often_stay_when_others_come_once() -> None:
+    cache = AnswerCache(100_000, 100.0)
+    for _ in range(3):
+        for number in range(40):
+            if cache.find(key_of(number), 2.0) is None:
+                cache.keep(answer(number))
+    for number in range(1000, 3000):
+        assert cache.find(key_of(number), 2.0) is None
+        cache.keep(answer(number))
+        assert cache.n_bytes <= 100_000
+    assert sum(cache.has(key_of(number), 2.0) for number in range(40)) >= 38
+    assert cache.n_evicted > 1000
+
+
+def test_answers_that_other_processes_find_stay_too() -> None:
+    cache = AnswerCache(100_000, 100.0)
+    for number in range(40):
+        cache.keep(answer(number))
+    for _ in range(3):
+        for number in range(40):
+            cache.used(key_of(number))
+    for number in range(1000, 3000):
+        cache.keep(answer(number))
+    assert sum(cache.has(key_of(number), 2.0) for number in range(40)) >= 38
+
+
+def test_an_answer_that_is_too_large_is_not_kept() -> None:
+    small = AnswerCache(4_096, 10.0)
+    assert not small.keep(answer(0, n_tokens=100))
+    assert len(small) == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left"),
+    [
+        (Forgetting(), 0),
+        (Forgetting(scope=b"me"), 3),
+        (Forgetting(scope=b""), 1),
+        (Forgetting(tokens=ids_of(1)), 1),
+        (Forgetting(tokens=ids_of(1, 3)), 3),
+        (Forgetting(tokens=ids_of(1, 3, 9)), 4),
+        (Forgetting(older_than_s=5.0), 2),
+        (Forgetting(older_than_s=50.0), 4),
+    ],
+)
+def test_answers_are_forgotten_by_caller_prefix_and_age(wanted: Forgetting, left: int) -> None:
+    cache = AnswerCache(1 << 20, 100.0)
+    cache.keep(answer(0, since_s=9.0))
+    cache.keep(answer(1, since_s=1.0, prompt=ids_of(1, 3)))
+    cache.keep(answer(2, since_s=9.0, prompt=ids_of(2)))
+    cache.keep(answer(3, since_s=1.0, scope=b"me"))
+    assert cache.forget(wanted, 10.0) == 4 - left
+    assert (len(cache), cache.n_bytes > 0) == (left, left > 0)
+
+
+def test_the_answer_to_a_request_that_ran_when_caches_were_reset_is_not_kept() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    cache.forget(Forgetting(), 5.0)
+    assert not cache.keep(answer(0, began_s=5.0, since_s=6.0))
+    assert cache.keep(answer(0, began_s=5.1, since_s=6.0))
+
+
+def test_an_answer_of_the_time_before_this_process_is_kept_only_if_it_is_restored() -> None:
+    cache = AnswerCache(1 << 20, 10.0, reset_s=5.0)
+    assert not cache.keep(answer(0, began_s=4.0))
+    assert cache.restore(answer(0, began_s=4.0))
+
+
+def test_of_a_prefix_that_is_longer_than_what_is_kept_of_a_prompt_the_beginning_counts() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    cache.keep(answer(0, prompt=ids_of(*range(300))))
+    assert cache.forget(Forgetting(tokens=ids_of(*range(299), 5)), 1.0) == 1
