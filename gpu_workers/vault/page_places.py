@@ -6,9 +6,13 @@ from typing import Protocol
 
 import numpy as np
 
+from gpu_workers.vault.region import Region
+
 
 class PagePlaces(Protocol):
     """Called on the step thread: what it does counts as done after all launched plans, and before any later one."""
+
+    region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         """Copy pages to places, in order. Args: [n] each; hashes: of their contents. Raises: ValueError for an unknown page or
