@@ -167,8 +167,8 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
-        if self._memory is not None and engine.kv_region is not None:
-            self._memory_generation = self._memory.prepare(epoch, engine.kv_region, reset.is_memory_suspect)
+        if self._memory is not None and (kv := engine.kv_region) is not None:
+            self._memory_generation = self._memory.prepare(epoch, kv, engine.host_tier, reset.is_memory_suspect)
 
     def _distrust_memory(self) -> None:
         """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of

@@ -36,7 +36,7 @@ from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
 from messages.steps import EngineCapacity
@@ -155,7 +155,7 @@ def _describe(device: str, settings: WorkerSettings) -> str:
     return ", ".join([device, settings.dtype_name, *weights, *pages, *ranks, *["deterministic"] * settings.deterministic])
 
 
-def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KvMemory | None) -> KvPages:
+def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KeptMemory | None) -> KvPages:
     """Memory for the pages of the rank. memory: what outlives this process; None: the pages are its own."""
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, model.device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
@@ -163,7 +163,7 @@ def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KvMemory | N
     return kv
 
 
-def _kept_pages(model: Model, memory: KvMemory) -> int:
+def _kept_pages(model: Model, memory: KeptMemory) -> int:
     """Pages of the memory of the gang before, if every rank has it; else 0, and it is given up."""
     kept_bytes = memory.kept_bytes()
     n_pages = model.parts.group.least(kept_bytes // model.kv_shape.bytes_per_page - 1)

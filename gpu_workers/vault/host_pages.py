@@ -3,6 +3,8 @@
 Whoever asks for a page names the hash that it expects, and a checksum (CRC-32) covers the bytes. So a place that was
 overwritten, never written or damaged gives nothing, instead of the keys and values of another prefix. The hash is stored after
 the bytes: a process that dies meanwhile leaves a place without content.
+
+All of it lies in one region, which can be exchanged for that of the process before: hashes, checksums, then the bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import numpy as np
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.page_places import PagePlaces
 
+_ALIGNED_BYTES = 4096  # where the places begin
+
 
 class HostPages(PagePlaces):
     """`n_places` places beside the pages of one rank."""
@@ -23,13 +27,16 @@ class HostPages(PagePlaces):
         """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move.
 
         Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
-        self.page_bytes = pages.shape[1]
         self._pages = pages
         self._lock = threading.Lock()  # is held while one place is copied or changed, because a disk has a thread of its own
-        self._region = HostRegion(n_places * pages.shape[1])
-        self._places = np.frombuffer(self._region.buffer, np.uint8).reshape(n_places, pages.shape[1])
-        self._hashes = np.zeros(n_places, np.uint64)  # 0: no content
-        self._sums = np.zeros(n_places, np.uint32)
+        page_bytes, sums_at = pages.shape[1], n_places * 8
+        self.page_bytes = page_bytes
+        places_at = -(-(sums_at + n_places * 4) // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        self.region = HostRegion(places_at + n_places * page_bytes)
+        memory = self.region.buffer
+        self._hashes = np.frombuffer(memory, np.uint64, n_places)  # 0: no content
+        self._sums = np.frombuffer(memory, np.uint32, n_places, sums_at)
+        self._places = np.frombuffer(memory, np.uint8, n_places * page_bytes, places_at).reshape(n_places, page_bytes)
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         self._check(pages, places)

@@ -6,12 +6,16 @@ from typing import Protocol
 
 import numpy as np
 
+from gpu_workers.vault.region import Region
+
 
 class PagePlaces(Protocol):
     """Called on the step thread: what it does counts as done after all launched plans, and before any later one. Only `take`
     and `put` are called on the thread of the disk, which knows no plans."""
 
     page_bytes: int
+
+    region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         """Copy pages to places, in order. Args: [n] each; hashes: of their contents. Raises: ValueError for an unknown page or
