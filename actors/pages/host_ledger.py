@@ -53,6 +53,24 @@ class HostLedger:
         self._entries[content_hash] = place, content
         return place
 
+    def reserve(self) -> int | None:
+        """A place for a content that is on its way from elsewhere; None if loads read all others. `fill` or `give_back` ends
+        this."""
+        if self._free:
+            return self._free.popleft()
+        return self._entries.popitem(last=False)[1][0] if self._entries else None
+
+    def fill(self, place: int, content: Content) -> None:
+        """A reserved place has this content now. It stays empty if the content has got another place meanwhile."""
+        if content[0] in self._entries or content[0] in self._pinned:
+            self.give_back(place)
+        else:
+            self._entries[content[0]] = place, content
+
+    def give_back(self, place: int) -> None:
+        """A reserved place stays empty."""
+        self._free.append(place)
+
     def pin(self, contents: list[Content]) -> list[int]:
         """A load reads the places of these contents, which `find` has returned. Returns the places."""
         for content_hash, _, _ in contents:

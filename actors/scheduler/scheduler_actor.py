@@ -36,7 +36,7 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.tier_moves import TierMoves
 from actors.scheduler.trace_recorder import TraceRecorder
 from messages import drafts, steps
-from messages.caches import page_moves, prefixes
+from messages.caches import disk_moves, page_moves, prefixes
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -83,6 +83,7 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
+            disk_moves.DiskPagesMoved: lambda delivery, message: self._moves.disk_moved(delivery.sender, message),
             prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),

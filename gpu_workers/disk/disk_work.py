@@ -7,6 +7,7 @@ other error with everything: it closes the file, and tries again later. Each pau
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from gpu_workers.vault.page_places import PagePlaces
 
 REST_S = 10.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+read_clock = time.monotonic
 Warn = Callable[..., Any]  # a method of a logger: the event, and its fields
 
 

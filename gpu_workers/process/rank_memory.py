@@ -26,6 +26,8 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "cpu_ranks": 1,
     "memory_share": 1.0,
     "host_cache_bytes": 0,
+    "disk_cache_bytes": 0,
+    "disk_cache_dir": "",
     "shared_weights": True,
 }
 _WEIGHTS_LAYOUT = 1  # to be raised when the same files give other finished weights

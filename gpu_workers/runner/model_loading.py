@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from gpu_workers.batch.device_state import allocate_device_state
+from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
@@ -144,6 +145,7 @@ def measure_capacity(
         copies_pages=True,
         prepares_grammars=True,
         n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
+        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
     )
 
 

@@ -18,18 +18,19 @@ from dataclasses import dataclass, field
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.planning.disk_tier import DiskTier
+from actors.scheduler.planning.page_time import PageTime
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
+from messages.caches.disk_moves import MoveDiskPages
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
 
 _MOST_LOADS = 16  # at once
 _LOAD_LIMIT_S = 5.0
-_DOWN, _UP = 0.5, 0.25  # of the error that is corrected; up is slower, because a pause of the machine lengthens loads
-_DOUBT = 0.98  # by which the expected time falls with each load that was not worth it: it may have been one slow copy
 
 
 @dataclass
@@ -73,13 +74,14 @@ class HostTier:
         self._ledger: ForgettingLedger | None = None  # of the present epoch
         self._host = HostLedger(0)
         self._epoch = self._number = 0
-        self._page_s: float | None = None  # expected time of a load for each page; None: not measured
+        self._page_time = PageTime()
         self._loads: dict[int, _Load] = {}  # by number
         self._arriving: dict[int, _Load] = {}  # by hash of a content
         self._waiting: dict[int, _Load] = {}  # by number of the sequence that waits
         self._stores: dict[int, tuple[int, int]] = {}  # unsent ones, by place: page, hash
         self._unsent: list[_Load] = []
         self.counts = TierCounts()
+        self.disk = DiskTier(settings.tp, settings.tier_loads, cost, now_s)
 
     @property
     def n_places(self) -> int:
@@ -98,13 +100,14 @@ class HostTier:
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
-    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int) -> None:
-        """Plans of this epoch follow. n_places: of each rank. Contents stay known: ranks that have lost them fail to load them,
-        once for each load."""
+    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int, n_disk_places: int = 0) -> None:
+        """Plans of this epoch follow. n_places, n_disk_places: of each rank. Contents stay known: ranks that have lost them
+        fail to load them, once for each load."""
         self._epoch, self._ledger = epoch, ledger
         if n_places != self.n_places:
             self._host = HostLedger(n_places)
         ledger.on_evicted = self._evicted if n_places else None
+        self.disk.begin_epoch(epoch, self._host, n_disk_places if n_places else 0)
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""
@@ -114,11 +117,13 @@ class HostTier:
             self._host.discard(content_hash)
         self._stores.clear()
         self._unsent.clear()
+        self.disk.end_epoch()
 
     def clear(self) -> None:
         """Forget all contents, also those that are on their way."""
         for load in list(self._loads.values()):
             self._end(load, 0)
+        self.disk.clear()
         self._host.clear()
 
     # -- what the planner asks ----------------------------------------------------------------------------------
@@ -132,6 +137,8 @@ class HostTier:
             return True
         if sequence.loaded_stay == sequence.stay:
             return False
+        if self.disk.must_wait(sequence, len(shared), n_pages, self._page_time.expected_s or 0.0):
+            return True
         load = self._arriving.get(sequence.page_content(len(shared))[0]) or self._begin(sequence, shared, n_pages)
         if load is None:
             return False
@@ -169,11 +176,12 @@ class HostTier:
 
     def _is_faster(self, n_before: int, n_pages: int) -> bool:
         """True if these pages, after `n_before` others, are loaded sooner than computed, or nothing is known."""
-        if self._choice is TierLoads.ALWAYS or self._page_s is None or not self._cost.is_known:
+        page_s = self._page_time.expected_s
+        if self._choice is TierLoads.ALWAYS or page_s is None or not self._cost.is_known:
             return True
-        if self._page_s * n_pages < self._cost.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS):
+        if page_s * n_pages < self._cost.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS):
             return True
-        self._page_s *= _DOUBT
+        self._page_time.doubt()
         return False
 
     # -- moves ------------------------------------------------------------------------------------------------------
@@ -183,16 +191,17 @@ class HostTier:
         place = self._host.store(content)
         if place is not None:
             self._stores[place] = page, content[0]
+            self.disk.note_stored(content)
 
-    def take_moves(self) -> list[MovePages]:
+    def take_moves(self) -> list[MovePages | MoveDiskPages]:
         """What every rank is to do before the next plan, in order."""
         if not self._stores and not self._unsent:
-            return []
+            return [*self.disk.take_moves()]
         stores, self._stores = [(page, place, hashed) for place, (page, hashed) in self._stores.items()], {}
         loads, self._unsent = self._unsent, []
         self.counts.stored += len(stores)
         moves = [self._message(self._next(), stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
-        return [*moves, *(self._message(load.number, [], load) for load in loads)]
+        return [*moves, *(self._message(load.number, [], load) for load in loads), *self.disk.take_moves()]
 
     def _next(self) -> int:
         self._number += 1
@@ -225,7 +234,7 @@ class HostTier:
             self.counts.loaded += n_good
             self.counts.failed += len(load.failed)
             self.counts.load_s += load.took_s
-            self._learn(load.took_s / len(load.contents))
+            self._page_time.learn(load.took_s / len(load.contents))
             self._end(load, n_good)
             for index in load.failed:
                 self._host.discard(load.contents[index][0])
@@ -235,13 +244,7 @@ class HostTier:
         late = [load for load in self._loads.values() if self._now_s() - load.began_s >= _LOAD_LIMIT_S]
         for load in late:
             self._end(load, 0)
-        return len(late)
-
-    def _learn(self, page_s: float) -> None:
-        if self._page_s is None:
-            self._page_s = page_s
-        else:
-            self._page_s += (page_s - self._page_s) * (_UP if page_s > self._page_s else _DOWN)
+        return len(late) + self.disk.give_up_late()
 
     def _end(self, load: _Load, n_good: int) -> None:
         """The first pages of a load have their content, the others have none."""

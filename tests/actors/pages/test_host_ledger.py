@@ -24,6 +24,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         self.at: dict[int, Content] = {}  # by place
         self.loads: list[list[Content]] = []
         self.read: list[int] = []  # places that loads read
+        self.reserved: list[int] = []
 
     @rule(number=st.integers(0, 9))
     def store(self, number: int) -> None:
@@ -32,6 +33,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         assert place is None or known is None
         if place is not None:
             assert place not in self.read, "a place that is read was overwritten"
+            assert place not in self.reserved, "a reserved place was overwritten"
             self.at[place] = content
             assert self.ledger.find(content) == place
 
@@ -60,7 +62,29 @@ class HostLedgerMachine(RuleBasedStateMachine):
             self.ledger.discard(_content(number)[0])
             assert self.ledger.find(_content(number)) is None
 
-    @precondition(lambda self: not self.loads)
+    @rule()
+    def reserve(self) -> None:
+        place = self.ledger.reserve()
+        if place is None:
+            assert len(set(self.read)) + len(self.reserved) == _N_PLACES
+            return
+        assert place not in self.read, "a place that is read was reserved"
+        self.at.pop(place, None)
+        self.reserved.append(place)
+
+    @precondition(lambda self: self.reserved)
+    @rule(number=st.integers(0, 9), is_filled=st.booleans())
+    def end_reservation(self, number: int, is_filled: bool) -> None:
+        place, known = self.reserved.pop(0), self.ledger.find(_content(number))
+        if not is_filled:
+            self.ledger.give_back(place)
+            return
+        self.ledger.fill(place, _content(number))
+        if known is None:
+            self.at[place] = _content(number)
+        assert self.ledger.find(_content(number)) == (place if known is None else known)
+
+    @precondition(lambda self: not self.loads and not self.reserved)
     @rule()
     def clear(self) -> None:
         self.ledger.clear()

@@ -51,6 +51,7 @@ _NEVER = (
     *("ForgetPages", "PagesForgotten"),  # only in scenarios with resets of caches
     *("FindSimilar", "SimilarFound", "KeepSimilar", "ForgetSimilar", "SimilarForgotten"),  # there is no embedding model
     *("MovePages", "PagesMoved"),  # only with a host tier
+    *("MoveDiskPages", "DiskPagesMoved"),  # only with a disk tier
     *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
