@@ -60,7 +60,7 @@ class SchedulerActor(Actor):
         self._seats = GangSeats(replica, self.settings.tp)
         self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
         self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
-        self._gang = GangView(self._queues, self.settings, self._seals)
+        self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from actors.pages.host_ledger import Content, HostLedger
+from actors.pages.seal_table import private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.page_time import PageTime
 from actors.scheduler.planning.step_cost import StepCost
@@ -72,7 +73,7 @@ class DiskTier:
         self, n_ranks: int, choice: TierLoads, cost: StepCost, now_s: Callable[[], float] = lambda: time.monotonic()
     ) -> None:
         self._n_ranks, self._choice, self._cost, self._now_s = n_ranks, choice, cost, now_s
-        self._host = self._disk = HostLedger(0)
+        self._host = self._disk = HostLedger(private_table(0, 0))
         self._epoch = self._number = 0
         self._page_time = PageTime()
         self._reads: dict[int, _Read] = {}  # by number
@@ -103,7 +104,7 @@ class DiskTier:
             self._stored.clear()
         self._epoch, self._host = epoch, host
         if n_places != self.n_places:
-            self._disk = HostLedger(n_places)
+            self._disk = HostLedger(private_table(0, n_places))
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
+from actors.pages.seal_table import Seals, private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.page_time import PageTime
@@ -58,21 +59,24 @@ class TierCounts:
 
 
 class HostTier:
-    """The host tier of one gang after the other. cost: what steps of the gang cost. is_paused: True while no sequence may wait
-    for a load. now_s: the monotonic clock."""
+    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the table of places outlives
+    the scheduler. is_paused: True while no sequence may wait for a load. now_s: the monotonic clock."""
 
     def __init__(
         self,
         queues: SequenceQueues,
         settings: SchedulerSettings,
         cost: StepCost,
+        seals: Seals,
         is_paused: Callable[[], bool] = lambda: False,
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._queues, self._n_ranks, self._choice, self._cost = queues, settings.tp, settings.tier_loads, cost
-        self._is_paused, self._now_s = is_paused, now_s
+        self._seals, self._is_paused, self._now_s = seals, is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
-        self._host = HostLedger(0)
+        self._host = HostLedger(private_table(0, 0))
+        self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
+        self._has_begun = False
         self._epoch = self._number = 0
         self._page_time = PageTime()
         self._loads: dict[int, _Load] = {}  # by number
@@ -100,12 +104,23 @@ class HostTier:
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
-    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int, n_disk_places: int = 0) -> None:
-        """Plans of this epoch follow. n_places, n_disk_places: of each rank. Contents stay known: ranks that have lost them
-        fail to load them, once for each load."""
-        self._epoch, self._ledger = epoch, ledger
-        if n_places != self.n_places:
-            self._host = HostLedger(n_places)
+    def prepare(self) -> None:
+        """Adopt in advance what the last scheduler has left."""
+        if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
+            self._left = HostLedger(table)
+
+    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int, generation: int, n_disk_places: int = 0) -> None:
+        """Plans of this epoch follow. n_places, n_disk_places: of each rank; generation: of their memory. In the same one
+        contents of the host tier stay known. A rank that has lost some all the same fails to load them."""
+        self._epoch, self._ledger, self._has_begun = epoch, ledger, True
+        left, self._left = self._left, None
+        for host in (self._host, left):
+            if host is not None and (host.generation, host.n_places) == (generation, n_places):
+                self._host = host
+                break
+        else:
+            table = self._seals.open(generation, n_places) if n_places else None
+            self._host = HostLedger(table or private_table(generation, n_places))
         ledger.on_evicted = self._evicted if n_places else None
         self.disk.begin_epoch(epoch, self._host, n_disk_places if n_places else 0)
 
@@ -124,7 +139,10 @@ class HostTier:
         for load in list(self._loads.values()):
             self._end(load, 0)
         self.disk.clear()
-        self._host.clear()
+        for host in (self._host, self._left):
+            if host is not None:
+                host.clear()
+        self._left = None
 
     # -- what the planner asks ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from actors.pages.host_ledger import HostLedger
+from actors.pages.seal_table import private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.step_cost import StepCost
@@ -93,7 +94,7 @@ async def test_pages_that_both_tiers_have_in_part_come_back_whole() -> None:
     tier = bench.scheduler._gang.tier
     sequence = _prompt(1)
     for index in (0, 3, 4):
-        content = next(one for _, one in tier.disk._disk._entries.values() if one[2] == _tokens(sequence, index))
+        content = _entry(tier.disk._disk, _tokens(sequence, index))[1]
         place = tier._host.reserve()
         assert place is not None
         tier._host.fill(place, content)
@@ -107,6 +108,12 @@ async def test_pages_that_both_tiers_have_in_part_come_back_whole() -> None:
     await _close(bench)
 
 
+def _entry(ledger: HostLedger, tokens: bytes) -> tuple[int, tuple[int, int, bytes]]:
+    """(place, content) of a page with these tokens."""
+    entries = ((place, ledger._table.content(place)) for place in ledger._entries.values())
+    return next(entry for entry in entries if entry[1][2] == tokens)
+
+
 def _tokens(prompt: list[int], index: int) -> bytes:
     return np.array(prompt[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS], "<i4").tobytes()
 
@@ -114,7 +121,7 @@ def _tokens(prompt: list[int], index: int) -> bytes:
 async def test_a_page_that_the_disk_has_lost_is_computed_with_those_after_it() -> None:
     bench = await _bench()
     disk = _tier(bench)._disk
-    place, content = next(entry for entry in disk._entries.values() if entry[1][2] == _tokens(_prompt(1), 4))
+    place, content = _entry(disk, _tokens(_prompt(1), 4))
     del bench.gang.disk.contents[place]
     assert await _ask(bench, 20, 1) == 4 * PAGE_TOKENS
     assert disk.find(content) is None
@@ -184,7 +191,7 @@ def test_a_slow_disk_is_not_asked_and_later_asked_again() -> None:
             cost.learn(0, n_tokens, n_tokens * n_tokens // 2, 0.001 + n_tokens * 1e-5)
     assert cost.is_known
     tier = DiskTier(1, TierLoads.FASTER, cost)
-    tier.begin_epoch(1, HostLedger(100), 100)
+    tier.begin_epoch(1, HostLedger(private_table(1, 100)), 100)
     wanted = [(index, (index + 1, index, b"")) for index in range(10)]
     tier._page_time.learn(cost.prompt_s(0, 10 * PAGE_TOKENS) / 20)
     assert tier._is_faster(wanted, 0.0)
