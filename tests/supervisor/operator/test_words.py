@@ -210,7 +210,11 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     similar = {"similar_answers": 7.0, "similar_bytes": 2.5e6, "similar_hits": 4.0, "similar_misses": 6.0}
     children = [
         msgspec.structs.replace(ChildRecord(group(name).children[0]).status(0.0, with_metrics=False), statistics=statistics)
-        for name, statistics in (("scheduler/0", pages | reuse | host | disk), ("gateway/0", answers), ("cache_directory/0", similar))
+        for name, statistics in (
+            ("scheduler/0", pages | reuse | host | disk),
+            ("gateway/0", answers),
+            ("cache_directory/0", similar),
+        )
     ]
     lines = status_text(StatusReport(TreeState.SERVING, 1.0, "m", "u", children), 200).splitlines()
     said = "prefix cache: 96 of 8,192 pages held, 5,024 cached, 12 evicted"

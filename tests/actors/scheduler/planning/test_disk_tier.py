@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +22,8 @@ from messages.caches.prefixes import ForgetPages
 from messages.generation.sequences import Cancel
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import DEPTH
+from tests.support.disk.faulty_disk import DiskFault
+from tests.support.disk.file_disk import FileDisk
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
 
@@ -130,14 +134,10 @@ async def test_a_page_that_the_disk_has_lost_is_computed_with_those_after_it() -
 
 
 async def test_without_a_disk_no_message_is_sent() -> None:
-    bench = await _bench(WorkerSettings(**{**_as_dict(_WORKER), "disk_cache_bytes": 0}))
+    bench = await _bench(msgspec.structs.replace(_WORKER, disk_cache_bytes=0))
     assert await _ask(bench, 20, 1) == 0
     assert bench.gang.disk.n_written == 0
     await _close(bench)
-
-
-def _as_dict(settings: WorkerSettings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}
 
 
 async def test_a_reset_of_the_caches_forgets_what_is_on_the_disk() -> None:
@@ -275,4 +275,31 @@ async def test_random_conversations_with_faults_of_the_disk(seed: int) -> None:
         assert got == (want[: len(got)] if bench.gateway.endings[attempt].reason == "cancelled" else want)
     assert tier.disk.counts.written > 0
     assert tier.disk.counts.read > 0 or tier.disk.n_places == 5, "so few are overwritten before they are wanted"
+    await _close(bench)
+
+
+@pytest.mark.slow
+@pytest.mark.seeds
+@pytest.mark.parametrize("seed", range(DEPTH))
+async def test_10000_moves_of_a_file_with_faults_cost_no_token_and_no_request(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    worker = msgspec.structs.replace(_WORKER, disk_cache_bytes=200 * place_bytes(_PAGE_BYTES))
+    bench = SchedulerBench(MemoryCluster(), worker, tier_loads="always")
+    disk = bench.gang.disk = FileDisk(tmp_path / "pages", 200, rng, 0.01)
+    await bench.begin()
+    n_asked = 0
+    while disk.n_written + disk.n_read + _tier(bench).counts.failed < 10_000:
+        n_asked += 1
+        await _ask(bench, n_asked, rng.randrange(30))
+        disk.now_s += rng.choice((0.1, 30.0))
+        if rng.random() < 0.01:
+            incarnation = bench.gang.incarnation
+            await bench.cluster.kill("worker/0.0")
+            disk.die()
+            bench.gang = Gang(bench.cluster, bench.worker, incarnation + 1)
+            bench.gang.disk = disk
+            bench.cluster.introduce(bench.gang)
+    assert min(disk.n_read, disk.n_written) > 1000
+    assert _tier(bench).counts.failed > 100
+    assert set(disk.disk.counts) == set(DiskFault)
     await _close(bench)
