@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.seal_table import private_table
 from actors.pages.tier_loads import TierLoads
-from actors.scheduler.planning.page_time import PageTime
+from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.sequence import Sequence
 from messages.caches.disk_moves import MOST_DISK_PAGES, DiskPagesMoved, MoveDiskPages
@@ -67,15 +67,22 @@ class DiskMoveCounts:
 
 
 class DiskTier:
-    """The disk tier of one gang after the other. cost: what steps of the gang cost. now_s: the monotonic clock."""
+    """The disk tier of one gang after the other. cost: what steps of the gang cost. on_reserved: is called with places of the
+    host tier whose contents are forgotten, so that nothing is stored there any more. now_s: the monotonic clock."""
 
     def __init__(
-        self, n_ranks: int, choice: TierLoads, cost: StepCost, now_s: Callable[[], float] = lambda: time.monotonic()
+        self,
+        n_ranks: int,
+        choice: TierLoads,
+        cost: StepCost,
+        on_reserved: Callable[[list[int]], object],
+        now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
-        self._n_ranks, self._choice, self._cost, self._now_s = n_ranks, choice, cost, now_s
+        self._n_ranks, self._choice, self._cost = n_ranks, choice, cost
+        self._on_reserved, self._now_s = on_reserved, now_s
         self._host = self._disk = HostLedger(private_table(0, 0))
         self._epoch = self._number = 0
-        self._page_time = PageTime()
+        self._read_cost = LoadCost()
         self._reads: dict[int, _Read] = {}  # by number
         self._arriving: dict[int, _Read] = {}  # by hash of a content
         self._waiting: dict[int, _Read] = {}  # by number of the sequence that waits
@@ -168,6 +175,7 @@ class DiskTier:
         if not places:
             self._host.unpin(found.kept)
             return None
+        self._on_reserved(places)
         contents = [content for _, content in wanted[: len(places)]]
         self._number += 1
         read = _Read(self._number, contents, places, self._disk.pin(contents), found.kept, self._now_s())
@@ -178,21 +186,17 @@ class DiskTier:
 
     def _most_pages(self) -> int:
         """Pages that one read may have: it must end in time, and most of the host tier stays as it is."""
-        page_s = self._page_time.expected_s
+        page_s = self._read_cost.page_s
         in_time = _FIRST_PAGES if page_s is None else int(_READ_S / max(page_s, 1e-9))
         return max(1, min(in_time, self._host.n_places // 4))
 
     def _is_faster(self, wanted: list[tuple[int, Content]], load_page_s: float) -> bool:
         """True if the pages from the first wanted one to the last are there sooner than computed, or nothing is known."""
-        page_s = self._page_time.expected_s
-        if self._choice is TierLoads.ALWAYS or page_s is None or not self._cost.is_known:
+        if self._choice is TierLoads.ALWAYS or not self._cost.is_known:
             return True
         first, n_pages = wanted[0][0], wanted[-1][0] + 1 - wanted[0][0]
-        took_s = page_s * len(wanted) + load_page_s * n_pages
-        if took_s < self._cost.prompt_s(first * PAGE_TOKENS, n_pages * PAGE_TOKENS):
-            return True
-        self._page_time.doubt()
-        return False
+        prompt_s = self._cost.prompt_s(first * PAGE_TOKENS, n_pages * PAGE_TOKENS)
+        return self._read_cost.is_below(len(wanted), prompt_s - load_page_s * n_pages)
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -247,7 +251,7 @@ class DiskTier:
         self.counts.failed += len(read.failed)
         self.counts.read_s += read.took_s
         if n_good:  # else the disk may be off, which takes no time
-            self._page_time.learn(read.took_s / n_good)
+            self._read_cost.learn(n_good, read.took_s)
         self._end(read, is_good=True)
         for index in read.failed:
             self._disk.discard(read.contents[index][0])
@@ -257,7 +261,7 @@ class DiskTier:
         late = [read for read in self._reads.values() if self._now_s() - read.began_s >= _LIMIT_S]
         for read in late:
             self.counts.failed += len(read.contents)
-            self._page_time.learn(_LIMIT_S / len(read.contents))
+            self._read_cost.learn(len(read.contents), _LIMIT_S)
             self._end(read, is_good=False)
         return len(late)
 

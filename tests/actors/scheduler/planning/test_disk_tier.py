@@ -190,13 +190,13 @@ def test_a_slow_disk_is_not_asked_and_later_asked_again() -> None:
         for n_tokens in (1, 64, 256):
             cost.learn(0, n_tokens, n_tokens * n_tokens // 2, 0.001 + n_tokens * 1e-5)
     assert cost.is_known
-    tier = DiskTier(1, TierLoads.FASTER, cost)
+    tier = DiskTier(1, TierLoads.FASTER, cost, lambda places: None)
     tier.begin_epoch(1, HostLedger(private_table(1, 100)), 100)
     wanted = [(index, (index + 1, index, b"")) for index in range(10)]
-    tier._page_time.learn(cost.prompt_s(0, 10 * PAGE_TOKENS) / 20)
+    tier._read_cost.learn(20, cost.prompt_s(0, 10 * PAGE_TOKENS))
     assert tier._is_faster(wanted, 0.0)
     assert not tier._is_faster(wanted, cost.prompt_s(0, 10 * PAGE_TOKENS) / 18), "the load to the device counts as well"
-    tier._page_time.learn(1.0)
+    tier._read_cost.learn(1, 1.0)
     n_refused = 0
     while not tier._is_faster(wanted, 0.0):
         n_refused += 1
