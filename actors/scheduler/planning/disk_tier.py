@@ -1,9 +1,9 @@
 """Pages of the host tier that lie on disk as well: when they are written there, and when they come back to the host tier. Pure.
 
-A content is written once it is among the older half of those that the host tier has stored, so well before the host tier
-overwrites it. A content that is on disk already is not written again. A sequence that is to enter, and whose next pages lie
-partly on disk, waits while a *read* brings these to places of the host tier, if that and the load to the device are expected to
-take less time than to compute them. Then it looks again, and a load of the host tier brings them to the device.
+A content is written once half as many others have got places of the host tier after it as there are, so well before its own
+place is overwritten. One that is on disk already is not written again. A sequence that is to enter, and whose next pages lie
+partly on disk, waits while a *read* brings these to places of the host tier, if that and the load to the device are expected
+to take less time than to compute them. Then it looks again, and a load of the host tier brings them to the device.
 
 A read holds places of the host tier, which have no content until every rank has answered. It pins what it reads, and what the
 host tier has of the same prefix. A sequence waits for one read of its own in each stay, and each read has a deadline.
@@ -86,7 +86,7 @@ class DiskTier:
         self._reads: dict[int, _Read] = {}  # by number
         self._arriving: dict[int, _Read] = {}  # by hash of a content
         self._waiting: dict[int, _Read] = {}  # by number of the sequence that waits
-        self._stored: deque[Content] = deque()  # that the host tier has stored; the next to be written first
+        self._stored: deque[Content] = deque()  # that have got places of the host tier; the next to be written first
         self._writes: dict[int, tuple[int, int]] = {}  # unsent ones, by place on disk: place, hash
         self._unsent: list[_Read] = []
         self.counts = DiskMoveCounts()
@@ -182,6 +182,8 @@ class DiskTier:
         self._reads[read.number] = read
         self._arriving.update(dict.fromkeys((content[0] for content in contents), read))
         self._unsent.append(read)
+        for content in contents:
+            self.note_stored(content)
         return read
 
     def _most_pages(self) -> int:
@@ -201,7 +203,7 @@ class DiskTier:
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def note_stored(self, content: Content) -> None:
-        """The host tier stores a content. One that it has stored long ago is to be written to the disk."""
+        """A content gets a place of the host tier. One that has got its place long ago is to be written to the disk."""
         if not self.n_places:
             return
         self._stored.append(content)

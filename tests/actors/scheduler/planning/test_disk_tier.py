@@ -84,6 +84,13 @@ async def test_pages_come_back_from_the_disk() -> None:
     await _close(bench)
 
 
+async def test_what_comes_from_the_disk_pushes_nothing_out_that_is_not_written() -> None:
+    bench = await _bench()
+    for number in range(3 * len(_PROMPTS)):
+        assert await _ask(bench, 20 + number, _PROMPTS[number % len(_PROMPTS)]) == _PROMPT_PAGES * PAGE_TOKENS
+    await _close(bench)
+
+
 async def test_a_page_is_written_once() -> None:
     bench = await _bench()
     for attempt, seed in enumerate((1, 2, 3, 1, 2, 3), start=20):
