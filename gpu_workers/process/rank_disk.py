@@ -70,7 +70,8 @@ class RankDisk(Collector):
     def _begin(self, engine: Engine[Any]) -> DiskThread:
         host, capacity = engine.host_tier, engine.capacity()
         if host is None or not capacity.n_disk_pages:
-            raise ValueError(f"moves to a disk: expected a host tier and {capacity.n_disk_pages} places, got no tier")
+            got = f"{capacity.n_host_pages} and {capacity.n_disk_pages}"
+            raise ValueError(f"moves to a disk: expected a host tier and places on the disk, got {got} places")
         n_places = capacity.n_disk_pages
         work = DiskWork(lambda: self._open(host, n_places), host, self._log.warning, read_clock)
         thread = DiskThread(work, host, capacity.n_host_pages, n_places, read_clock)
