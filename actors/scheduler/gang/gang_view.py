@@ -110,8 +110,7 @@ class GangView:
         self.n_adopted += ledger.n_known
         pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
         self._times.warmed_up(capacity.step_times)
-        n_host_places, n_disk_places = capacity.n_host_pages, capacity.n_disk_pages
-        self.tier.begin_epoch(answer.epoch, ledger, n_host_places, answer.memory_generation, n_disk_places)
+        self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
         self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times, self.tier)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)

@@ -1,9 +1,11 @@
 """Pages of the host tier that lie on disk as well: when they are written there, and when they come back to the host tier. Pure.
 
-A content is written once half as many others have got places of the host tier after it as there are, so well before its own
-place is overwritten. One that is on disk already is not written again. A sequence that is to enter, and whose next pages lie
-partly on disk, waits while a *read* brings these to places of the host tier, if that and the load to the device are expected
-to take less time than to compute them. Then it looks again, and a load of the host tier brings them to the device.
+A content is written once others were used half as often as the host tier has places. Each use puts one content behind it in the
+order of overwriting, so it is written well before it is overwritten. One that is on disk already is not written again.
+
+A sequence that is to enter, and whose next pages lie partly on disk, waits while a *read* brings these to places of the host
+tier, if that and the load to the device are expected to take less time than to compute them. Then it looks again, and a load of
+the host tier brings them to the device.
 
 A read holds places of the host tier, which have no content until every rank has answered. It pins what it reads, and what the
 host tier has of the same prefix. A sequence waits for one read of its own in each stay, and each read has a deadline.
@@ -86,7 +88,7 @@ class DiskTier:
         self._reads: dict[int, _Read] = {}  # by number
         self._arriving: dict[int, _Read] = {}  # by hash of a content
         self._waiting: dict[int, _Read] = {}  # by number of the sequence that waits
-        self._stored: deque[Content] = deque()  # that have got places of the host tier; the next to be written first
+        self._used: deque[Content] = deque()  # of the host tier, in the order of use; the next to be written first
         self._writes: dict[int, tuple[int, int]] = {}  # unsent ones, by place on disk: place, hash
         self._unsent: list[_Read] = []
         self.counts = DiskMoveCounts()
@@ -108,7 +110,7 @@ class DiskTier:
         that have lost them fail to read them, once for each read."""
         if host is not self._host:
             self.end_epoch()
-            self._stored.clear()
+            self._used.clear()
         self._epoch, self._host = epoch, host
         if n_places != self.n_places:
             self._disk = HostLedger(private_table(0, n_places))
@@ -126,7 +128,7 @@ class DiskTier:
         """Forget all contents, also those that are on their way. The host tier does so afterwards."""
         self.end_epoch()
         self._disk.clear()
-        self._stored.clear()
+        self._used.clear()
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -182,8 +184,7 @@ class DiskTier:
         self._reads[read.number] = read
         self._arriving.update(dict.fromkeys((content[0] for content in contents), read))
         self._unsent.append(read)
-        for content in contents:
-            self.note_stored(content)
+        self.note_used(*contents)
         return read
 
     def _most_pages(self) -> int:
@@ -202,13 +203,13 @@ class DiskTier:
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
-    def note_stored(self, content: Content) -> None:
-        """A content gets a place of the host tier. One that has got its place long ago is to be written to the disk."""
+    def note_used(self, *contents: Content) -> None:
+        """The host tier overwrites these contents last. One that was so long ago is to be written to the disk."""
         if not self.n_places:
             return
-        self._stored.append(content)
-        while len(self._stored) > self._host.n_places // 2:
-            old = self._stored.popleft()
+        self._used.extend(contents)
+        while len(self._used) > self._host.n_places // 2:
+            old = self._used.popleft()
             place = self._host.find(old)
             if place is not None and (disk_place := self._disk.store(old)) is not None:
                 self._writes[disk_place] = place, old[0]

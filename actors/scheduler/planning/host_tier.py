@@ -30,7 +30,7 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.caches.disk_moves import MoveDiskPages
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
-from messages.steps import PAGE_TOKENS
+from messages.steps import PAGE_TOKENS, EngineCapacity
 from messages.wire.arrays import EMPTY_I32, EMPTY_U64, int32s, uint64s
 
 
@@ -91,9 +91,10 @@ class HostTier:
         if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
             self._left = HostLedger(table)
 
-    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int, generation: int, n_disk_places: int = 0) -> None:
-        """Plans of this epoch follow. n_places, n_disk_places: of each rank; generation: of their memory. In the same one
-        contents of the host tier stay known. A rank that has lost some all the same fails to load them."""
+    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, capacity: EngineCapacity, generation: int) -> None:
+        """Plans of this epoch follow. generation: of the memory of the ranks. In the same one contents of the host tier stay
+        known. A rank that has lost some all the same fails to load them."""
+        n_places = capacity.n_host_pages
         self._epoch, self._ledger, self._has_begun = epoch, ledger, True
         left, self._left = self._left, None
         for host in (self._host, left):
@@ -104,7 +105,7 @@ class HostTier:
             table = self._seals.open(generation, n_places) if n_places else None
             self._host = HostLedger(table or private_table(generation, n_places))
         ledger.on_evicted = self._evicted if n_places else None
-        self.disk.begin_epoch(epoch, self._host, n_disk_places if n_places else 0)
+        self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""
@@ -162,6 +163,7 @@ class HostTier:
         assert len(pages) == len(contents), "the available pages were counted"
         load = Load(contents, pages, list(shared))
         self._loads.begin(load)
+        self.disk.note_used(*contents)
         return load
 
     def _found(self, sequence: Sequence, first: int, end: int) -> Iterator[Content]:
@@ -185,7 +187,7 @@ class HostTier:
         place = self._host.store(content)
         if place is not None:
             self._stores.add(Store(page, place, content[0]))
-            self.disk.note_stored(content)
+        self.disk.note_used(content)
 
     def take_moves(self) -> list[MovePages | MoveDiskPages]:
         """What every rank is to do before the next plan, in order. Nothing overwrites the pages of a load before its moves."""
