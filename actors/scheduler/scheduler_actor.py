@@ -258,10 +258,10 @@ class SchedulerActor(Actor):
             return sequence.gateway not in paused and self._grammars.is_open(sequence)
 
         while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
-            self._moves.send()  # before the plan, which may overwrite what they store
+            self._moves.send(planned)  # before the plan, which may overwrite what they store
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
-        self._moves.send()
+        self._moves.send(None)
         self._ask_grammars()
 
     def _plan_rested(self) -> None:

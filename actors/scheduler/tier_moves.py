@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.actor import Actor
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.caches.disk_moves import DiskPagesMoved
 from messages.caches.page_moves import PagesMoved
 
@@ -15,9 +16,9 @@ class TierMoves:
     def __init__(self, actor: Actor, gang: GangView, seats: GangSeats) -> None:
         self._actor, self._gang, self._seats = actor, gang, seats
 
-    def send(self) -> None:
-        """Send what is to be moved before the next plan."""
-        for moves in self._gang.tier.take_moves():
+    def send(self, planned: PlannedStep | None) -> None:
+        """Send what is to be moved before this plan; None: no plan can be made now."""
+        for moves in self._gang.tier.take_moves(planned):
             self._actor.mailbox.send_all(self._seats.ranks, moves)
 
     def moved(self, rank: str, answer: PagesMoved) -> None:

@@ -24,6 +24,7 @@ from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.page_loads import Load, PageLoads, Piece
 from actors.scheduler.planning.pending_stores import PendingStores, Store
+from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
@@ -189,9 +190,9 @@ class HostTier:
             self._stores.add(Store(page, place, content[0]))
         self.disk.note_used(content)
 
-    def take_moves(self) -> list[MovePages | MoveDiskPages]:
-        """What every rank is to do before the next plan, in order. Nothing overwrites the pages of a load before its moves."""
-        stores = self._stores.take_except(self._loads.targets) if self._stores else []
+    def take_moves(self, planned: PlannedStep | None) -> list[MovePages | MoveDiskPages]:
+        """What every rank is to do before this plan, in order. None: no plan can be made now."""
+        stores = self._take_stores(planned) if self._stores else []
         piece = self._loads.next_piece(self._number + 1, self._stores.__contains__)
         places: list[int] = []
         if piece is not None:
@@ -201,6 +202,14 @@ class HostTier:
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
         return [*moves, *([self._loaded(piece, places)] if piece is not None else []), *self.disk.take_moves()]
+
+    def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
+        """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
+        most, targets = self._load_cost.most_pages, self._loads.targets
+        if planned is None or len(self._stores) <= most:
+            return self._stores.take_except(targets, most)
+        stores = self._stores.take_of(planned.written_pages(), [])
+        return stores + self._stores.take_except(targets, max(most - len(stores), 0))
 
     def _stored(self, stores: list[Store]) -> MovePages:
         self._number += 1

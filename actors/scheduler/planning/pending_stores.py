@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -33,9 +34,10 @@ class PendingStores:
         assert store.page not in self._place_of, f"page {store.page} has got a new content, and the one before is not stored"
         self._by_place[store.place], self._place_of[store.page] = store, store.place
 
-    def take_except(self, pages: Collection[int]) -> list[Store]:
-        """Take all stores but those of these pages."""
-        return self._take([place for place, store in self._by_place.items() if store.page not in pages])
+    def take_except(self, pages: Collection[int], most: int | None = None) -> list[Store]:
+        """Take the first `most` stores (None: all) but those of these pages."""
+        others = (place for place, store in self._by_place.items() if store.page not in pages)
+        return self._take(list(islice(others, most)))
 
     def take_of(self, pages: list[int], places: list[int]) -> list[Store]:
         """Take the stores of these pages, and those to these places."""
