@@ -18,6 +18,7 @@ import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
+from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
@@ -74,6 +75,7 @@ class HashChainEngine(Engine[_Launched]):
             device="hash-chain",
             copies_pages=True,
             n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
+            n_disk_pages=self._settings.disk_cache_bytes // place_bytes(_PAGE_BYTES),
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 

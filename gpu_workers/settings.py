@@ -56,6 +56,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # ordinary memory of a rank for pages that are evicted; they come back when that is faster than to compute them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
+    disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
@@ -135,4 +138,12 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
     if settings.host_cache_bytes and settings.device == "cuda":
         raise ConfigError(f"worker.host_cache_bytes: expected 0 on GPUs, got {settings.host_cache_bytes}")
+    check_disk_cache(settings)
     return settings
+
+
+def check_disk_cache(settings: WorkerSettings) -> None:
+    """Raises: ConfigError for a disk tier without a host tier, through which its pages come back."""
+    if settings.disk_cache_bytes and not settings.host_cache_bytes:
+        expected = "expected 0 without worker.host_cache_bytes (--host-cache)"
+        raise ConfigError(f"worker.disk_cache_bytes: {expected}, got {settings.disk_cache_bytes}")

@@ -278,6 +278,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         max_length=_length(config, facts),
         vault=facts.placement.has_vault(config.vault),
         standby=placement.has_standby,
+        disk_cache_dir=config.worker.disk_cache_dir or str(facts.state_dir / "pages"),
     )
     deadlines = Deadlines(
         s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s, s.suspended_s

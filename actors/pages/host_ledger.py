@@ -5,23 +5,36 @@ at each. So an entry here may be wrong: its load fails, and the entry is discard
 
 The least recently used content is overwritten first. The ledger evicts a page after those that continue it, so these are
 stored, and overwritten, before it. Places that a load reads are pinned: nothing is stored there.
+
+Contents are in the records of a seal table, which may outlive this scheduler. The next one adopts them; tokens are read from a
+record when its page is looked up.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+import numpy as np
+
+from actors.pages.page_hash import depths
+from actors.pages.seal_table import SealTable
+
 Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 
 class HostLedger:
-    """The contents of `n_places` places."""
+    """The contents of places. `table`: one record for each place; the contents that it has are adopted."""
 
-    def __init__(self, n_places: int) -> None:
-        self.n_places = n_places
-        self._free = deque(range(n_places))
-        self._entries: OrderedDict[int, tuple[int, Content]] = OrderedDict()  # by hash: place, content; the next to go first
-        self._pinned: dict[int, tuple[int, Content]] = {}  # entries that are in no order while loads read them
+    def __init__(self, table: SealTable) -> None:
+        self._table, self.generation, self.n_places = table, table.generation, table.n_pages
+        places, hashes, parents = table.read()
+        order = np.argsort(-depths(hashes, parents), kind="stable")  # which one was used last is not known; prefixes stay
+        self._entries = OrderedDict(zip(hashes[order].tolist(), places[order].tolist(), strict=True))  # the next to go first
+        is_free = np.ones(self.n_places, bool)
+        is_whole = len(self._entries) == len(places)  # no damaged record says that a content is at another place too
+        is_free[places if is_whole else list(self._entries.values())] = False
+        self._free = deque(np.flatnonzero(is_free).tolist())
+        self._pinned: dict[int, int] = {}  # entries that are in no order while loads read them
         self._n_pins: dict[int, int] = {}  # by hash
 
     def __len__(self) -> int:
@@ -30,8 +43,10 @@ class HostLedger:
 
     def find(self, content: Content) -> int | None:
         """The place of this content; None if it has none."""
-        entry = self._entries.get(content[0]) or self._pinned.get(content[0])
-        return entry[0] if entry is not None and entry[1] == content else None
+        place = self._entries.get(content[0])
+        if place is None:
+            place = self._pinned.get(content[0])
+        return place if place is not None and self._table.content(place) == content else None
 
     def store(self, content: Content) -> int | None:
         """Note a content that the device evicts. Returns the place to which it must be copied; None if it has one already, or
@@ -41,17 +56,42 @@ class HostLedger:
             return None
         if content_hash in self._entries:
             self._entries.move_to_end(content_hash)
-            if self._entries[content_hash][1] == content:
-                return None
-            place, _ = self._entries.pop(content_hash)  # another content of the same hash
+            place = self._entries[content_hash]
+            if self._table.content(place) == content:
+                return None  # otherwise the place has another content of the same hash
         elif self._free:
             place = self._free.popleft()
         elif self._entries:
-            _, (place, _) = self._entries.popitem(last=False)
+            _, place = self._entries.popitem(last=False)
         else:
             return None
-        self._entries[content_hash] = place, content
+        self._table.erase(place)
+        self._table.record(place, *content)
+        self._entries[content_hash] = place
         return place
+
+    def reserve(self) -> int | None:
+        """A place for a content that is on its way from elsewhere; None if loads read all others. `fill` or `give_back` ends
+        this."""
+        if self._free:
+            return self._free.popleft()
+        if not self._entries:
+            return None
+        _, place = self._entries.popitem(last=False)
+        self._table.erase(place)
+        return place
+
+    def fill(self, place: int, content: Content) -> None:
+        """A reserved place has this content now. It stays empty if the content has got another place meanwhile."""
+        if content[0] in self._entries or content[0] in self._pinned:
+            self.give_back(place)
+        else:
+            self._table.record(place, *content)
+            self._entries[content[0]] = place
+
+    def give_back(self, place: int) -> None:
+        """A reserved place stays empty."""
+        self._free.append(place)
 
     def pin(self, contents: list[Content]) -> list[int]:
         """A load reads the places of these contents, which `find` has returned. Returns the places."""
@@ -59,7 +99,7 @@ class HostLedger:
             self._n_pins[content_hash] = self._n_pins.get(content_hash, 0) + 1
             if content_hash in self._entries:
                 self._pinned[content_hash] = self._entries.pop(content_hash)
-        return [self._pinned[content_hash][0] for content_hash, _, _ in contents]
+        return [self._pinned[content_hash] for content_hash, _, _ in contents]
 
     def unpin(self, contents: list[Content]) -> None:
         """The load has ended. Its contents are the last to be overwritten, a page after those that continue it."""
@@ -71,12 +111,14 @@ class HostLedger:
 
     def discard(self, content_hash: int) -> None:
         """This content is not at its place. Must not be called while that is pinned; does nothing for an unknown content."""
-        entry = self._entries.pop(content_hash, None)
-        if entry is not None:
-            self._free.append(entry[0])
+        place = self._entries.pop(content_hash, None)
+        if place is not None:
+            self._table.erase(place)
+            self._free.append(place)
 
     def clear(self) -> None:
         """Forget all contents. Must not be called while a place is pinned."""
         assert not self._pinned, f"{len(self._pinned)} places are pinned"
+        self._table.clear()
         self._free = deque(range(self.n_places))
         self._entries.clear()

@@ -1,4 +1,5 @@
-"""Which content each KV page has, in shared memory that outlives its scheduler: the next scheduler adopts these pages.
+"""Which content each KV page has, in shared memory that outlives its scheduler: the next scheduler adopts these pages. The
+host tier has a table of its own, with a record for each of its places.
 
     header    magic, memory generation, number of pages             three uint64, padded to 64 bytes
     record i  of page i: content hash, parent's hash, tokens        two uint64, PAGE_TOKENS int32
@@ -18,7 +19,7 @@ import fcntl
 import mmap
 import os
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +32,7 @@ _RECORD = struct.Struct(f"<QQ{PAGE_TOKENS * 4}s")
 _RECORD_BYTES = _RECORD.size
 _HASH = struct.Struct("@Q")  # native: one store, where "<Q" would be one of each byte
 _HASH_BYTES = _HASH.size
+_RECORD_WORDS = _RECORD_BYTES // _HASH_BYTES
 _CONTENT = struct.Struct(f"<Q{PAGE_TOKENS * 4}s")  # a record without its hash
 
 
@@ -53,8 +55,8 @@ class SealTable:
         if magic != _MAGIC or len(buffer) < table_bytes(self.n_pages):
             raise ValueError(f"seal table: expected the records of {self.n_pages} pages, got {len(buffer)} other bytes")
         self._buffer = buffer
-        n_words = self.n_pages * _RECORD_BYTES // _HASH_BYTES
-        self._words = np.frombuffer(buffer, np.uint64, n_words, _HEADER_BYTES).reshape(self.n_pages, -1)  # hash, parent, ...
+        words = np.frombuffer(buffer, np.uint64, self.n_pages * _RECORD_WORDS, _HEADER_BYTES)
+        self._words = words.reshape(self.n_pages, _RECORD_WORDS)  # hash, parent, ...
         self._tokens = self._words.view(np.int32)[:, -PAGE_TOKENS:]
 
     def record(self, page: int, content_hash: int, parent: int, tokens: bytes) -> None:
@@ -124,6 +126,11 @@ def format_table(buffer: mmap.mmap | bytearray, generation: int, n_pages: int) -
     return SealTable(buffer)
 
 
+def private_table(generation: int, n_pages: int) -> SealTable:
+    """An empty table in memory of this process."""
+    return format_table(bytearray(table_bytes(n_pages)), generation, n_pages)
+
+
 def create_table(generation: int, n_pages: int) -> tuple[int, SealTable]:
     """(descriptor of new shared memory, the empty table in it). Raises: OSError when the machine has no memory for it."""
     descriptor = os.memfd_create("seal-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -139,3 +146,29 @@ def create_table(generation: int, n_pages: int) -> tuple[int, SealTable]:
 def map_table(descriptor: int) -> SealTable:
     """The table behind a descriptor. Raises: ValueError or OSError when it is none."""
     return SealTable(mmap.mmap(descriptor, 0))
+
+
+class Seals(Protocol):
+    """Where a table outlives its scheduler."""
+
+    def left(self) -> SealTable | None:
+        """The table that an earlier scheduler has left; None if there is none."""
+        return None
+
+    def open(self, generation: int, n_pages: int) -> SealTable | None:
+        """The table of this memory generation: the one that was left, or an empty one; None without a vault."""
+        return None
+
+
+class NoSeals(Seals):
+    """Without a vault nothing outlives the scheduler."""
+
+
+class SealTables(NamedTuple):
+    """Where the tables of one replica outlive its scheduler: of the device's pages, and of the places of the host tier."""
+
+    pages: Seals
+    places: Seals
+
+
+NO_SEALS = SealTables(NoSeals(), NoSeals())

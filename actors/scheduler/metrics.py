@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -70,6 +71,11 @@ class SchedulerMetrics:
         self.host_loaded_pages = gauge("host_loaded_pages", "Pages that came back from the host tier")
         self.host_failed_pages = gauge("host_failed_pages", "Pages of the host tier that were missing or damaged")
         self.host_load_seconds = gauge("host_load_seconds", "Time that loads from the host tier have taken")
+        self.disk_pages = gauge("disk_pages", "Pages in the disk tier, as far as the scheduler knows")
+        self.disk_written_pages = gauge("disk_written_pages", "Pages of the host tier that were to be written to the disk")
+        self.disk_read_pages = gauge("disk_read_pages", "Pages that came back from the disk to the host tier")
+        self.disk_failed_pages = gauge("disk_failed_pages", "Pages that the disk did not give")
+        self.disk_read_seconds = gauge("disk_read_seconds", "Time that reads from the disk have taken")
         self.by_policy = {
             field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
             for field, what in _POLICY_FIGURES.items()
@@ -120,6 +126,8 @@ class SchedulerMetrics:
             numbers |= self._show_policies(pages)
         if gang.tier.n_places:
             numbers |= self._show_tier(gang.tier)
+        if gang.tier.disk.n_places:
+            numbers |= self._show_disk(gang.tier.disk)
         numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
         numbers |= {"prefill_saved_s": round(self._saved_s, 3)}
         return numbers
@@ -143,6 +151,18 @@ class SchedulerMetrics:
         numbers = {"host_places": float(tier.n_places), "host_pages": float(tier.n_known)}
         numbers |= {"host_stored": float(counts.stored), "host_loaded": float(counts.loaded)}
         return numbers | {"host_failed": float(counts.failed), "host_load_s": round(counts.load_s, 3)}
+
+    def _show_disk(self, tier: DiskTier) -> dict[str, float]:
+        """As `_show_tier`, of the disk tier."""
+        counts = tier.counts
+        self.disk_pages.set(tier.n_known)
+        self.disk_written_pages.set(counts.written)
+        self.disk_read_pages.set(counts.read)
+        self.disk_failed_pages.set(counts.failed)
+        self.disk_read_seconds.set(counts.read_s)
+        numbers = {"disk_places": float(tier.n_places), "disk_pages": float(tier.n_known)}
+        numbers |= {"disk_written": float(counts.written), "disk_read": float(counts.read)}
+        return numbers | {"disk_failed": float(counts.failed), "disk_read_s": round(counts.read_s, 3)}
 
     def _show_policies(self, pages: LedgerStatistics) -> dict[str, float]:
         """Set the gauges of each eviction policy. Returns the same numbers, with names such as `lru_hits`."""

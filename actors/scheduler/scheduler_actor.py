@@ -36,7 +36,7 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.tier_moves import TierMoves
 from actors.scheduler.trace_recorder import TraceRecorder
 from messages import drafts, steps
-from messages.caches import page_moves, prefixes
+from messages.caches import disk_moves, page_moves, prefixes
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -60,7 +60,7 @@ class SchedulerActor(Actor):
         self._seats = GangSeats(replica, self.settings.tp)
         self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
         self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
-        self._gang = GangView(self._queues, self.settings, self._seals)
+        self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
@@ -83,6 +83,7 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
+            disk_moves.DiskPagesMoved: lambda delivery, message: self._moves.disk_moved(delivery.sender, message),
             prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
@@ -257,10 +258,10 @@ class SchedulerActor(Actor):
             return sequence.gateway not in paused and self._grammars.is_open(sequence)
 
         while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
-            self._moves.send()  # before the plan, which may overwrite what they store
+            self._moves.send(planned)  # before the plan, which may overwrite what they store
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
-        self._moves.send()
+        self._moves.send(None)
         self._ask_grammars()
 
     def _plan_rested(self) -> None:

@@ -1,10 +1,12 @@
-"""The mail of the host tier: the scheduler's side. `HostTier` decides."""
+"""The mail of the host tier and the disk tier: the scheduler's side. `HostTier` decides."""
 
 from __future__ import annotations
 
 from actors.actor import Actor
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.plan_builder import PlannedStep
+from messages.caches.disk_moves import DiskPagesMoved
 from messages.caches.page_moves import PagesMoved
 
 
@@ -14,9 +16,9 @@ class TierMoves:
     def __init__(self, actor: Actor, gang: GangView, seats: GangSeats) -> None:
         self._actor, self._gang, self._seats = actor, gang, seats
 
-    def send(self) -> None:
-        """Send what is to be moved before the next plan."""
-        for moves in self._gang.tier.take_moves():
+    def send(self, planned: PlannedStep | None) -> None:
+        """Send what is to be moved before this plan; None: no plan can be made now."""
+        for moves in self._gang.tier.take_moves(planned):
             self._actor.mailbox.send_all(self._seats.ranks, moves)
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
@@ -25,7 +27,13 @@ class TierMoves:
             self._actor.log.warning("pages of the host tier are missing or damaged", rank=rank, pages=len(answer.failed))
         self._gang.tier.moved(rank, answer)
 
+    def disk_moved(self, rank: str, answer: DiskPagesMoved) -> None:
+        """A rank has read the pages of one message from its disk."""
+        if len(answer.failed):
+            self._actor.log.warning("pages of the disk tier have not come", rank=rank, pages=len(answer.failed))
+        self._gang.tier.disk.moved(rank, answer)
+
     def give_up_late(self) -> None:
         """Let sequences compute what has not come in time."""
         if n_late := self._gang.tier.give_up_late():
-            self._actor.log.error("the gang has not answered loads from the host tier", loads=n_late)
+            self._actor.log.error("the gang has not answered loads from the host tier or the disk", loads=n_late)

@@ -1,15 +1,17 @@
-"""The vault: a descriptor store for the KV memory and the weights of one replica, and for its seal table.
+"""The vault: a descriptor store for the KV memory and the weights of one replica, and for its seal tables.
 
     owner                 entry                                         put by
     --------------------  --------------------------------------------  -------------------------------------------------
     worker/0.1            the KV memory of rank 1, whichever its seat   the rank that uses it, when it first begins an epoch
+                          the places of its host tier                   as the KV memory
     worker/0.1 weights    the finished weights of that rank             the rank that has loaded them
     scheduler/0           the seal table: what the pages hold           the scheduler
+                          the same of the places of the host tier       the scheduler
 
 It maps nothing and computes nothing, so nothing that a gang does can harm it. When a rank dies in a way that may be the
-device's fault, its KV memory is dropped: the next gang computes everything again. Weights stay: no rank can write them, and who
-maps them compares their checksum. After its own death the processes that use the memory put their descriptors into the next
-vault.
+device's fault, its KV memory and its host tier are dropped: the next gang computes everything again. Weights stay: no rank can
+write them, and who maps them compares their checksum. After its own death the processes that use the memory put their
+descriptors into the next vault.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _MAX_ENTRIES = 1024
 
 
 class VaultActor(Actor):
-    """Serves the descriptor store of one replica. Drops the KV memory of a rank whose death may be its device's fault."""
+    """Serves the descriptor store of one replica. Drops KV memory and host tier of a rank whose death may be its device's
+    fault."""
 
     def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(spawn_spec, make_mailbox)
@@ -48,7 +51,7 @@ class VaultActor(Actor):
     def peer_down(self, name: str, incarnation: int) -> None:
         is_own_rank = role_of(name) == "worker" and replica_of(name) == replica_of(self.spawn_spec.name)
         if is_own_rank and not leaves_memory_intact(self.child.deaths[name].cause):
-            self.log.warning("KV memory dropped", rank=name, cause=self.child.deaths[name].cause)
+            self.log.warning("KV memory and host tier dropped", rank=name, cause=self.child.deaths[name].cause)
             self.table.drop(memory_owner(name))
 
     def statistics(self) -> dict[str, float]:

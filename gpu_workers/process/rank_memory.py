@@ -1,4 +1,4 @@
-"""What a worker does with the vault: takes its KV memory when an epoch begins, and gives its memory to the next vault."""
+"""What a worker does with the vault: takes memory of the last process when an epoch begins, and gives it to the next vault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
+from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.region import Region
 from gpu_workers.vault.weight_vault import WeightVault
@@ -25,6 +26,8 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "cpu_ranks": 1,
     "memory_share": 1.0,
     "host_cache_bytes": 0,
+    "disk_cache_bytes": 0,
+    "disk_cache_dir": "",
     "shared_weights": True,
 }
 _WEIGHTS_LAYOUT = 1  # to be raised when the same files give other finished weights
@@ -37,19 +40,24 @@ class RankMemory:
         self.vault = vault
         self.kept, self._generation = kept, generation
 
-    def prepare(self, epoch: EpochId, region: Region, is_suspect: bool) -> int:
+    def prepare(self, epoch: EpochId, region: Region, places: PagePlaces | None, is_suspect: bool) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
         rank 0, else 0.
 
-        is_suspect: the memory of the gang before this one may be damaged. A gang that has memory already made it itself."""
-        kv = self.kept.kv
+        region: of keys and values; places: of the host tier; is_suspect: the memory of the gang before this one may be damaged.
+        A gang that has memory already made it itself."""
+        kv, host = self.kept.kv, self.kept.host
         if kv.number == 0:
+            if places is None:
+                host.drop_kept()
+            else:
+                host.map_region(places.region, is_suspect)
             kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 
     def distrust(self) -> None:
         """Note that the memory may be damaged, because the device has failed. Called on the step thread."""
-        self.kept.kv.distrust()
+        self.kept.distrust()
 
     def give_again(self) -> None:
         """A new vault has come: let it keep the memory. Returns at once."""
@@ -60,12 +68,13 @@ def memory_of(spawn_spec: SpawnSpec, settings: WorkerSettings, gang_dir: Path) -
     """The memory of the rank with this spawn spec."""
     replica = replica_of(spawn_spec.name)
     path = vault_path(Path(spawn_spec.run_dir), replica)
-    kv = KvMemory(path, memory_owner(spawn_spec.name), layout_of(settings))
+    owner, layout = memory_owner(spawn_spec.name), layout_of(settings)
+    kv, host = KeptMemory(path, owner, layout), KeptMemory(path, owner, layout, "host")
     weights = None
     if settings.shared_weights and not settings.is_hash_chain:
         weights = WeightVault(path, weights_owner(spawn_spec.name), content_of_weights(settings))
     generation = MemoryGeneration(gang_dir, settings.rank, settings.tp)
-    return RankMemory(actor_name("vault", replica), RankVault(kv, weights), generation)
+    return RankMemory(actor_name("vault", replica), RankVault(kv, host, weights), generation)
 
 
 def layout_of(settings: WorkerSettings) -> bytes:

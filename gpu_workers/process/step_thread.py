@@ -4,7 +4,7 @@
     ----------                      -----------                        ----------
     start()               ----->    build the engine
     submit(Reset | Plan)  ----->    reset | launch           ----->    collect
-    submit(MovePages)     ----->    move pages
+    submit(Moves)         ----->    move pages; those of the disk go to a thread of its own
     StepEvents            <-----    loaded, moved, faults    <-----    results, refusals, in the order of the plans
 
 The collector waits for the device, so that a plan that comes meanwhile is launched at once. An engine that works inside
@@ -21,49 +21,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.process.rank_disk import RankDisk
+from gpu_workers.process.step_events import StepEvents
 from gpu_workers.vault.page_places import PagePlaces
+from messages.caches.disk_moves import MoveDiskPages, Moves
 from messages.caches.page_moves import MovePages, PagesMoved
-from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
+from messages.steps import Plan, Reset, StepFailed
 from messages.wire.arrays import int32s
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
 _WAIT_S = 5.0  # a plan may take so long to the other ranks; a link repeats what is lost, perhaps over a new connection
-
-
-class StepEvents(Protocol):
-    """What a step thread reports. All methods are called on the event loop. `epoch`: as given to `submit` with the command."""
-
-    def on_loading(self, phase: str, fraction: float) -> None:
-        """The engine is being built: the phase, and the fraction of it that is done."""
-        ...
-
-    def on_loaded(self, capacity: EngineCapacity) -> None:
-        """The engine can run plans."""
-        ...
-
-    def on_reset(self, epoch: EpochId) -> None:
-        """The engine has forgotten its slots."""
-        ...
-
-    def on_result(self, epoch: EpochId, result: Result) -> None:
-        """A step has ended. result: its sampled tokens."""
-        ...
-
-    def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
-        """A plan was refused; nothing of it is done, and no plan after it until the next Reset."""
-        ...
-
-    def on_moved(self, epoch: EpochId, moved: PagesMoved) -> None:
-        """Pages were moved to and from the host tier."""
-        ...
-
-    def on_fault(self, doing: str, error: BaseException) -> None:
-        """The engine raised `error` and cannot be used any more. This is the last event."""
-        ...
 
 
 class PlansLost(Exception):
@@ -87,11 +58,12 @@ class StepThread(Generic[Launched]):
         before_reset: Callable[[EpochId, Reset, Engine[Launched]], None] = lambda epoch, reset, engine: None,
         on_error: Callable[[], None] = lambda: None,
         least_hang_s: float = 0.5,
+        disk: RankDisk | None = None,
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
-        self._on_error = on_error
+        self._on_error, self._disk = on_error, disk
         self._loop = asyncio.get_running_loop()
-        self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | MovePages] | None] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
         self._doing = "load"
         self._next_step: int | None = None
@@ -112,7 +84,7 @@ class StepThread(Generic[Launched]):
         """Start the thread, which builds the engine."""
         self._thread.start()
 
-    def submit(self, epoch: EpochId, command: Reset | Plan | MovePages) -> None:
+    def submit(self, epoch: EpochId, command: Reset | Plan | Moves) -> None:
         """Queue a command. The scheduler bounds how many plans are in flight."""
         self._n_submitted += 1
         self._commands.put((epoch, command))
@@ -180,6 +152,8 @@ class StepThread(Generic[Launched]):
                     self._execute(engine, *item, lambda epoch, launched: self._finish(engine, epoch, launched))
                     engine.look_ahead()
             engine.close()
+            if self._disk is not None:
+                self._disk.close()
         except Exception as error:  # after any error the state of the device is unknown
             self._fault(error)
 
@@ -211,18 +185,20 @@ class StepThread(Generic[Launched]):
         self,
         engine: Engine[Launched],
         epoch: EpochId,
-        command: Reset | Plan | MovePages,
+        command: Reset | Plan | Moves,
         deliver: Callable[[EpochId, Launched | StepFailed | None], None],
     ) -> None:
         """Resets the engine, moves pages, or launches a plan and passes what was launched to `deliver`. Raises: PlansLost."""
-        if isinstance(command, MovePages):
+        if isinstance(command, Moves):
             self._move(engine, epoch, command)
             return
         if isinstance(command, Reset):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
-            if command.is_memory_suspect and engine.host_tier is not None:
-                engine.host_tier.clear()
+            if command.is_memory_suspect:
+                for tier in (engine.host_tier, self._disk):
+                    if tier is not None:
+                        tier.clear()
             engine.reset(command.epoch)
             self._next_step, self._has_refused, self._has_skipped = None, False, False
             self._report(self._events.on_reset, epoch)
@@ -236,10 +212,14 @@ class StepThread(Generic[Launched]):
         self._plans.append(command)
         deliver(epoch, self._launch(engine, epoch, command))
 
-    def _move(self, engine: Engine[Launched], epoch: EpochId, moves: MovePages) -> None:
-        """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content."""
+    def _move(self, engine: Engine[Launched], epoch: EpochId, moves: Moves) -> None:
+        """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content. Those
+        between the host tier and the disk have names already."""
         self._doing = f"moves {moves.number} of epoch {moves.epoch}"
-        if not (self._has_refused or self._has_skipped):
+        if isinstance(moves, MoveDiskPages):
+            if self._disk is not None:
+                self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
+        elif not (self._has_refused or self._has_skipped):
             failed, load_s = move_pages(engine.host_tier, moves)
             moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=load_s)
             self._report(self._events.on_moved, epoch, moved)

@@ -8,8 +8,8 @@
         Capacity                 <-----    (rank 0)                  <-----      reset done
         Plan                     ----->    of this epoch only        ----->      launch, collect
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
-        MovePages                ----->    of this epoch only        ----->      store and load pages
-        PagesMoved               <-----    (each rank)               <-----      moved
+        Moves                    ----->    of this epoch only        ----->      move pages
+        Moved                    <-----    (each rank)               <-----      moved
         PrepareGrammar           ----->    compiled in a thread
         GrammarPrepared          <-----    (each rank)
         Progress                 <-----    every beat_s, also while a step runs
@@ -34,10 +34,12 @@ from gpu_workers.process.engine_loading import BuildEngine, build_engine
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.loading_times import LoadingTimes
 from gpu_workers.process.metrics import WorkerMetrics
+from gpu_workers.process.rank_disk import disk_of
 from gpu_workers.process.rank_memory import memory_of
-from gpu_workers.process.step_thread import StepEvents, StepThread
+from gpu_workers.process.step_events import StepEvents
+from gpu_workers.process.step_thread import StepThread
 from gpu_workers.settings import read_settings
-from messages.caches.page_moves import MovePages, PagesMoved
+from messages.caches.disk_moves import Moved, Moves
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
@@ -83,6 +85,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
         self._memory = memory_of(spec, self.settings, gang_dir) if self.settings.vault else None
         kept = self._memory.kept if self._memory is not None else None
+        self.registry.register(disk := disk_of(spec, self.settings))
         self._steps = StepThread(
             lambda report: build(self.settings, gang_dir, report, kept),
             self,
@@ -90,6 +93,7 @@ class Worker(LifecycleEvents, StepEvents):
             self._prepare_memory,
             self._distrust_memory,
             self.settings.least_hang_s,
+            disk,
         )
 
     async def run(self) -> int:
@@ -121,7 +125,7 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _handle(self, delivery: Delivery) -> None:
         message = delivery.message
-        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan | MovePages | PrepareGrammar):
+        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan | Moves | PrepareGrammar):
             self.metrics.dropped += 1
         elif isinstance(message, Reset):
             self._begin_epoch(delivery.sender_incarnation, message)
@@ -131,14 +135,12 @@ class Worker(LifecycleEvents, StepEvents):
             task = asyncio.create_task(self._prepare_grammar(self._epoch_id, message))
             self._grammars.add(task)
             task.add_done_callback(self._grammars.discard)
-        elif isinstance(message, MovePages):
-            self._steps.submit(self._epoch_id, message)
         else:
-            self.metrics.count_plan(message)
-            for new in message.new:
-                self._request_by_slot[new.slot] = new.request
-            if self._agreement is not None:
-                self._agreement.note_plan(message.step + message.n_steps)
+            if isinstance(message, Plan):
+                self.metrics.count_plan(message)
+                self._request_by_slot.update((new.slot, new.request) for new in message.new)
+                if self._agreement is not None:
+                    self._agreement.note_plan(message.step + message.n_steps)
             self._steps.submit(self._epoch_id, message)
 
     async def _prepare_grammar(self, epoch: EpochId, wanted: PrepareGrammar) -> None:
@@ -167,8 +169,8 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
-        if self._memory is not None and engine.kv_region is not None:
-            self._memory_generation = self._memory.prepare(epoch, engine.kv_region, reset.is_memory_suspect)
+        if self._memory is not None and (kv := engine.kv_region) is not None:
+            self._memory_generation = self._memory.prepare(epoch, kv, engine.host_tier, reset.is_memory_suspect)
 
     def _distrust_memory(self) -> None:
         """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of
@@ -182,7 +184,7 @@ class Worker(LifecycleEvents, StepEvents):
         A scheduler's Reset may come before the supervisor announces that scheduler. Until then the message waits."""
         if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
-        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared | PagesMoved):
+        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared | Moved):
             self._unsent.append(message)
             self._send_answers()
 
@@ -239,8 +241,8 @@ class Worker(LifecycleEvents, StepEvents):
         self.metrics.count_result(result)
         self._answer(epoch, result)
 
-    def on_moved(self, epoch: EpochId, moved: PagesMoved) -> None:
-        """Tell the scheduler which loads have failed."""
+    def on_moved(self, epoch: EpochId, moved: Moved) -> None:
+        """Tell the scheduler which loads or reads have failed."""
         self._answer(epoch, moved)
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from gpu_workers.batch.device_state import allocate_device_state
+from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
@@ -36,7 +37,7 @@ from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
 from messages.steps import EngineCapacity
@@ -144,6 +145,7 @@ def measure_capacity(
         copies_pages=True,
         prepares_grammars=True,
         n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
+        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
     )
 
 
@@ -155,7 +157,7 @@ def _describe(device: str, settings: WorkerSettings) -> str:
     return ", ".join([device, settings.dtype_name, *weights, *pages, *ranks, *["deterministic"] * settings.deterministic])
 
 
-def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KvMemory | None) -> KvPages:
+def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KeptMemory | None) -> KvPages:
     """Memory for the pages of the rank. memory: what outlives this process; None: the pages are its own."""
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, model.device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
@@ -163,7 +165,7 @@ def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KvMemory | N
     return kv
 
 
-def _kept_pages(model: Model, memory: KvMemory) -> int:
+def _kept_pages(model: Model, memory: KeptMemory) -> int:
     """Pages of the memory of the gang before, if every rank has it; else 0, and it is given up."""
     kept_bytes = memory.kept_bytes()
     n_pages = model.parts.group.least(kept_bytes // model.kv_shape.bytes_per_page - 1)

@@ -21,7 +21,7 @@ from gpu_workers.runner.memory_budget import cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from messages.steps import PAGE_TOKENS
 
@@ -48,7 +48,7 @@ class RankDevice(Protocol):
         """Joins the other ranks of the gang, which give the same path, and waits until all have joined."""
         ...
 
-    def kept_memory(self, kept: RankVault | None) -> KvMemory | None:
+    def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
         """The memory whose size decides the number of pages; None: the number does not depend on the gang before. kept: what of
         the rank lies in the vault."""
         ...
@@ -86,7 +86,7 @@ class CpuDevice(RankDevice):
         """Joins the other ranks with the collectives of torch. rendezvous: the same path on all of them."""
         return DistributedGroup.join(self._settings.rank, self._settings.tp, rendezvous, self.device, _GANG_TIMEOUT_S)
 
-    def kept_memory(self, kept: RankVault | None) -> KvMemory | None:
+    def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
         """None: the number of pages follows from settings and machine alone."""
         return None
 
@@ -123,7 +123,7 @@ class CudaDevice(RankDevice):
         group.share_memory(getattr(torch, settings.dtype_name))
         return group
 
-    def kept_memory(self, kept: RankVault | None) -> KvMemory | None:
+    def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
         """The KV memory in the vault, whose size the gang before has measured; None without a vault."""
         return kept.kv if kept is not None else None
 

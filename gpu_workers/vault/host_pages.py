@@ -3,16 +3,21 @@
 Whoever asks for a page names the hash that it expects, and a checksum (CRC-32) covers the bytes. So a place that was
 overwritten, never written or damaged gives nothing, instead of the keys and values of another prefix. The hash is stored after
 the bytes: a process that dies meanwhile leaves a place without content.
+
+All of it lies in one region, which can be exchanged for that of the process before: hashes, checksums, then the bytes.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 
 import numpy as np
 
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.page_places import PagePlaces
+
+_ALIGNED_BYTES = 4096  # where the places begin
 
 
 class HostPages(PagePlaces):
@@ -23,33 +28,51 @@ class HostPages(PagePlaces):
 
         Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
         self._pages = pages
-        self._region = HostRegion(n_places * pages.shape[1])
-        self._places = np.frombuffer(self._region.buffer, np.uint8).reshape(n_places, pages.shape[1])
-        self._hashes = np.zeros(n_places, np.uint64)  # 0: no content
-        self._sums = np.zeros(n_places, np.uint32)
+        self._lock = threading.Lock()  # is held while one place is copied or changed, because a disk has a thread of its own
+        page_bytes, sums_at = pages.shape[1], n_places * 8
+        self.page_bytes = page_bytes
+        places_at = -(-(sums_at + n_places * 4) // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        self.region = HostRegion(places_at + n_places * page_bytes)
+        memory = self.region.buffer
+        self._hashes = np.frombuffer(memory, np.uint64, n_places)  # 0: no content
+        self._sums = np.frombuffer(memory, np.uint32, n_places, sums_at)
+        self._places = np.frombuffer(memory, np.uint8, n_places * page_bytes, places_at).reshape(n_places, page_bytes)
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         self._check(pages, places)
         for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
-            self._hashes[place] = 0
-            self._places[place] = self._pages[page]
-            self._sums[place] = zlib.crc32(self._pages[page].data)
-            self._hashes[place] = content_hash
+            self._fill(place, content_hash, zlib.crc32(self._pages[page].data), self._pages[page])
 
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
         self._check(pages, places)
         failed = []
         for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
-            if self._hashes[place] == content_hash:
-                self._pages[page] = self._places[place]
-                if zlib.crc32(self._pages[page].data) == self._sums[place]:
-                    continue
-            self._hashes[place] = 0
-            failed.append(index)
+            if self.take(place, content_hash, self._pages[page]) is None:
+                self._hashes[place] = 0
+                failed.append(index)
         return failed
 
+    def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
+        with self._lock:
+            if self._hashes[place] != content_hash:
+                return None
+            page[:] = self._places[place]
+            check = int(self._sums[place])
+        return check if zlib.crc32(page.data) == check else None
+
+    def put(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
+        self._fill(place, content_hash, check, page)
+
     def clear(self) -> None:
-        self._hashes[:] = 0
+        with self._lock:
+            self._hashes[:] = 0
+
+    def _fill(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
+        with self._lock:
+            self._hashes[place] = 0
+            self._places[place] = page
+            self._sums[place] = check
+            self._hashes[place] = content_hash
 
     def _check(self, pages: np.ndarray, places: np.ndarray) -> None:
         for name, numbers, n in (("pages", pages, len(self._pages)), ("places", places, len(self._places))):

@@ -6,9 +6,16 @@ from typing import Protocol
 
 import numpy as np
 
+from gpu_workers.vault.region import Region
+
 
 class PagePlaces(Protocol):
-    """Called on the step thread: what it does counts as done after all launched plans, and before any later one."""
+    """Called on the step thread: what it does counts as done after all launched plans, and before any later one. Only `take`
+    and `put` are called on the thread of the disk, which knows no plans."""
+
+    page_bytes: int
+
+    region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         """Copy pages to places, in order. Args: [n] each; hashes: of their contents. Raises: ValueError for an unknown page or
@@ -22,4 +29,13 @@ class PagePlaces(Protocol):
 
     def clear(self) -> None:
         """Forget all contents."""
+        ...
+
+    def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
+        """Copy the bytes of a place to `page`, for the disk. Returns their checksum, which `put` gets back with them; None if
+        the place has another content, is being written or is damaged: then `page` is undefined."""
+        ...
+
+    def put(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
+        """Overwrite a place with a page that the disk has."""
         ...

@@ -34,6 +34,17 @@ class HostFigures(msgspec.Struct, frozen=True):
     load_s: float  # that loads have taken
 
 
+class DiskFigures(msgspec.Struct, frozen=True):
+    """The disk tiers of all schedulers, in pages; the counts are since an incarnation of each."""
+
+    places: int
+    pages: int  # that lie there, as far as the schedulers know
+    written: int
+    read: int
+    failed: int  # did not come
+    read_s: float  # that reads have taken
+
+
 class AnswerFigures(msgspec.Struct, frozen=True):
     """Kept answers at all gateways; since an incarnation of each."""
 
@@ -66,6 +77,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
     prefix: PrefixFigures | None = None
     host: HostFigures | None = None
+    disk: DiskFigures | None = None
     answers: AnswerFigures | None = None
     similar: SimilarFigures | None = None
     directory: DirectoryFigures | None = None
@@ -84,6 +96,7 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
     return CacheFigures(
         prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
         host=_host_tier(schedulers) if "host_places" in schedulers else None,
+        disk=_disk_tier(schedulers) if "disk_places" in schedulers else None,
         answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
         similar=_similar_answers(directory) if "similar_answers" in directory else None,
         directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
@@ -117,6 +130,20 @@ def _host_tier(sums: Mapping[str, float]) -> HostFigures:
         loaded=count("host_loaded"),
         failed=count("host_failed"),
         load_s=round(sums.get("host_load_s", 0.0), 3),
+    )
+
+
+def _disk_tier(sums: Mapping[str, float]) -> DiskFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return DiskFigures(
+        places=count("disk_places"),
+        pages=count("disk_pages"),
+        written=count("disk_written"),
+        read=count("disk_read"),
+        failed=count("disk_failed"),
+        read_s=round(sums.get("disk_read_s", 0.0), 3),
     )
 
 

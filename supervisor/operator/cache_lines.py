@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from messages.lifecycle.cache_figures import AnswerFigures, HostFigures, PrefixFigures, SimilarFigures, cache_figures
+from messages.lifecycle.cache_figures import (
+    AnswerFigures,
+    DiskFigures,
+    HostFigures,
+    PrefixFigures,
+    SimilarFigures,
+    cache_figures,
+)
 from messages.lifecycle.tree import StatusReport
 
 
@@ -11,6 +18,7 @@ def cache_lines(report: StatusReport) -> list[str]:
     found = cache_figures((child.name, child.statistics) for child in report.children)
     lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
     lines += [_host_text(found.host)] if found.host is not None else []
+    lines += [_disk_text(found.disk)] if found.disk is not None else []
     lines += [_answers_text(found.answers)] if found.answers is not None else []
     return lines + ([_similar_text(found.similar)] if found.similar is not None else [])
 
@@ -24,6 +32,11 @@ def _prefix_text(cache: PrefixFigures) -> str:
 def _host_text(tier: HostFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back"
     return f"host cache: {pages} in {tier.load_s:,.1f} s, {tier.failed:,} missing or damaged"
+
+
+def _disk_text(tier: DiskFigures) -> str:
+    pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
+    return f"disk cache: {pages} in {tier.read_s:,.1f} s, {tier.failed:,} missing or damaged"
 
 
 def _answers_text(cache: AnswerFigures) -> str:

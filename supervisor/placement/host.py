@@ -12,6 +12,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
+from gpu_workers.settings import check_disk_cache
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
@@ -31,6 +32,7 @@ def plan_start(config: ServerConfig) -> Placement:
 
     Raises: ConfigError naming the key.
     """
+    check_disk_cache(config.worker)
     host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
     asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
     if not (asked.tp or asked.replicas):

@@ -37,7 +37,7 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
-    expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", "MovePages", "PrepareGrammar")}
+    expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", "MovePages", "MoveDiskPages", "PrepareGrammar")}
     assert received_by("worker") - LIFECYCLE_KINDS == expected
 
 
@@ -51,12 +51,24 @@ def test_every_kind_stands_in_the_table_once() -> None:
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
     from messages import drafts, embedding, steps
-    from messages.caches import page_moves, prefixes, similar
+    from messages.caches import disk_moves, page_moves, prefixes, similar
     from messages.generation import replica_state, sequences
     from messages.lifecycle import lifecycle, tree
     from messages.wire.message import Message
 
-    for module in (lifecycle, tree, sequences, replica_state, steps, prefixes, similar, page_moves, drafts, embedding):
+    for module in (
+        lifecycle,
+        tree,
+        sequences,
+        replica_state,
+        steps,
+        prefixes,
+        similar,
+        page_moves,
+        disk_moves,
+        drafts,
+        embedding,
+    ):
         for thing in vars(module).values():
             if isinstance(thing, type) and issubclass(thing, Message) and thing.__module__ == module.__name__:
                 assert thing.__name__ in ROUTE_BY_KIND, f"{module.__name__}.{thing.__name__} has no route"

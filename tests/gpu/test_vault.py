@@ -16,7 +16,7 @@ import structlog
 import torch
 
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
 from messages.client import AsyncClient
 from tests.support.descriptor_store import StoreProcess
 from tests.support.real_server import RealServer, real_server
@@ -62,7 +62,7 @@ def main(path: str, is_suspect: str) -> None:
     graph, value = torch.cuda.CUDAGraph(), torch.zeros((), dtype=torch.bfloat16, device="cuda")
     with torch.cuda.graph(graph):  # captured before the memory is exchanged
         pages.storage.copy_(value.expand_as(pages.storage))
-    memory = KvMemory(Path(path), "worker/0.0", b"test")
+    memory = KeptMemory(Path(path), "worker/0.0", b"test")
     memory.reserve(pages.region)
     began_s = time.monotonic()
     memory.map_region(pages.region, bool(int(is_suspect)))

@@ -54,6 +54,13 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
     return msgspec.json.decode(next(c.settings for g in groups for c in g.children if c.name == name))
 
 
+def test_files_of_the_disk_tier_are_in_the_state_directory_unless_said_otherwise() -> None:
+    facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8)
+    for asked, found in (("", "/s/pages"), ("/other", "/other")):
+        config = ServerConfig(worker=WorkerSettings(disk_cache_dir=asked))
+        assert settings_of(build_tree(config, facts), "worker/0.0")["disk_cache_dir"] == found
+
+
 def test_gateways_are_told_that_their_number_has_changed() -> None:
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, have_gateways_changed=True)
     assert settings_of(build_tree(ServerConfig(gateways=2), facts), "gateway/1")["have_gateways_changed"]

@@ -18,7 +18,7 @@ from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.step_thread import move_pages
 from gpu_workers.settings import WorkerSettings
 from messages import steps
-from messages.caches import page_moves
+from messages.caches import disk_moves, page_moves
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens
@@ -27,6 +27,7 @@ from messages.lifecycle import lifecycle
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
+from tests.support.disk.memory_disk import MemoryDisk
 
 DEADLINE_S = 60.0
 ActorT = TypeVar("ActorT", bound=Actor)
@@ -84,6 +85,7 @@ class Gang(ScriptedActor):
         self.plans: list[steps.Plan] = []
         self.moves: list[page_moves.MovePages] = []
         self.loses_moves = False  # as if they had not come
+        self.disk = before.disk if before is not None else MemoryDisk()
         self._held: list[steps.Result] | None = None
         self._epoch = 0
 
@@ -111,6 +113,11 @@ class Gang(ScriptedActor):
                 failed, load_s = move_pages(self.engine.host_tier, message)
                 moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=int32s(failed), load_s=load_s)
                 self.mailbox.send(sender, moved)
+            case disk_moves.MoveDiskPages() if message.epoch == self._epoch:
+                if not self.loses_moves and self.engine.host_tier is not None:
+                    answer = self.disk.move(self.engine.host_tier, message)
+                    if answer is not None:
+                        self.mailbox.send(sender, answer)
             case steps.Plan() if message.epoch == self._epoch:
                 self.plans.append(message)
                 try:

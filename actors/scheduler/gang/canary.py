@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
+from actors.pages.seal_table import NO_SEALS
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
@@ -50,7 +51,7 @@ class Canary:
         self._queues.add(self._sequence)
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
         pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
-        no_tier = HostTier(self._queues, settings, StepCost())
+        no_tier = HostTier(self._queues, settings, StepCost(), NO_SEALS.places)
         self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times, no_tier)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:

@@ -7,31 +7,13 @@ which memory they have, because streams wait meanwhile; if they have another one
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.forgetting import Forgetting, RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
-from actors.pages.seal_table import SealTable
+from actors.pages.seal_table import Seals, SealTable
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.step_tracker import Advance
-
-
-class Seals(Protocol):
-    """Where the seal table of a replica outlives its scheduler."""
-
-    def left(self) -> SealTable | None:
-        """The table that an earlier scheduler has left; None if there is none."""
-        return None
-
-    def open(self, generation: int, n_pages: int) -> SealTable | None:
-        """The table of this memory generation: the one that was left, or an empty one; None without a vault."""
-        return None
-
-
-class NoSeals(Seals):
-    """Without a vault nothing outlives the scheduler."""
 
 
 class GangMemory:
@@ -54,6 +36,7 @@ class GangMemory:
 
     def prepare(self) -> None:
         """Adopt in advance what the last scheduler has left."""
+        self._tier.prepare()
         if self.ledger is None and self._left is None and (table := self._seals.left()) is not None:
             self._left = table, self._ledger_of(table.n_pages, table)
 

@@ -18,9 +18,10 @@ from collections.abc import Callable
 
 from actors.pages.forgetting import Forgetting
 from actors.pages.forgetting_ledger import ForgettingLedger
+from actors.pages.seal_table import NO_SEALS, SealTables
 from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import DeviceTrial
-from actors.scheduler.gang.gang_memory import GangMemory, NoSeals, Seals
+from actors.scheduler.gang.gang_memory import GangMemory
 from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
@@ -47,12 +48,12 @@ MayRun = Callable[[Sequence], bool]
 class GangView:
     """The state of the gang and its epochs. While the gang is not alive, nothing is computed."""
 
-    def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: Seals | None = None) -> None:
+    def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: SealTables = NO_SEALS) -> None:
         self._queues, self._settings = queues, settings
         self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
-        self.tier = HostTier(queues, settings, self._cost, is_paused=lambda: self.probation.is_active)
-        self._memory = GangMemory(settings.eviction, seals or NoSeals(), self.tier)
+        self.tier = HostTier(queues, settings, self._cost, seals.places, is_paused=lambda: self.probation.is_active)
+        self._memory = GangMemory(settings.eviction, seals.pages, self.tier)
         self.prepare_memory = self._memory.prepare
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
@@ -109,7 +110,7 @@ class GangView:
         self.n_adopted += ledger.n_known
         pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
         self._times.warmed_up(capacity.step_times)
-        self.tier.begin_epoch(answer.epoch, ledger, capacity.n_host_pages)
+        self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
         self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times, self.tier)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)

@@ -1,4 +1,4 @@
-"""The seal table of one scheduler in its replica's vault: opened when a gang begins, given again to a new vault."""
+"""The seal tables of one scheduler in its replica's vault: opened when a gang begins, given again to a new vault."""
 
 from __future__ import annotations
 
@@ -9,25 +9,39 @@ from pathlib import Path
 
 import structlog
 
-from actors.pages.seal_table import SealTable, create_table, map_table
-from actors.scheduler.gang.gang_memory import Seals
+from actors.pages.seal_table import Seals, SealTable, SealTables, create_table, map_table
 from messages.descriptors.client import DescriptorClient
 from messages.errors import DescriptorError
 from messages.ids import actor_name
 from messages.run_dir import vault_path
 
-_KEY = "seal table"
+_PAGES, _PLACES = "seal table", "host table"  # keys
 _TIMEOUT_S = 1.0  # the vault answers in microseconds; without it nothing is adopted, and the scheduler goes on
 
 
-class SealStore(Seals):
-    """The table of the scheduler of `replica`. `vault`: the name of its vault. `is_on` False: it has no vault and no table."""
+class SealStore:
+    """The tables of the scheduler of `replica`: of the pages of the device, and of the places of the host tier. `vault`: the
+    name of its vault. `is_on` False: it has no vault and no tables."""
 
     def __init__(self, run_dir: Path, replica: int, is_on: bool) -> None:
         self.vault = actor_name("vault", replica)
-        self._path, self._owner, self._is_on = vault_path(run_dir, replica), actor_name("scheduler", replica), is_on
+        at = vault_path(run_dir, replica), actor_name("scheduler", replica), is_on
+        self.pages, self.places = KeptTable(*at, _PAGES), KeptTable(*at, _PLACES)
+        self.tables = SealTables(self.pages, self.places)
+
+    def give_again(self) -> None:
+        """Put the present tables into the vault, which may be new. Returns at once."""
+        self.pages.give_again()
+        self.places.give_again()
+
+
+class KeptTable(Seals):
+    """One table, which lies in the vault at `path` under this owner and key."""
+
+    def __init__(self, path: Path, owner: str, is_on: bool, key: str) -> None:
+        self._path, self._owner, self._is_on, self._key = path, owner, is_on, key
         self._descriptor: int | None = None
-        self._log = structlog.get_logger().bind(actor=self._owner)
+        self._log = structlog.get_logger().bind(actor=owner, table=key)
 
     def left(self) -> SealTable | None:
         """The table that an earlier scheduler has left in the vault; None if there is none, or it is damaged."""
@@ -35,7 +49,7 @@ class SealStore(Seals):
             return None
         try:
             with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
-                kept = next(iter(client.find(self._owner, _KEY)), None)
+                kept = next(iter(client.find(self._owner, self._key)), None)
         except DescriptorError as error:
             self._log.warning("the vault did not give the seal table", reason=str(error))
             return None
@@ -88,7 +102,7 @@ class SealStore(Seals):
     def _give(self, descriptor: int) -> None:
         try:
             with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
-                client.put(self._owner, _KEY, descriptor)
+                client.put(self._owner, self._key, descriptor)
         except DescriptorError as error:
             self._log.warning("the seal table is not in the vault", reason=str(error))
 

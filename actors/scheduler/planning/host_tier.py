@@ -3,47 +3,36 @@
 A page is stored when the ledger evicts it, by moves that the ranks get before the plan that may overwrite it. A sequence that
 is to enter, and whose next pages lie in the tier, waits while a *load* brings them back, if that is expected to take less time
 than to compute them. Pages that have come back are ordinary cached pages: the sequence looks for its prefix again. It waits for
-one load in each stay, and a load has a deadline, so nothing waits for ever.
+one load in each stay, and each piece of a load has a deadline, so nothing waits for ever.
 
 A load holds the pages before its own, which it continues. Its own pages have no content until every rank has answered. A load
 that is given up gives its pages back at once: a rank that carries it out late does so before any plan that is sent later.
+What lies in these pages before is stored with the piece that overwrites them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
+from actors.pages.seal_table import Seals, private_table
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.planning.disk_tier import DiskTier
+from actors.scheduler.planning.load_cost import LoadCost
+from actors.scheduler.planning.page_loads import Load, PageLoads, Piece
+from actors.scheduler.planning.pending_stores import PendingStores, Store
+from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
+from messages.caches.disk_moves import MoveDiskPages
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
-from messages.steps import PAGE_TOKENS
-from messages.wire.arrays import int32s, uint64s
-
-_MOST_LOADS = 16  # at once
-_LOAD_LIMIT_S = 5.0
-_DOWN, _UP = 0.5, 0.25  # of the error that is corrected; up is slower, because a pause of the machine lengthens loads
-_DOUBT = 0.98  # by which the expected time falls with each load that was not worth it: it may have been one slow copy
-
-
-@dataclass
-class _Load:
-    """Pages on their way to the device."""
-
-    number: int  # of its moves
-    contents: list[Content]
-    pages: list[int]  # of these contents
-    before: list[int]  # pages of the prefix that it continues
-    began_s: float
-    failed: set[int] = field(default_factory=set)  # indices of contents that some rank has not
-    took_s: float = 0.0  # on the slowest rank
-    answered: set[str] = field(default_factory=set)  # ranks
+from messages.steps import PAGE_TOKENS, EngineCapacity
+from messages.wire.arrays import EMPTY_I32, EMPTY_U64, int32s, uint64s
 
 
 @dataclass
@@ -57,29 +46,29 @@ class TierCounts:
 
 
 class HostTier:
-    """The host tier of one gang after the other. cost: what steps of the gang cost. is_paused: True while no sequence may wait
-    for a load. now_s: the monotonic clock."""
+    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the table of places outlives
+    the scheduler. is_paused: True while no sequence may wait for a load. now_s: the monotonic clock."""
 
     def __init__(
         self,
         queues: SequenceQueues,
         settings: SchedulerSettings,
         cost: StepCost,
+        seals: Seals,
         is_paused: Callable[[], bool] = lambda: False,
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
-        self._queues, self._n_ranks, self._choice, self._cost = queues, settings.tp, settings.tier_loads, cost
-        self._is_paused, self._now_s = is_paused, now_s
+        self._queues, self._choice, self._cost = queues, settings.tier_loads, cost
+        self._seals, self._is_paused, self._now_s = seals, is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
-        self._host = HostLedger(0)
+        self._host = HostLedger(private_table(0, 0))
+        self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
+        self._has_begun = False
         self._epoch = self._number = 0
-        self._page_s: float | None = None  # expected time of a load for each page; None: not measured
-        self._loads: dict[int, _Load] = {}  # by number
-        self._arriving: dict[int, _Load] = {}  # by hash of a content
-        self._waiting: dict[int, _Load] = {}  # by number of the sequence that waits
-        self._stores: dict[int, tuple[int, int]] = {}  # unsent ones, by place: page, hash
-        self._unsent: list[_Load] = []
+        self._load_cost, self._stores = LoadCost(), PendingStores()
+        self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
+        self.disk = DiskTier(settings.tp, self._choice, cost, lambda places: self._stores.take_of([], places), now_s)
 
     @property
     def n_places(self) -> int:
@@ -94,32 +83,50 @@ class HostTier:
     @property
     def held(self) -> list[list[int]]:
         """The pages that loads hold."""
-        return [[*load.before, *load.pages] for load in self._loads.values()]
+        return [[*load.before, *load.pages] for load in self._loads]
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
-    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, n_places: int) -> None:
-        """Plans of this epoch follow. n_places: of each rank. Contents stay known: ranks that have lost them fail to load them,
-        once for each load."""
-        self._epoch, self._ledger = epoch, ledger
-        if n_places != self.n_places:
-            self._host = HostLedger(n_places)
+    def prepare(self) -> None:
+        """Adopt in advance what the last scheduler has left."""
+        if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
+            self._left = HostLedger(table)
+
+    def begin_epoch(self, epoch: int, ledger: ForgettingLedger, capacity: EngineCapacity, generation: int) -> None:
+        """Plans of this epoch follow. generation: of the memory of the ranks. In the same one contents of the host tier stay
+        known. A rank that has lost some all the same fails to load them."""
+        n_places = capacity.n_host_pages
+        self._epoch, self._ledger, self._has_begun = epoch, ledger, True
+        left, self._left = self._left, None
+        for host in (self._host, left):
+            if host is not None and (host.generation, host.n_places) == (generation, n_places):
+                self._host = host
+                break
+        else:
+            table = self._seals.open(generation, n_places) if n_places else None
+            self._host = HostLedger(table or private_table(generation, n_places))
         ledger.on_evicted = self._evicted if n_places else None
+        self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""
-        for load in list(self._loads.values()):
-            self._end(load, 0)
-        for _, content_hash in self._stores.values():
-            self._host.discard(content_hash)
-        self._stores.clear()
-        self._unsent.clear()
+        for load in self._loads:
+            self._end(load)
+        for store in self._stores.take_except(()):
+            self._host.discard(store.content_hash)
+        self.disk.end_epoch()
 
     def clear(self) -> None:
         """Forget all contents, also those that are on their way."""
-        for load in list(self._loads.values()):
-            self._end(load, 0)
-        self._host.clear()
+        for load in self._loads:
+            load.n_good = 0
+            self._end(load)
+        self._stores.take_except(())
+        self.disk.clear()
+        for host in (self._host, self._left):
+            if host is not None:
+                host.clear()
+        self._left = None
 
     # -- what the planner asks ----------------------------------------------------------------------------------
 
@@ -128,21 +135,24 @@ class HostTier:
         than `n_pages`, the most that it could share. May begin a load, which evicts cached pages."""
         if not self.n_places or self._is_paused():
             return False
-        if sequence.number in self._waiting:
+        if self._loads.is_waiting(sequence.number):
             return True
         if sequence.loaded_stay == sequence.stay:
             return False
-        load = self._arriving.get(sequence.page_content(len(shared))[0]) or self._begin(sequence, shared, n_pages)
+        if self.disk.must_wait(sequence, len(shared), n_pages, self._load_cost.page_s or 0.0):
+            return True
+        arriving = self._loads.arriving(sequence.page_content(len(shared))[0])
+        load = arriving or self._begin(sequence, shared, n_pages)
         if load is None:
             return False
         sequence.loaded_stay = sequence.stay
-        self._waiting[sequence.number] = load
+        self._loads.wait(sequence.number, load)
         return True
 
-    def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> _Load | None:
-        contents = list(self._found(sequence, len(shared), min(n_pages, len(shared) + MOST_MOVED)))
+    def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> Load | None:
+        contents = list(self._found(sequence, len(shared), n_pages))
         ledger = self._ledger
-        if ledger is None or not contents or len(self._loads) >= _MOST_LOADS or not self._is_faster(len(shared), len(contents)):
+        if ledger is None or not contents or self._loads.is_full or not self._is_faster(len(shared), len(contents)):
             return None
         ledger.acquire(shared)
         needed = sequence.pages_short(sequence.known) - len(shared)  # of which the load takes a part
@@ -152,29 +162,24 @@ class HostTier:
         self._host.pin(contents)
         pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
         assert len(pages) == len(contents), "the available pages were counted"
-        self._number += 1
-        load = _Load(self._number, contents, pages, list(shared), self._now_s())
-        self._loads[load.number] = load
-        self._arriving.update(dict.fromkeys((content[0] for content in contents), load))
-        self._unsent.append(load)
+        load = Load(contents, pages, list(shared))
+        self._loads.begin(load)
+        self.disk.note_used(*contents)
         return load
 
     def _found(self, sequence: Sequence, first: int, end: int) -> Iterator[Content]:
         """The contents of its pages [first, end) up to the first one that the tier has not."""
         for index in range(first, end):
             content = sequence.page_content(index)
-            if self._host.find(content) is None or content[0] in self._arriving:
+            if self._host.find(content) is None or self._loads.arriving(content[0]) is not None:
                 return
             yield content
 
     def _is_faster(self, n_before: int, n_pages: int) -> bool:
         """True if these pages, after `n_before` others, are loaded sooner than computed, or nothing is known."""
-        if self._choice is TierLoads.ALWAYS or self._page_s is None or not self._cost.is_known:
+        if self._choice is TierLoads.ALWAYS or not self._cost.is_known:
             return True
-        if self._page_s * n_pages < self._cost.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS):
-            return True
-        self._page_s *= _DOUBT
-        return False
+        return self._load_cost.is_below(n_pages, self._cost.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS))
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -182,77 +187,85 @@ class HostTier:
         """The ledger has evicted a page: store it before a plan overwrites it."""
         place = self._host.store(content)
         if place is not None:
-            self._stores[place] = page, content[0]
+            self._stores.add(Store(page, place, content[0]))
+        self.disk.note_used(content)
 
-    def take_moves(self) -> list[MovePages]:
-        """What every rank is to do before the next plan, in order."""
-        if not self._stores and not self._unsent:
-            return []
-        stores, self._stores = [(page, place, hashed) for place, (page, hashed) in self._stores.items()], {}
-        loads, self._unsent = self._unsent, []
+    def take_moves(self, planned: PlannedStep | None) -> list[MovePages | MoveDiskPages]:
+        """What every rank is to do before this plan, in order. None: no plan can be made now."""
+        stores = self._take_stores(planned) if self._stores else []
+        piece = self._loads.next_piece(self._number + 1, self._stores.__contains__)
+        places: list[int] = []
+        if piece is not None:
+            self._number += 1
+            places = [place for content in piece.contents if (place := self._host.find(content)) is not None]
+            stores += self._stores.take_of(piece.pages, places)
         self.counts.stored += len(stores)
-        moves = [self._message(self._next(), stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
-        return [*moves, *(self._message(load.number, [], load) for load in loads)]
+        moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
+        return [*moves, *([self._loaded(piece, places)] if piece is not None else []), *self.disk.take_moves()]
 
-    def _next(self) -> int:
+    def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
+        """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
+        most, targets = self._load_cost.most_pages, self._loads.targets
+        if planned is None or len(self._stores) <= most:
+            return self._stores.take_except(targets, most)
+        stores = self._stores.take_of(planned.written_pages(), [])
+        return stores + self._stores.take_except(targets, max(most - len(stores), 0))
+
+    def _stored(self, stores: list[Store]) -> MovePages:
         self._number += 1
-        return self._number
-
-    def _message(self, number: int, stores: list[tuple[int, int, int]], load: _Load | None = None) -> MovePages:
-        contents = load.contents if load is not None else []
-        places = [place for content in contents if (place := self._host.find(content)) is not None]
         return MovePages(
             epoch=self._epoch,
-            number=number,
-            stored_pages=int32s([page for page, _, _ in stores]),
-            stored_places=int32s([place for _, place, _ in stores]),
-            stored_hashes=uint64s([content_hash for _, _, content_hash in stores]),
+            number=self._number,
+            stored_pages=int32s([store.page for store in stores]),
+            stored_places=int32s([store.place for store in stores]),
+            stored_hashes=uint64s([store.content_hash for store in stores]),
+            loaded_places=EMPTY_I32,
+            loaded_pages=EMPTY_I32,
+            loaded_hashes=EMPTY_U64,
+        )
+
+    def _loaded(self, piece: Piece, places: list[int]) -> MovePages:
+        return MovePages(
+            epoch=self._epoch,
+            number=piece.number,
+            stored_pages=EMPTY_I32,
+            stored_places=EMPTY_I32,
+            stored_hashes=EMPTY_U64,
             loaded_places=int32s(places),
-            loaded_pages=int32s(load.pages if load is not None else []),
-            loaded_hashes=uint64s([content[0] for content in contents]),
+            loaded_pages=int32s(piece.pages),
+            loaded_hashes=uint64s([content[0] for content in piece.contents]),
         )
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
         """A rank has done the moves of one message of this epoch."""
-        load = self._loads.get(answer.number)
-        if load is None:
+        piece = self._loads.moved(rank, answer)
+        if piece is None:
             return
-        load.answered.add(rank)
-        load.failed.update(answer.failed.tolist())
-        load.took_s = max(load.took_s, answer.load_s)
-        if len(load.answered) == self._n_ranks:
-            n_good = min(load.failed, default=len(load.contents))
-            self.counts.loaded += n_good
-            self.counts.failed += len(load.failed)
-            self.counts.load_s += load.took_s
-            self._learn(load.took_s / len(load.contents))
-            self._end(load, n_good)
-            for index in load.failed:
-                self._host.discard(load.contents[index][0])
+        load = piece.load
+        self.counts.loaded += load.n_good - piece.first
+        self.counts.failed += len(piece.failed)
+        self.counts.load_s += piece.took_s
+        self._load_cost.learn(piece.end - piece.first, piece.took_s)
+        if piece.failed or load.n_good == len(load.pages):
+            self._end(load)
+        for index in piece.failed:
+            self._host.discard(piece.contents[index][0])
 
     def give_up_late(self) -> int:
-        """End loads whose answers are overdue: their sequences compute. Returns how many."""
-        late = [load for load in self._loads.values() if self._now_s() - load.began_s >= _LOAD_LIMIT_S]
+        """End all loads if an answer is overdue: their sequences compute. Returns how many."""
+        late = list(self._loads) if self._loads.is_late else []
         for load in late:
-            self._end(load, 0)
-        return len(late)
+            self._end(load)
+        return len(late) + self.disk.give_up_late()
 
-    def _learn(self, page_s: float) -> None:
-        if self._page_s is None:
-            self._page_s = page_s
-        else:
-            self._page_s += (page_s - self._page_s) * (_UP if page_s > self._page_s else _DOWN)
-
-    def _end(self, load: _Load, n_good: int) -> None:
+    def _end(self, load: Load) -> None:
         """The first pages of a load have their content, the others have none."""
-        del self._loads[load.number]
-        self._arriving = {hashed: other for hashed, other in self._arriving.items() if other is not load}
-        self._waiting = {number: other for number, other in self._waiting.items() if other is not load}
+        self._loads.end(load)
         self._host.unpin(load.contents)
         if self._ledger is None:
             return
         before = load.before[-1] if load.before else None
-        for page, content in zip(load.pages[:n_good], load.contents, strict=False):
+        for page, content in zip(load.pages[: load.n_good], load.contents, strict=False):
             self._ledger.seal(page, *content, is_planned=False, before=before)
             before = page
         self._ledger.release([*load.before, *load.pages])

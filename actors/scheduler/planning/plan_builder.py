@@ -12,7 +12,7 @@ from actors.scheduler.planning.leaders import Leaders
 from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.terms import Terms
-from messages.steps import NewSequence, PageCopies, Plan, TokenRules
+from messages.steps import PAGE_TOKENS, NewSequence, PageCopies, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
 
 
@@ -61,6 +61,15 @@ class PlannedStep:
     n_prompts: int  # rows that compute prompts
     prompt_tokens: int  # tokens of these rows
     prompt_pairs: int  # of such a token and a key before it
+
+    def written_pages(self) -> list[int]:
+        """The pages to which it may write, before the next plan is made."""
+        n_more = self.plan.n_steps - 1
+        pages = [] if self.plan.copies is None else self.plan.copies.targets.tolist()
+        for row in self.rows:
+            end = row.start + row.count + n_more
+            pages += row.sequence.pages[row.start // PAGE_TOKENS : -(-end // PAGE_TOKENS)]
+        return pages
 
 
 @dataclass

@@ -64,6 +64,7 @@ class Sequence:
         self.stay = 0  # how often it has left a slot or lost its gang; results for an earlier stay are ignored
         self.slot = -1
         self.loaded_stay = -1  # the last one in which it has waited for pages of the host tier
+        self.disk_stay = -1  # the last one in which it has had pages read from the disk
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
         self.n_cached = 0  # tokens reused from the cache in its first stay

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from actors.pages.host_ledger import Content, HostLedger
-from tests.support.depth import examples
+from actors.pages.seal_table import SealTable, format_table, private_table, table_bytes
+from messages.steps import PAGE_TOKENS
+from tests.support.depth import DEPTH, examples
 
 _N_PLACES = 5
 
 
 def _content(number: int) -> Content:
-    return 2 * number + 1, 0, bytes([number])
+    return 2 * number + 101, 0, bytes([number]) * (4 * PAGE_TOKENS)
 
 
 class HostLedgerMachine(RuleBasedStateMachine):
@@ -20,10 +25,12 @@ class HostLedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = HostLedger(_N_PLACES)
+        self.table = private_table(1, _N_PLACES)
+        self.ledger = HostLedger(self.table)
         self.at: dict[int, Content] = {}  # by place
         self.loads: list[list[Content]] = []
         self.read: list[int] = []  # places that loads read
+        self.reserved: list[int] = []
 
     @rule(number=st.integers(0, 9))
     def store(self, number: int) -> None:
@@ -32,6 +39,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         assert place is None or known is None
         if place is not None:
             assert place not in self.read, "a place that is read was overwritten"
+            assert place not in self.reserved, "a reserved place was overwritten"
             self.at[place] = content
             assert self.ledger.find(content) == place
 
@@ -60,7 +68,36 @@ class HostLedgerMachine(RuleBasedStateMachine):
             self.ledger.discard(_content(number)[0])
             assert self.ledger.find(_content(number)) is None
 
-    @precondition(lambda self: not self.loads)
+    @rule()
+    def next_scheduler(self) -> None:
+        """It knows the same contents at the same places, and reads none."""
+        before = {number: self.ledger.find(_content(number)) for number in range(10)}
+        self.ledger, self.loads, self.read, self.reserved = HostLedger(self.table), [], [], []
+        assert {number: self.ledger.find(_content(number)) for number in range(10)} == before
+
+    @rule()
+    def reserve(self) -> None:
+        place = self.ledger.reserve()
+        if place is None:
+            assert len(set(self.read)) + len(self.reserved) == _N_PLACES
+            return
+        assert place not in self.read, "a place that is read was reserved"
+        self.at.pop(place, None)
+        self.reserved.append(place)
+
+    @precondition(lambda self: self.reserved)
+    @rule(number=st.integers(0, 9), is_filled=st.booleans())
+    def end_reservation(self, number: int, is_filled: bool) -> None:
+        place, known = self.reserved.pop(0), self.ledger.find(_content(number))
+        if not is_filled:
+            self.ledger.give_back(place)
+            return
+        self.ledger.fill(place, _content(number))
+        if known is None:
+            self.at[place] = _content(number)
+        assert self.ledger.find(_content(number)) == (place if known is None else known)
+
+    @precondition(lambda self: not self.loads and not self.reserved)
     @rule()
     def clear(self) -> None:
         self.ledger.clear()
@@ -79,7 +116,7 @@ def test_ledger_under_random_use() -> None:
 
 
 def test_the_least_recently_used_content_is_overwritten_first() -> None:
-    ledger = HostLedger(3)
+    ledger = HostLedger(private_table(1, 3))
     places = [ledger.store(_content(number)) for number in range(3)]
     assert ledger.store(_content(0)) is None, "it has a place already"
     assert ledger.store(_content(3)) == places[1]
@@ -89,10 +126,44 @@ def test_the_least_recently_used_content_is_overwritten_first() -> None:
 
 
 def test_a_content_of_the_same_hash_is_not_found() -> None:
-    ledger = HostLedger(2)
-    ledger.store((7, 0, b"one"))
-    assert ledger.find((7, 0, b"other")) is None
-    place = ledger.store((7, 0, b"other"))
+    ledger = HostLedger(private_table(1, 2))
+    (content_hash, parent, one), other = _content(1), bytes(4 * PAGE_TOKENS)
+    ledger.store((content_hash, parent, one))
+    assert ledger.find((content_hash, parent, other)) is None
+    place = ledger.store((content_hash, parent, other))
     assert place is not None
-    assert ledger.find((7, 0, b"one")) is None
-    assert ledger.find((7, 0, b"other")) == place
+    assert ledger.find((content_hash, parent, one)) is None
+    assert ledger.find((content_hash, parent, other)) == place
+
+
+def test_the_next_scheduler_overwrites_the_ends_of_prefixes_first() -> None:
+    table = private_table(1, 3)
+    first = HostLedger(table)
+    chain: list[Content] = []
+    for number in range(3):
+        content_hash, _, tokens = _content(number)
+        chain.append((content_hash, chain[-1][0] if chain else 0, tokens))
+    places = [first.store(content) for content in (chain[1], chain[0], chain[2])]
+    second = HostLedger(table)
+    assert second.store(_content(7)) == places[2]
+    assert second.store(_content(8)) == places[0]
+
+
+@pytest.mark.parametrize("seed", range(20 * DEPTH))
+def test_damaged_records_never_name_another_content_and_no_place_is_lost(seed: int) -> None:
+    rng = random.Random(seed)
+    buffer = bytearray(table_bytes(_N_PLACES))
+    first = HostLedger(format_table(buffer, 1, _N_PLACES))
+    for number in range(rng.randrange(9)):
+        first.store(_content(number))
+    for _ in range(3):
+        at, n = rng.randrange(64, len(buffer)), rng.choice([1, 8, 80])
+        damage = bytes(buffer[64 : 64 + n]) if rng.random() < 0.5 else rng.randbytes(n)  # another record, or anything
+        buffer[at : at + n] = damage[: len(buffer) - at]
+    table = SealTable(buffer)
+    ledger = HostLedger(table)
+    for number in range(9):
+        place = ledger.find(_content(number))
+        assert place is None or table.content(place) == _content(number)
+    stored = [ledger.store(_content(number)) for number in range(20, 20 + _N_PLACES)]
+    assert sorted(place for place in stored if place is not None) == list(range(_N_PLACES))

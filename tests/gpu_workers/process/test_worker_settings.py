@@ -23,6 +23,9 @@ def test_unknown_and_wrong_fields_are_named() -> None:
         read_settings(b'{"memory_share": 1.5}')
     with pytest.raises(ConfigError, match=r"worker\.rank: expected less than tp = 2, got 2"):
         read_settings(b'{"rank": 2, "tp": 2}')
+    said = r"^worker\.disk_cache_bytes: expected 0 without worker\.host_cache_bytes \(--host-cache\), got 5$"
+    with pytest.raises(ConfigError, match=said):
+        read_settings(b'{"disk_cache_bytes": 5}')
 
 
 def test_zero_means_what_suits_the_device() -> None:

@@ -8,6 +8,7 @@ from messages.lifecycle.cache_figures import (
     AnswerFigures,
     CacheFigures,
     DirectoryFigures,
+    DiskFigures,
     HostFigures,
     PrefixFigures,
     SimilarFigures,
@@ -51,6 +52,18 @@ def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
         "host_load_s": 0.25,
     }
     assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(20, 8, 12, 6, 2, 0.5)
+
+
+def test_the_disk_tiers_of_all_schedulers_are_summed_up() -> None:
+    one = {
+        "disk_places": 10.0,
+        "disk_pages": 4.0,
+        "disk_written": 6.0,
+        "disk_read": 3.0,
+        "disk_failed": 1.0,
+        "disk_read_s": 0.25,
+    }
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).disk == DiskFigures(20, 8, 12, 6, 2, 0.5)
 
 
 def test_a_cache_that_nobody_has_is_not_shown() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.caches import equal, page_moves, prefixes, similar
+from messages.caches import disk_moves, equal, page_moves, prefixes, similar
 from messages.wire.arrays import float32s, int32s, uint64s
 from messages.wire.message import Message
 
@@ -20,6 +20,17 @@ CACHES: tuple[Message, ...] = (
         loaded_hashes=uint64s([3, 5]),
     ),
     page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
+    disk_moves.MoveDiskPages(
+        epoch=2,
+        number=5,
+        written_places=int32s([3]),
+        written_disk_places=int32s([8]),
+        written_hashes=uint64s([0x1234_5678_9ABC_DEF1]),
+        read_disk_places=int32s([0, 9]),
+        read_places=int32s([1, 2]),
+        read_hashes=uint64s([3, 5]),
+    ),
+    disk_moves.DiskPagesMoved(epoch=2, number=5, failed=int32s([0]), read_s=0.03),
     prefixes.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
     prefixes.PagesDropped(number=2, hashes=uint64s([5])),
     prefixes.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),

@@ -50,7 +50,7 @@ _NEVER = (
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches
     *("FindSimilar", "SimilarFound", "KeepSimilar"),  # there is no embedding model
-    *("MovePages", "PagesMoved"),  # only with a host tier
+    *("MoveDiskPages", "DiskPagesMoved"),  # only with a disk tier
     *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
@@ -63,6 +63,9 @@ _PUBLIC = ("AnswersWanted", "Received", "CancelRequest", "Accepted", "Chunk", "F
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
+
+
+_OF_TIER = ("MovePages", "PagesMoved")
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
@@ -86,7 +89,10 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
 
 
-PAIRS = tuple(_pairs())
+_ALL = tuple(_pairs())
+OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
+WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER)
+PAIRS = WITHOUT_TIER + OF_TIER
 
 
 @dataclass

@@ -103,9 +103,11 @@ class Outcome:
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
-    whole = random.Random(f"whole server {seed}")
+    whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
+    n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     return Scenario(
-        n_clients=chance.randrange(2, 9),
+        n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
+        n_host_places=n_host_places,
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
         n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
@@ -134,7 +136,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_length=512,
         n_slots=chance.choice((3, 8)),
         max_step_tokens=chance.choice((16, 32, 64)),
-        hash_chain_pages=24 if scenario.n_host_places else chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
+        hash_chain_pages=16 if scenario.n_host_places else chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,

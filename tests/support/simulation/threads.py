@@ -16,7 +16,7 @@ from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.engine import PlanRefused
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
-from messages.caches.page_moves import MovePages
+from messages.caches.disk_moves import Moves
 from messages.steps import Plan, Reset, StepFailed
 from tests.support.simulation.edges import Edges, Fault
 from tests.support.simulation.gangs import Collectives, NotYet, make_gangs_virtual
@@ -102,12 +102,12 @@ class SimulatedStepThread(StepThread[Any]):
 
     def start(self) -> None:
         self._waits = False  # the first plan in the queue has begun, and another rank does not have it yet
-        self._queue: deque[tuple[EpochId, Reset | Plan | MovePages]] = deque()
+        self._queue: deque[tuple[EpochId, Reset | Plan | Moves]] = deque()
         self._engine: Any = None
         self._is_working, self._refuses_next = True, False
         self._loop.call_later(self.chance.uniform(*_LOAD_S), self._load)
 
-    def submit(self, epoch: EpochId, command: Reset | Plan | MovePages) -> None:
+    def submit(self, epoch: EpochId, command: Reset | Plan | Moves) -> None:
         self._queue.append((epoch, command))
         self._work_soon()
 

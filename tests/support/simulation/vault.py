@@ -63,10 +63,10 @@ def make_vaults_virtual(patch: Callable[[Any, str, Any], None]) -> None:
     """Replace what waits for vaults. `patch(object, name, value)` must undo itself after the simulation."""
     import actors.scheduler.gang.seal_store as seal_store
     import gpu_workers.process.rank_memory as rank_memory
-    import gpu_workers.vault.kv_memory as kv_memory
+    import gpu_workers.vault.kept_memory as kept_memory
 
     patch(seal_store, "DescriptorClient", SimulatedDescriptorClient)
-    patch(kv_memory, "DescriptorClient", SimulatedDescriptorClient)
+    patch(kept_memory, "DescriptorClient", SimulatedDescriptorClient)
     patch(seal_store, "threading", SimpleNamespace(Thread=_Thread))
     patch(rank_memory, "threading", SimpleNamespace(Thread=_Thread))
 

@@ -20,6 +20,8 @@ from unittest.mock import patch
 import structlog
 
 from actors.gateway import gateway_actor
+from actors.scheduler.planning.load_cost import LoadCost
+from messages.caches.page_moves import MOST_MOVED
 from messages.child import Child
 from messages.ids import replica_of, role_of
 from messages.outcomes import ExitCode
@@ -97,6 +99,7 @@ class World:
         make_processes_findable(patch, self._machine)
         make_secrets_repeatable(patch, seed)
         patch(gateway_actor, "load_embedding_text", lambda settings: None)  # clients ask with tokens
+        patch(LoadCost, "most_pages", random.Random(f"pieces {seed}").choice((1, 3, MOST_MOVED)))  # loads take no virtual time
         patch(Child, "fault", self.note_fault(Child.fault))
 
     async def run(self) -> Outcome:

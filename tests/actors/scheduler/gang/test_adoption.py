@@ -7,21 +7,25 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
-from actors.pages.seal_table import SealTable, format_table, table_bytes
-from actors.scheduler.gang.seal_store import SealStore
+from actors.pages.seal_table import SealTable, private_table
+from actors.pages.tier_loads import TierLoads
+from actors.scheduler.gang.seal_store import KeptTable
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import steps
+from messages.caches.prefixes import ForgetPages
 from messages.lifecycle.lifecycle import Cause
+from messages.steps import PAGE_TOKENS
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
 
-VAULT = SchedulerSettings(vault=True)
+VAULT = SchedulerSettings(vault=True, tier_loads=TierLoads.ALWAYS)
 
 
 class MemoryStore:
@@ -35,15 +39,16 @@ class MemoryStore:
 
     def open(self, generation: int, n_pages: int) -> SealTable:
         if self.table is None or (self.table.generation, self.table.n_pages) != (generation, n_pages):
-            self.table = format_table(bytearray(table_bytes(n_pages)), generation, n_pages)
+            self.table = private_table(generation, n_pages)
         return self.table
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore()
-    monkeypatch.setattr(SealStore, "left", lambda self: store.left())
-    monkeypatch.setattr(SealStore, "open", lambda self, generation, n_pages: store.open(generation, n_pages))
+    stores = {"seal table": store, "host table": MemoryStore()}
+    monkeypatch.setattr(KeptTable, "left", lambda self: stores[self._key].left())
+    monkeypatch.setattr(KeptTable, "open", lambda self, generation, n_pages: stores[self._key].open(generation, n_pages))
     return store
 
 
@@ -191,7 +196,53 @@ def random_worker(rng: random.Random) -> WorkerSettings:
         hash_chain_pages=rng.choice([17, 40, 200]),
         hash_chain_vocabulary=1000,
         max_lease_steps=rng.choice([1, 4]),
+        host_cache_bytes=rng.choice([0, 20, 200]) * 8 * PAGE_TOKENS,
     )
+
+
+_TIERED = msgspec.structs.replace(WORKER, hash_chain_pages=24, host_cache_bytes=100 * 8 * PAGE_TOKENS)
+
+
+async def _evict(cluster: MemoryCluster) -> SchedulerBench:
+    """A server whose device has evicted the pages of prompt 1, which lie in the host tier."""
+    bench = SchedulerBench(cluster, _TIERED, vault=True, tier_loads="always")
+    bench.gang.task.cancel()
+    bench.gang = SuspectingGang(cluster, _TIERED)
+    await bench.begin()
+    for number in (1, 2, 3, 4):
+        bench.gateway.submit(number, prompt_of(number, 161), 4)
+        await bench.ended(number)
+    return bench
+
+
+async def test_a_new_scheduler_knows_what_lies_in_the_host_tier(cluster: MemoryCluster) -> None:
+    bench = await _evict(cluster)
+    scheduler = await new_scheduler(cluster, 2)
+    bench.gateway.submit(5, prompt_of(1, 161), 4)
+    await bench.ended(5)
+    assert bench.gateway.endings[5].n_cached == 160
+    assert bench.gateway.tokens[5] == expected(prompt_of(1, 161), 4)
+    assert (scheduler._gang.tier.counts.loaded, scheduler._gang.tier.counts.failed) == (10, 0)
+
+
+@pytest.mark.parametrize("why", ["reset", "crashed", "other memory"])
+async def test_a_new_scheduler_does_not_know_what_was_forgotten(cluster: MemoryCluster, why: str) -> None:
+    bench = await _evict(cluster)
+    if why == "reset":
+        bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=1))
+        await cluster.settle(20)
+    else:
+        await cluster.kill("worker/0.0", "crashed" if why == "crashed" else "killed")
+        await cluster.settle(20)
+    scheduler = await new_scheduler(cluster, 2)
+    if why != "reset":
+        before = bench.gang if why == "crashed" else None
+        cluster.introduce(SuspectingGang(cluster, _TIERED, 2, before=before))
+    bench.gateway.submit(5, prompt_of(1, 161), 4)
+    await bench.ended(5)
+    assert bench.gateway.endings[5].n_cached == 0
+    assert bench.gateway.tokens[5] == expected(prompt_of(1, 161), 4)
+    assert (scheduler._gang.tier.counts.loaded, scheduler._gang.tier.counts.failed) == (0, 0)
 
 
 _SEEDS_THAT_ADOPT = range(6)  # in others everything may end before a death that leaves the memory valid
@@ -203,7 +254,7 @@ async def test_equal_tokens_after_random_deaths(seed: int, cluster: MemoryCluste
     """Schedulers and gangs die at random points, alone and together, with page pressure and shared prefixes."""
     rng = random.Random(seed)
     worker = random_worker(rng)
-    bench = SchedulerBench(cluster, worker, vault=True, plans_in_flight=rng.choice([1, 2, 3]))
+    bench = SchedulerBench(cluster, worker, vault=True, tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
     await bench.begin()
     jobs = Jobs(bench, rng)
     jobs.submit()

@@ -16,7 +16,7 @@ async def test_a_new_vault_gets_the_table_while_the_scheduler_works_on(tmp_path:
     path.parent.mkdir(exist_ok=True)
     first = DescriptorServer(path, DescriptorTable(8))
     store = SealStore(tmp_path, 0, is_on=True)
-    table = await asyncio.to_thread(store.open, 5, 10)
+    table = await asyncio.to_thread(store.pages.open, 5, 10)
     first.close()
     assert table is not None
     was_given = asyncio.Event()
@@ -25,7 +25,7 @@ async def test_a_new_vault_gets_the_table_while_the_scheduler_works_on(tmp_path:
     async with asyncio.timeout(60):
         await was_given.wait()
     table.record(3, 1 << 40, 0, bytes(64))
-    kept = await asyncio.to_thread(SealStore(tmp_path, 0, is_on=True).left)
+    kept = await asyncio.to_thread(SealStore(tmp_path, 0, is_on=True).pages.left)
     assert kept is not None
     assert (kept.generation, kept.n_pages, kept.read().pages.tolist()) == (5, 10, [3])
     second.close()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
+from actors.scheduler.planning.load_cost import LoadCost
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
-from messages.caches.page_moves import MovePages
+from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages
 from messages.generation.sequences import Cancel
+from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
@@ -85,10 +88,44 @@ async def test_a_damaged_page_and_those_after_it_are_computed() -> None:
     bench = await _bench()
     await _evict_first(bench)
     host = bench.scheduler._gang.tier._host
-    place = next(place for place, content in host._entries.values() if content[2] == _tokens_of_page(1, 4))
+    place = next(place for place in host._entries.values() if host._table.content(place)[2] == _tokens_of_page(1, 4))
     _tier(bench)._places[place, 17] ^= 1
     assert await _ask(bench, 5, 1) == 4 * PAGE_TOKENS
     assert bench.scheduler._gang.tier.counts.failed == 1
+    await _close(bench)
+
+
+async def test_a_long_load_goes_in_pieces_and_lets_streams_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoadCost, "most_pages", 2)
+    bench = await _bench()
+    await _evict_first(bench)
+    bench.gateway.submit(5, [1, 2, 3], 200)
+    await bench.cluster.wait_until(lambda: bench.gateway.tokens[5])
+    n_before = len(bench.gateway.tokens[5])
+    assert await _ask(bench, 6, 1) == _PROMPT_PAGES * PAGE_TOKENS
+    assert len(bench.gateway.tokens[5]) >= n_before + _PROMPT_PAGES // 2
+    sizes = [len(moves.loaded_pages) for moves in bench.gang.moves]
+    assert 1 <= max(sizes) <= 2
+    assert sum(sizes) == _PROMPT_PAGES
+    await bench.ended(6)
+    await _close(bench)
+
+
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
+async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that waits for its turn does not bring back what another one has evicted before that is stored."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(LoadCost, "most_pages", 1)
+    bench = await _bench(msgspec.structs.replace(_WORKER, hash_chain_pages=rng.choice([40, 60])))
+    prompts = {attempt: prompt_of(rng.randrange(10), 16 * rng.randint(1, 10) + 1) for attempt in range(120)}
+    for attempt, prompt in prompts.items():
+        bench.gateway.submit(attempt, prompt, 3)
+        await bench.cluster.settle(rng.randint(0, 40))
+    await bench.ended(len(prompts))
+    for attempt, prompt in prompts.items():
+        assert bench.gateway.tokens[attempt] == hash_chain_tokens(prompt, 3, 0, HASH_CHAIN_VOCABULARY)
+    assert bench.scheduler._gang.tier.counts.loaded > 0
+    assert bench.scheduler._gang.tier.counts.failed == 0
     await _close(bench)
 
 
@@ -101,6 +138,18 @@ async def test_a_gang_without_the_pages_computes_them() -> None:
     await _evict_first(bench)
     await bench.cluster.kill("worker/0.0")
     bench.gang = Gang(bench.cluster, _WORKER, incarnation=2)
+    bench.cluster.introduce(bench.gang)
+    assert await _ask(bench, 5, 1) == 0
+    assert bench.scheduler._gang.tier.counts.failed == 0, "other memory is known to have other content"
+    await _close(bench)
+
+
+async def test_a_gang_that_has_lost_the_places_alone_computes_them() -> None:
+    bench = await _bench()
+    await _evict_first(bench)
+    await bench.cluster.kill("worker/0.0")
+    bench.gang = Gang(bench.cluster, _WORKER, incarnation=2, before=bench.gang)
+    _tier(bench).clear()
     bench.cluster.introduce(bench.gang)
     assert await _ask(bench, 5, 1) == 0
     assert bench.scheduler._gang.tier.counts.failed > 0
@@ -181,8 +230,9 @@ async def _trouble(bench: SchedulerBench, rng: random.Random, attempt: int) -> N
 @pytest.mark.slow
 @pytest.mark.seeds
 @pytest.mark.parametrize("seed", range(8 * DEPTH))
-async def test_random_conversations_with_faults(seed: int) -> None:
+async def test_random_conversations_with_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = _FaultyGang.rng = random.Random(seed)
+    monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))
     bench = SchedulerBench(MemoryCluster(), _random_worker(rng), tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
     bench.gang = _FaultyGang(bench.cluster, bench.worker)
     await bench.begin()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
-from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
+from tests.support.simulation.edges import OF_DEVICES, PAIRS, WITHOUT_TIER, Fault
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
@@ -90,8 +90,9 @@ class Harm:
     def _aim(self) -> None:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
-        number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(PAIRS)
-        self._machine.edges.aim(*PAIRS[number])
+        pairs = PAIRS if self._scenario.n_host_places else WITHOUT_TIER
+        number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
+        self._machine.edges.aim(*pairs[number])
 
     def _seek(self, edge: str, fault: Fault) -> None:
         """Aim at this edge, and kill a process whose next life reaches it, if it is one of those at a beginning or a death."""

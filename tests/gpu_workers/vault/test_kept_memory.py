@@ -17,7 +17,7 @@ from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.process.rank_memory import layout_of
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.kept_memory import KeptMemory
 from tests.support.descriptor_store import StoreProcess
 
 SETTINGS = WorkerSettings(hash_chain_pages=64, vault=True)
@@ -30,8 +30,8 @@ def vault(tmp_path: Path) -> Iterator[StoreProcess]:
     store.kill()
 
 
-def memory_at(vault: StoreProcess, layout: bytes = b"llama") -> KvMemory:
-    return KvMemory(vault.path, "worker/0.0", layout)
+def memory_at(vault: StoreProcess, layout: bytes = b"llama") -> KeptMemory:
+    return KeptMemory(vault.path, "worker/0.0", layout)
 
 
 def write(engine: HashChainEngine, value: int) -> None:
@@ -175,9 +175,9 @@ def test_a_new_vault_gets_the_memory_from_the_rank_that_uses_it(vault: StoreProc
 
 
 def test_without_a_vault_the_memory_is_private_until_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_workers.vault.kv_memory._WAIT_S", 0.0)
+    monkeypatch.setattr("gpu_workers.vault.kept_memory._WAIT_S", 0.0)
     engine = HashChainEngine(SETTINGS)
-    memory = KvMemory(tmp_path / "vault-0", "worker/0.0", b"llama")
+    memory = KeptMemory(tmp_path / "vault-0", "worker/0.0", b"llama")
     memory.map_region(engine._region, is_suspect=False)
     write(engine, 4)
     vault = StoreProcess(tmp_path / "vault-0")

@@ -1,4 +1,6 @@
-"""The KV memory of one rank in its replica's vault: found there, or made new, and given again to the next vault.
+"""Memory of one rank in its replica's vault: found there, or made new, and given again to the next vault.
+
+Of the kind "kv" are the pages of keys and values, of the kind "host" the places of the host tier.
 
 A rank takes the memory when its scheduler begins the first epoch with it: until then the gang before it may still write there.
 Memory is reused only with the same layout: the key in the vault is a hash of all that decides what its bytes mean. Each new
@@ -35,17 +37,18 @@ class _Meta(NamedTuple):
     n_bytes: int
 
 
-class KvMemory:
-    """`path`: the vault's socket; `owner`: see `messages.ids.memory_owner`; `layout`: what decides the meaning of the bytes."""
+class KeptMemory:
+    """`path`: the vault's socket; `owner`: see `messages.ids.memory_owner`; `layout`: what decides the meaning of the bytes;
+    `kind`: the owner has one memory of each kind."""
 
-    def __init__(self, path: Path, owner: str, layout: bytes) -> None:
-        self._path, self._owner = path, owner
+    def __init__(self, path: Path, owner: str, layout: bytes, kind: str = "kv") -> None:
+        self._path, self._owner, self._kind = path, owner, kind
         self._lock = threading.Lock()  # the step thread maps memory, the event loop's helper thread gives it again
-        self._key = "kv " + blake2b(layout, digest_size=16).hexdigest()
+        self._key = f"{kind} " + blake2b(layout, digest_size=16).hexdigest()
         self._descriptor: int | None = None
         self._n_bytes = 0
         self.number = 0  # of the memory in use; 0: none yet
-        self._log = structlog.get_logger().bind(owner=owner)
+        self._log = structlog.get_logger().bind(owner=owner, kind=kind)
 
     def map_region(self, region: Region, is_suspect: bool) -> None:
         """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
@@ -60,7 +63,7 @@ class KvMemory:
             if self._descriptor is None:
                 return
             region.share(self._descriptor)
-            self._log.info("KV memory mapped", reused=kept is not None, bytes=region.n_bytes)
+            self._log.info("memory mapped", reused=kept is not None, bytes=region.n_bytes)
 
     def kept_bytes(self) -> int:
         """The size of the memory of the gang before, which the next gang should have too; 0 if there is none."""
@@ -101,7 +104,7 @@ class KvMemory:
             self._replace(None, self.number, 0)
             try:
                 with DescriptorClient(self._path, timeout_s=_DISTRUST_S) as client:
-                    client.drop(self._owner)
+                    client.drop(self._owner, self._key)
             except DescriptorError as error:  # a vault that has gone has lost it; another hears how this process has died
                 self._log.warning("the vault was not told of damaged memory", reason=str(error))
 
@@ -113,7 +116,7 @@ class KvMemory:
         except OSError as error:
             if error.errno != errno.EFBIG:
                 raise
-            why = "KV memory does not outlive this process: shared memory is limited like a file (ulimit -f)"
+            why = "memory does not outlive this process: shared memory is limited like a file (ulimit -f)"
             self._log.error(why, bytes=region.n_bytes)
             self._replace(None, number, 0)
         self._give()
@@ -124,12 +127,15 @@ class KvMemory:
         self._descriptor, self.number, self._n_bytes = descriptor, number, n_bytes
 
     def _find(self, n_bytes: int = 0, is_suspect: bool = False) -> KeptDescriptor | None:
-        """The kept memory of this layout and of `n_bytes` (0: of any size). Drops all other memory of the rank, and this too
-        if it `is_suspect`, so that the device has room for new memory."""
+        """The kept memory of this layout and of `n_bytes` (0: of any size). Drops all other memory of the rank and kind, and
+        this too if it `is_suspect`, so that the device has room for new memory."""
         found: KeptDescriptor | None = None
         try:
             with DescriptorClient(self._path, wait_s=_WAIT_S) as client:
                 for entry in client.find(self._owner):
+                    if not entry.key.startswith(f"{self._kind} "):
+                        os.close(entry.descriptor)
+                        continue
                     meta = _read_meta(entry.meta)
                     if entry.key == self._key and meta.n_bytes and n_bytes in (0, meta.n_bytes) and not is_suspect:
                         found = entry
@@ -137,7 +143,7 @@ class KvMemory:
                         os.close(entry.descriptor)
                         client.drop(self._owner, entry.key)
         except DescriptorError as error:
-            self._log.warning("the vault did not give the KV memory", reason=str(error))
+            self._log.warning("the vault did not give the memory", reason=str(error))
         return found
 
     def _give(self) -> None:
@@ -147,7 +153,7 @@ class KvMemory:
             with DescriptorClient(self._path) as client:
                 client.put(self._owner, self._key, self._descriptor, _META.pack(self.number, self._n_bytes))
         except DescriptorError as error:
-            self._log.warning("the KV memory is not in the vault", reason=str(error))
+            self._log.warning("the memory is not in the vault", reason=str(error))
 
 
 def _read_meta(meta: bytes) -> _Meta:

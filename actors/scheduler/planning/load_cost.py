@@ -1,0 +1,40 @@
+"""What loads from the host tier, or reads from the disk, are expected to take, learnt from those that were measured. Pure."""
+
+from __future__ import annotations
+
+from messages.caches.page_moves import MOST_MOVED
+
+_PIECE_S = 0.005  # of moves before a plan
+_FIRST_PAGES = 16  # of a piece, while nothing is known
+_DOWN, _UP = 0.5, 0.25  # of the error that is corrected; up is slower, because a pause of the machine lengthens loads
+_DOUBT = 0.98  # by which the expected time falls with each load that was not worth it: it may have been one slow copy
+
+
+class LoadCost:
+    """`page_s`: the expected time for each page; None: nothing was measured."""
+
+    def __init__(self) -> None:
+        self.page_s: float | None = None
+
+    @property
+    def most_pages(self) -> int:
+        """How many pages may be moved before the next plan."""
+        if self.page_s is None:
+            return _FIRST_PAGES
+        is_long = self.page_s * MOST_MOVED > _PIECE_S
+        return max(1, round(_PIECE_S / self.page_s)) if is_long else MOST_MOVED
+
+    def is_below(self, n_pages: int, limit_s: float) -> bool:
+        """True if a load of these pages takes less time, or nothing is known. If not, the next one is expected to take less."""
+        if self.page_s is None or self.page_s * n_pages < limit_s:
+            return True
+        self.page_s *= _DOUBT
+        return False
+
+    def learn(self, n_pages: int, took_s: float) -> None:
+        """So many pages were loaded in this time."""
+        page_s = took_s / n_pages
+        if self.page_s is None:
+            self.page_s = page_s
+        else:
+            self.page_s += (page_s - self.page_s) * (_UP if page_s > self.page_s else _DOWN)

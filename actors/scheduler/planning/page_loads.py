@@ -1,0 +1,139 @@
+"""Loads from the host tier that have begun and not ended, and the pieces in which they go to the ranks. Pure.
+
+A rank runs a piece between two plans, and nothing else meanwhile. So a piece has a bounded number of pages, the next one is
+sent when every rank has answered, and loads take turns. Of what waits before a plan, at most one piece is a load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from actors.pages.host_ledger import Content
+from actors.scheduler.planning.load_cost import LoadCost
+from messages.caches.page_moves import PagesMoved
+
+_MOST_LOADS = 16
+_PIECE_LIMIT_S = 5.0
+
+
+@dataclass(eq=False)
+class Load:
+    """Pages on their way to the device."""
+
+    contents: list[Content]
+    pages: list[int]  # of these contents
+    before: list[int]  # pages of the prefix that it continues
+    n_sent: int = 0  # pages that a message has named
+    n_good: int = 0  # pages that have their content
+
+
+@dataclass(eq=False)
+class Piece:
+    """Pages [first, end) of a load. They are on their way."""
+
+    number: int  # of its moves
+    load: Load
+    first: int
+    end: int
+    sent_s: float
+    failed: set[int] = field(default_factory=set)  # indices in the piece of contents that some rank has not
+    took_s: float = 0.0  # on the slowest rank
+    answered: set[str] = field(default_factory=set)  # ranks
+
+    @property
+    def pages(self) -> list[int]:
+        return self.load.pages[self.first : self.end]
+
+    @property
+    def contents(self) -> list[Content]:
+        return self.load.contents[self.first : self.end]
+
+
+class PageLoads:
+    """All loads of one gang. n_ranks: that answer. cost: decides how long a piece is. now_s: the monotonic clock."""
+
+    def __init__(self, n_ranks: int, cost: LoadCost, now_s: Callable[[], float]) -> None:
+        self._n_ranks, self._cost, self._now_s = n_ranks, cost, now_s
+        self._loads: list[Load] = []
+        self._unsent: deque[Load] = deque()  # those of which a part is not sent; the next in turn first
+        self._piece: Piece | None = None  # that is on its way
+        self._arriving: dict[int, Load] = {}  # by hash of a content
+        self._waiting: dict[int, Load] = {}  # by number of the sequence that waits
+        self.targets: set[int] = set()  # pages that no message has named yet
+
+    def __iter__(self) -> Iterator[Load]:
+        return iter(list(self._loads))
+
+    @property
+    def is_full(self) -> bool:
+        """No other load may begin."""
+        return len(self._loads) >= _MOST_LOADS
+
+    def begin(self, load: Load) -> None:
+        """The next pieces are of this load too."""
+        self._loads.append(load)
+        self._unsent.append(load)
+        self.targets.update(load.pages)
+        self._arriving.update(dict.fromkeys((content[0] for content in load.contents), load))
+
+    def end(self, load: Load) -> None:
+        """Nobody waits for this load any more."""
+        self._loads.remove(load)
+        if load in self._unsent:
+            self._unsent.remove(load)
+        if self._piece is not None and self._piece.load is load:
+            self._piece = None
+        self.targets.difference_update(load.pages)
+        self._arriving = {hashed: other for hashed, other in self._arriving.items() if other is not load}
+        self._waiting = {number: other for number, other in self._waiting.items() if other is not load}
+
+    def arriving(self, content_hash: int) -> Load | None:
+        """The load that brings this content."""
+        return self._arriving.get(content_hash)
+
+    def wait(self, number: int, load: Load) -> None:
+        """The sequence with this number waits until this load ends."""
+        self._waiting[number] = load
+
+    def is_waiting(self, number: int) -> bool:
+        """True while the sequence with this number waits for a load."""
+        return number in self._waiting
+
+    def next_piece(self, number: int, is_stored: Callable[[int], bool]) -> Piece | None:
+        """The piece to send now, as moves with this number; None: there is none, or the ranks have one. is_stored: True for a
+        page whose present content must be stored before it is overwritten, which takes as long as its load."""
+        if self._piece is not None or not self._unsent:
+            return None
+        load = self._unsent.popleft()
+        first = end = load.n_sent
+        n_moves, most = 0, self._cost.most_pages
+        while end < len(load.pages) and (end == first or n_moves < most):
+            n_moves += 1 + is_stored(load.pages[end])
+            end += 1
+        load.n_sent = end
+        if end < len(load.pages):
+            self._unsent.append(load)
+        self.targets.difference_update(load.pages[first:end])
+        self._piece = Piece(number, load, first, end, self._now_s())
+        return self._piece
+
+    def moved(self, rank: str, answer: PagesMoved) -> Piece | None:
+        """A rank has answered. Returns the piece once every rank has answered it; then the load knows how far it has come."""
+        piece = self._piece
+        if piece is None or piece.number != answer.number:
+            return None
+        piece.answered.add(rank)
+        piece.failed.update(answer.failed.tolist())
+        piece.took_s = max(piece.took_s, answer.load_s)
+        if len(piece.answered) < self._n_ranks:
+            return None
+        self._piece = None
+        piece.load.n_good = piece.first + min(piece.failed, default=piece.end - piece.first)
+        return piece
+
+    @property
+    def is_late(self) -> bool:
+        """True if the ranks should have answered."""
+        return self._piece is not None and self._now_s() - self._piece.sent_s >= _PIECE_LIMIT_S
