@@ -63,7 +63,7 @@ class HostTier:
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
         self._has_begun = False
         self._epoch = self._number = 0
-        self._load_cost, self._stores = LoadCost(), PendingStores()
+        self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
 

@@ -118,9 +118,12 @@ def test_an_answer_is_late_some_seconds_after_its_piece_was_sent() -> None:
     assert ranks.loads.is_late
 
 
-@pytest.mark.parametrize(("page_s", "most"), [(None, 16), (0.0, MOST_MOVED), (1e-9, MOST_MOVED), (0.0005, 10), (1.0, 1)])
-def test_a_piece_takes_five_milliseconds(page_s: float | None, most: int) -> None:
-    cost = LoadCost()
+@pytest.mark.parametrize(
+    ("page_s", "step_s", "most"),
+    [(None, 0.1, 16), (0.0, 0.1, MOST_MOVED), (1e-9, 0.1, MOST_MOVED), (0.0005, 0.01, 10), (0.0005, 0.1, 50), (1.0, 0.1, 1)],
+)
+def test_a_piece_takes_five_milliseconds_or_a_quarter_of_a_step(page_s: float | None, step_s: float, most: int) -> None:
+    cost = LoadCost(lambda: step_s)
     cost.page_s = page_s
     assert cost.most_pages == most
 
