@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actors.scheduler.planning.load_cost import LoadCost
-from actors.scheduler.planning.page_loads import Load, PageLoads, Piece
+from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from messages.caches.page_moves import MOST_MOVED, PagesMoved
 from messages.steps import PAGE_TOKENS
@@ -15,9 +15,9 @@ from messages.wire.arrays import int32s
 from tests.support.depth import DEPTH
 
 
-def _load(first_page: int, n_pages: int) -> Load:
+def _load(first_page: int, n_pages: int) -> PageLoad:
     contents = [(2 * page + 1, 0, bytes(4 * PAGE_TOKENS)) for page in range(first_page, first_page + n_pages)]
-    return Load(contents, list(range(first_page, first_page + n_pages)), before=[])
+    return PageLoad(contents, list(range(first_page, first_page + n_pages)), before=[])
 
 
 class _Ranks:
@@ -29,11 +29,11 @@ class _Ranks:
         self.loads = PageLoads(2, self.cost, lambda: self.now_s)
         self.number = 0
 
-    def next(self, stored: tuple[int, ...] = ()) -> Piece | None:
+    def next(self, stored: tuple[int, ...] = ()) -> LoadPiece | None:
         self.number += 1
         return self.loads.next_piece(self.number, stored.__contains__)
 
-    def answer(self, failed: tuple[int, ...] = ()) -> Piece:
+    def answer(self, failed: tuple[int, ...] = ()) -> LoadPiece:
         moved = PagesMoved(epoch=1, number=self.number, failed=int32s(failed), load_s=0.1)
         assert self.loads.moved("worker/0.0", PagesMoved(epoch=1, number=self.number)) is None
         assert self.loads.moved("worker/0.0", PagesMoved(epoch=1, number=self.number)) is None, "an answer that comes twice"
