@@ -66,7 +66,7 @@ def seat_of(name: str) -> str:
 
 
 def memory_owner(name: str) -> str:
-    """The owner of a rank's KV memory and host tier: the rank's name in the first seat, because both seats use one memory in turn."""
+    """The owner of a rank's KV memory and host tier: its name in the first seat, because both seats use one memory in turn."""
     return name.removesuffix(seat_of(name)) if seat_of(name) != FIRST_SEAT else name
 
 

@@ -25,7 +25,8 @@ from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group
-from supervisor.tree import StartFacts, build_tree
+from supervisor.start_facts import StartFacts
+from supervisor.tree import build_tree
 
 REPO = Path(__file__).parents[1]
 MAPPED_FOLDERS = ("messages", "actors", "gpu_workers", "supervisor", "ops")

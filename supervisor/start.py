@@ -49,9 +49,10 @@ from supervisor.parent.link import ParentLink
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.placement.placement import Placement
+from supervisor.start_facts import EmbeddingFacts, StartFacts
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
-from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
+from supervisor.tree import build_tree
 
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 

@@ -19,9 +19,7 @@ gateways first, the cache directory and the custodian last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -33,6 +31,7 @@ from supervisor.children.entrypoint import warm_ups
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
+from supervisor.start_facts import EmbeddingFacts, StartFacts
 
 _GPU_ENV = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # CUDA numbers devices as NVML and nvidia-smi do
@@ -56,46 +55,6 @@ _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
 
 class NoSettings(msgspec.Struct, frozen=True):
     """The section of an actor that has nothing to set."""
-
-
-@dataclass(frozen=True)
-class EmbeddingFacts:
-    """The embedding model: what clients call it, its folder, tokens of its longest text, dimensions of its vectors, whether
-    these have length 1, prompts by name, and the name of the one that texts get unless clients ask for another."""
-
-    name: str
-    folder: str
-    max_length: int
-    dimensions: int
-    is_normalized: bool = True
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str = ""
-
-
-@dataclass(frozen=True)
-class StartFacts:
-    """What the tree depends on besides the configuration."""
-
-    state_dir: Path
-    run_dir: Path
-    listen_fd: int
-    model_setting: str  # a folder, or "hash-chain"
-    model_name: str
-    model_length: int  # tokens of the model's context; 0: unknown
-    placement: Placement
-    cores: int
-    embedding: EmbeddingFacts | None = None  # None: no embeddings
-    custodian_fd: int = -1  # the socket at which custodians listen; -1: each one makes its own
-    have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
-
-    def to_builtins(self) -> dict[str, Any]:
-        """These facts as JSON can hold them."""
-        return msgspec.json.decode(msgspec.json.encode(self, enc_hook=str))
-
-    @classmethod
-    def from_builtins(cls, table: dict[str, Any]) -> StartFacts:
-        """What `to_builtins` made. Raises: msgspec.ValidationError."""
-        return msgspec.convert(table, cls, dec_hook=lambda kind, value: kind(value))
 
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:

@@ -8,7 +8,8 @@ from typing import Any
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.server import Server, StartInputs, as_json
-from supervisor.tree import StartFacts, build_tree
+from supervisor.start_facts import StartFacts
+from supervisor.tree import build_tree
 
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
 _FREE = frozenset({*_SECTIONS, "model_name", "max_length", "log_format", "log_level"})

@@ -19,7 +19,8 @@ from supervisor.placement.hardware import Gpu
 from supervisor.placement.host import n_children
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group, Strategy
-from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
+from supervisor.start_facts import EmbeddingFacts, StartFacts
+from supervisor.tree import build_tree
 
 
 def on_cpu(tp: int = 1, replicas: int = 1, has_standby: bool = False) -> Placement:

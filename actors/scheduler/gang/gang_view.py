@@ -61,10 +61,9 @@ class GangView:
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
-        self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
-        self._trial = DeviceTrial()
+        self._trial, self._is_dirty = DeviceTrial(), False
         self._died_in_trial = False  # the first rank died while the canary was being computed
         self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
 

@@ -22,7 +22,7 @@ from actors.pages.seal_table import Seals, private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.load_cost import LoadCost
-from actors.scheduler.planning.page_loads import Load, PageLoads, Piece
+from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
@@ -65,7 +65,7 @@ class HostTier:
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
         self._has_begun = False
         self._epoch = self._number = 0
-        self._load_cost, self._stores = LoadCost(), PendingStores()
+        self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
         self.disk = DiskTier(settings.tp, self._choice, cost, lambda places: self._stores.take_of([], places), now_s)
@@ -149,7 +149,7 @@ class HostTier:
         self._loads.wait(sequence.number, load)
         return True
 
-    def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> Load | None:
+    def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> PageLoad | None:
         contents = list(self._found(sequence, len(shared), n_pages))
         ledger = self._ledger
         if ledger is None or not contents or self._loads.is_full or not self._is_faster(len(shared), len(contents)):
@@ -162,7 +162,7 @@ class HostTier:
         self._host.pin(contents)
         pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
         assert len(pages) == len(contents), "the available pages were counted"
-        load = Load(contents, pages, list(shared))
+        load = PageLoad(contents, pages, list(shared))
         self._loads.begin(load)
         self.disk.note_used(*contents)
         return load
@@ -224,7 +224,7 @@ class HostTier:
             loaded_hashes=EMPTY_U64,
         )
 
-    def _loaded(self, piece: Piece, places: list[int]) -> MovePages:
+    def _loaded(self, piece: LoadPiece, places: list[int]) -> MovePages:
         return MovePages(
             epoch=self._epoch,
             number=piece.number,
@@ -258,7 +258,7 @@ class HostTier:
             self._end(load)
         return len(late) + self.disk.give_up_late()
 
-    def _end(self, load: Load) -> None:
+    def _end(self, load: PageLoad) -> None:
         """The first pages of a load have their content, the others have none."""
         self._loads.end(load)
         self._host.unpin(load.contents)

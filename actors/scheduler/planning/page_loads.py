@@ -19,7 +19,7 @@ _PIECE_LIMIT_S = 5.0
 
 
 @dataclass(eq=False)
-class Load:
+class PageLoad:
     """Pages on their way to the device."""
 
     contents: list[Content]
@@ -30,11 +30,11 @@ class Load:
 
 
 @dataclass(eq=False)
-class Piece:
+class LoadPiece:
     """Pages [first, end) of a load. They are on their way."""
 
     number: int  # of its moves
-    load: Load
+    load: PageLoad
     first: int
     end: int
     sent_s: float
@@ -56,14 +56,14 @@ class PageLoads:
 
     def __init__(self, n_ranks: int, cost: LoadCost, now_s: Callable[[], float]) -> None:
         self._n_ranks, self._cost, self._now_s = n_ranks, cost, now_s
-        self._loads: list[Load] = []
-        self._unsent: deque[Load] = deque()  # those of which a part is not sent; the next in turn first
-        self._piece: Piece | None = None  # that is on its way
-        self._arriving: dict[int, Load] = {}  # by hash of a content
-        self._waiting: dict[int, Load] = {}  # by number of the sequence that waits
+        self._loads: list[PageLoad] = []
+        self._unsent: deque[PageLoad] = deque()  # those of which a part is not sent; the next in turn first
+        self._piece: LoadPiece | None = None  # that is on its way
+        self._arriving: dict[int, PageLoad] = {}  # by hash of a content
+        self._waiting: dict[int, PageLoad] = {}  # by number of the sequence that waits
         self.targets: set[int] = set()  # pages that no message has named yet
 
-    def __iter__(self) -> Iterator[Load]:
+    def __iter__(self) -> Iterator[PageLoad]:
         return iter(list(self._loads))
 
     @property
@@ -71,14 +71,14 @@ class PageLoads:
         """No other load may begin."""
         return len(self._loads) >= _MOST_LOADS
 
-    def begin(self, load: Load) -> None:
+    def begin(self, load: PageLoad) -> None:
         """The next pieces are of this load too."""
         self._loads.append(load)
         self._unsent.append(load)
         self.targets.update(load.pages)
         self._arriving.update(dict.fromkeys((content[0] for content in load.contents), load))
 
-    def end(self, load: Load) -> None:
+    def end(self, load: PageLoad) -> None:
         """Nobody waits for this load any more."""
         self._loads.remove(load)
         if load in self._unsent:
@@ -89,11 +89,11 @@ class PageLoads:
         self._arriving = {hashed: other for hashed, other in self._arriving.items() if other is not load}
         self._waiting = {number: other for number, other in self._waiting.items() if other is not load}
 
-    def arriving(self, content_hash: int) -> Load | None:
+    def arriving(self, content_hash: int) -> PageLoad | None:
         """The load that brings this content."""
         return self._arriving.get(content_hash)
 
-    def wait(self, number: int, load: Load) -> None:
+    def wait(self, number: int, load: PageLoad) -> None:
         """The sequence with this number waits until this load ends."""
         self._waiting[number] = load
 
@@ -101,7 +101,7 @@ class PageLoads:
         """True while the sequence with this number waits for a load."""
         return number in self._waiting
 
-    def next_piece(self, number: int, is_stored: Callable[[int], bool]) -> Piece | None:
+    def next_piece(self, number: int, is_stored: Callable[[int], bool]) -> LoadPiece | None:
         """The piece to send now, as moves with this number; None: there is none, or the ranks have one. is_stored: True for a
         page whose present content must be stored before it is overwritten, which takes as long as its load."""
         if self._piece is not None or not self._unsent:
@@ -116,10 +116,10 @@ class PageLoads:
         if end < len(load.pages):
             self._unsent.append(load)
         self.targets.difference_update(load.pages[first:end])
-        self._piece = Piece(number, load, first, end, self._now_s())
+        self._piece = LoadPiece(number, load, first, end, self._now_s())
         return self._piece
 
-    def moved(self, rank: str, answer: PagesMoved) -> Piece | None:
+    def moved(self, rank: str, answer: PagesMoved) -> LoadPiece | None:
         """A rank has answered. Returns the piece once every rank has answered it; then the load knows how far it has come."""
         piece = self._piece
         if piece is None or piece.number != answer.number:

@@ -12,7 +12,8 @@ import msgspec
 from gpu_workers.models.resolve import resolve_model
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.host import plan_start
-from supervisor.tree import StartFacts, build_tree
+from supervisor.start_facts import StartFacts
+from supervisor.tree import build_tree
 
 
 @dataclass(frozen=True)

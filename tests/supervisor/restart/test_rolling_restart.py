@@ -16,7 +16,8 @@ from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart
-from supervisor.tree import StartFacts, build_tree
+from supervisor.start_facts import StartFacts
+from supervisor.tree import build_tree
 from tests.support.supervisor.supervisor_rig import SupervisorRig, playing
 
 

@@ -25,8 +25,9 @@ from supervisor.operator.display import Display
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.placement.placement import Placement
 from supervisor.policy.states import TreeCommand
+from supervisor.start_facts import EmbeddingFacts, StartFacts
 from supervisor.supervisor import Supervisor
-from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
+from supervisor.tree import build_tree
 from tests.support.simulation.embedding import DIMENSIONS
 from tests.support.simulation.processes import Machine, SimulatedSpawner
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actors.scheduler.planning.load_cost import LoadCost
-from actors.scheduler.planning.page_loads import Load, PageLoads, Piece
+from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from messages.caches.page_moves import MOST_MOVED, PagesMoved
 from messages.steps import PAGE_TOKENS
@@ -15,9 +15,9 @@ from messages.wire.arrays import int32s
 from tests.support.depth import DEPTH
 
 
-def _load(first_page: int, n_pages: int) -> Load:
+def _load(first_page: int, n_pages: int) -> PageLoad:
     contents = [(2 * page + 1, 0, bytes(4 * PAGE_TOKENS)) for page in range(first_page, first_page + n_pages)]
-    return Load(contents, list(range(first_page, first_page + n_pages)), before=[])
+    return PageLoad(contents, list(range(first_page, first_page + n_pages)), before=[])
 
 
 class _Ranks:
@@ -29,11 +29,11 @@ class _Ranks:
         self.loads = PageLoads(2, self.cost, lambda: self.now_s)
         self.number = 0
 
-    def next(self, stored: tuple[int, ...] = ()) -> Piece | None:
+    def next(self, stored: tuple[int, ...] = ()) -> LoadPiece | None:
         self.number += 1
         return self.loads.next_piece(self.number, stored.__contains__)
 
-    def answer(self, failed: tuple[int, ...] = ()) -> Piece:
+    def answer(self, failed: tuple[int, ...] = ()) -> LoadPiece:
         moved = PagesMoved(epoch=1, number=self.number, failed=int32s(failed), load_s=0.1)
         assert self.loads.moved("worker/0.0", PagesMoved(epoch=1, number=self.number)) is None
         assert self.loads.moved("worker/0.0", PagesMoved(epoch=1, number=self.number)) is None, "an answer that comes twice"
@@ -118,9 +118,12 @@ def test_an_answer_is_late_some_seconds_after_its_piece_was_sent() -> None:
     assert ranks.loads.is_late
 
 
-@pytest.mark.parametrize(("page_s", "most"), [(None, 16), (0.0, MOST_MOVED), (1e-9, MOST_MOVED), (0.0005, 10), (1.0, 1)])
-def test_a_piece_takes_five_milliseconds(page_s: float | None, most: int) -> None:
-    cost = LoadCost()
+@pytest.mark.parametrize(
+    ("page_s", "step_s", "most"),
+    [(None, 0.1, 16), (0.0, 0.1, MOST_MOVED), (1e-9, 0.1, MOST_MOVED), (0.0005, 0.01, 10), (0.0005, 0.1, 50), (1.0, 0.1, 1)],
+)
+def test_a_piece_takes_five_milliseconds_or_a_quarter_of_a_step(page_s: float | None, step_s: float, most: int) -> None:
+    cost = LoadCost(lambda: step_s)
     cost.page_s = page_s
     assert cost.most_pages == most
 

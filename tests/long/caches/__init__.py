@@ -1,0 +1,1 @@
+"""Long tests of what keeps pages beyond the device."""
