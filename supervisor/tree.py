@@ -19,6 +19,7 @@ gateways first, the cache directory and the custodian last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
