@@ -13,8 +13,7 @@
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
-At the start all processes are spawned at once, and each is told when another one becomes ready. They stop in reverse order: the
-gateways first, the cache directory and the custodian last.
+At the start all processes are spawned at once; each is told when another one becomes ready. They stop in reverse order.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
 
 def _directory(config: ServerConfig, facts: StartFacts) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    cache, ttl_s = config.gateway.answer_cache, config.gateway.answer_cache_ttl_s
+    cache, ttl_s, file = config.gateway.answer_cache, config.gateway.answer_cache_ttl_s, str(facts.state_dir / "kept-answers")
     keeps = {"keeps_answers": cache != "off", "keeps_similar": cache == "semantic", "answer_ttl_s": ttl_s}
-    settings = msgspec.structs.replace(config.cache_directory, answers_file=str(facts.state_dir / "kept-answers"), **keeps)
+    settings = msgspec.structs.replace(config.cache_directory, answers_file=file, **keeps)
     return replace(_single(config, actor_name("cache_directory", 0), why, settings), is_optional=True)
 
 

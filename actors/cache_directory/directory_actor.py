@@ -15,7 +15,6 @@ import numpy as np
 from prometheus_client import Counter
 
 from actors.actor import Actor, Handler
-from actors.answers.answer_cache import AnswerCache
 from actors.cache_directory.answers.all_answers import AllAnswers
 from actors.cache_directory.answers.kept_on_disk import KeptOnDisk
 from actors.cache_directory.answers.sharing import AnswerSharing
@@ -24,6 +23,7 @@ from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
+from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import START_BYTES
 from messages.caches import equal, prefixes, similar

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "gpu_workers": {"messages", "gpu_workers"},
     "supervisor": set(PRODUCT),
 }
-SHARED_BY_ACTORS = ("", "actor", "answers", "pages")
+SHARED_BY_ACTORS = ("", "actor", "pages")
 TORCH_FREE = (
     "gpu_workers.model_store",
     "gpu_workers.hash_chain",

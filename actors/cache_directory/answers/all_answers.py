@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from actors.answers.answer_cache import AnswerCache, is_answer_wanted
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
+from actors.pages.answers.answer_cache import AnswerCache, is_answer_wanted
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import KeptAnswer
 

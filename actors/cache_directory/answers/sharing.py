@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from actors.answers.answer_cache import AnswerCache
+from actors.pages.answers.answer_cache import AnswerCache
 from messages.caches.equal import AnswersKept, KeptAnswer
 from messages.wire.message import Message
 

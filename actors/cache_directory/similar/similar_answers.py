@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actors.answers.frequent_store import FrequentStore
 from actors.cache_directory.similar.neighbours import Neighbours
+from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
 from messages.outcomes import EndReason

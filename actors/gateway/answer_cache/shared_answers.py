@@ -6,8 +6,8 @@ as they are kept. Without a directory each gateway keeps what it has computed.
 
 from __future__ import annotations
 
-from actors.answers.answer_cache import AnswerCache
 from actors.gateway.dispatch.post import Post, send_now
+from actors.pages.answers.answer_cache import AnswerCache
 from messages.caches.equal import AnswersKept, KeptAnswer
 
 _EVERY_S = 0.05  # between two messages: a message costs more than an answer in it

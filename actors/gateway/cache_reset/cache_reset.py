@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.answers.answer_cache import AnswerCache
 from actors.gateway.cache_reset.page_resets import PageResets
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import post
 from actors.gateway.requests.refusals import Refusal
+from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import ForgetAnswers
 

@@ -8,8 +8,6 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from actors.answers.answer_cache import AnswerCache
-from actors.answers.cache_metrics import AnswerCacheMetrics
 from actors.gateway.answer_cache.access import CacheAccess, access_of
 from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse
@@ -23,6 +21,8 @@ from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.similar_answers.question import Asked
 from actors.gateway.similar_answers.similar_cache import SimilarCache
+from actors.pages.answers.answer_cache import AnswerCache
+from actors.pages.answers.cache_metrics import AnswerCacheMetrics
 from messages.caches.equal import AnswersKept, KeptAnswer
 
 Source = KeptAnswer | Request | None  # a kept answer; the request to follow; None: the request is computed

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.answers.answer_cache import AnswerCache
 from actors.cache_directory.answers import kept_on_disk
 from actors.cache_directory.answers.all_answers import AllAnswers, Answer
 from actors.cache_directory.answers.answers_file import read_answers, write_answers
 from actors.cache_directory.answers.kept_on_disk import KeptOnDisk
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
+from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import KeptAnswer, KeptSequence
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
 
-from actors.answers.answer_cache import AnswerCache
 from actors.cache_directory.answers.sharing import AnswerSharing
+from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import AnswersKept, KeptAnswer, KeptSequence
 from messages.wire.message import Message

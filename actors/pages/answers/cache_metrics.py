@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from actors.answers.answer_cache import AnswerCache
+from actors.pages.answers.answer_cache import AnswerCache
 
 
 class AnswerCacheMetrics(Collector):

@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from actors.answers.answer_cache import AnswerCache
+from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import KeptAnswer, KeptSequence
 

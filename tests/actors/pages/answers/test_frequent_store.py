@@ -7,7 +7,7 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.answers.frequent_store import FrequentStore
+from actors.pages.answers.frequent_store import FrequentStore
 
 _SIZE = 1000
 

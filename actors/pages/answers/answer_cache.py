@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from actors.answers.frequent_store import FrequentStore
+from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
 from messages.caches.equal import KeptAnswer
