@@ -91,6 +91,8 @@ ELSEWHERE = {
     "GrammarPrepared": "as PrepareGrammar",
     "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
     "PagesMoved": "as MovePages",
+    "MoveDiskPages": "tests/actors/scheduler/planning/test_disk_tier.py: a read without an answer is given up",
+    "DiskPagesMoved": "as MoveDiskPages",
     "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",
     "PagesForgotten": "as ForgetPages",
     "FindSimilar": "tests/actors/gateway/similar_answers: a request does not wait long for the answer, and is computed",
