@@ -45,6 +45,6 @@ async def _adopt_slowly(
 @pytest.mark.parametrize("nth", [0, 1, 3, 6, 9, 12, 15])
 def test_no_plain_connection_is_cut(nth: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpServer, "adopt", _adopt_slowly)
-    monkeypatch.setattr(left_answers, "_A_TURN", 2)
+    monkeypatch.setattr(left_answers, "_CONNECTION_S", left_answers._TURN_S / 2.5)  # two in a turn
     monkeypatch.setattr(DiesAgain, "nth", nth, raising=False)
     simulate_streams(DiesAgain, monkeypatch, client_kind=ClientKind.PLAIN, n=n)
