@@ -66,8 +66,7 @@ class SchedulerActor(Actor):
         self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
         self._moves = TierMoves(self, self._gang, self._seats)
         self.metrics = SchedulerMetrics(self.registry)
-        trace = f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl"
-        self._recorder = TraceRecorder(self, self.settings.trace_dir, trace)
+        self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
         self._next_number, self._is_draining = 1, False

@@ -10,8 +10,7 @@
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
         Moves                    ----->    of this epoch only        ----->      move pages
         Moved                    <-----    (each rank)               <-----      moved
-        PrepareGrammar           ----->    compiled in a thread
-        GrammarPrepared          <-----    (each rank)
+        PrepareGrammar           ----->    compiled in a thread, then GrammarPrepared (each rank)
         Progress                 <-----    every beat_s, also while a step runs
         Fault, exit status FAULT <-----                              <-----      any error of the device
 
