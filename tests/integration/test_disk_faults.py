@@ -9,17 +9,15 @@ import msgspec
 import pytest
 
 from gpu_workers.disk.place_tag import place_bytes
-from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.caches.disk_moves import MoveDiskPages
-from messages.caches.prefixes import ForgetPages
-from messages.generation.sequences import Cancel
 from tests.support.depth import DEPTH
 from tests.support.disk.faulty_disk import DiskFault
 from tests.support.disk.file_disk import FileDisk
 from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.conversations import Troubles, converse
 from tests.support.scheduler.disk_bench import PAGE_BYTES, TIERED, ask, close, tier_of
-from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
+from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 
 class _FaultyDiskGang(Gang):
@@ -51,20 +49,6 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
     )
 
 
-async def _trouble(bench: SchedulerBench, rng: random.Random, attempt: int) -> None:
-    """Perhaps a client leaves, the caches are reset, or the gang dies, with its memory and disk or without."""
-    if rng.random() < 0.05:
-        bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
-    if rng.random() < 0.01:
-        bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=attempt))
-    if rng.random() < 0.02:
-        dead = bench.gang
-        await bench.cluster.kill("worker/0.0")
-        before = dead if rng.random() < 0.5 else None
-        bench.gang = _FaultyDiskGang(bench.cluster, bench.worker, dead.incarnation + 1, before=before)
-        bench.cluster.introduce(bench.gang)
-
-
 @pytest.mark.slow
 @pytest.mark.seeds
 @pytest.mark.parametrize("seed", range(8 * DEPTH))
@@ -75,22 +59,12 @@ async def test_random_conversations_with_faults_of_the_disk(seed: int) -> None:
     await bench.begin()
     tier, now_s = bench.scheduler._gang.tier, 0.0
     tier._now_s = tier.disk._now_s = lambda: now_s
-    talks = [prompt_of(number, rng.randint(1, 150)) for number in range(12)]
-    jobs: dict[int, tuple[list[int], int]] = {}
-    while len(bench.gateway.endings) < 120:
-        if (attempt := len(jobs)) < 120:
-            talk = rng.randrange(len(talks))
-            jobs[attempt] = talks[talk], rng.randint(1, 20)
-            talks[talk] = [*talks[talk], *prompt_of(attempt, rng.randint(1, 20))][:200]
-            bench.gateway.submit(attempt, *jobs[attempt])
-            await _trouble(bench, rng, attempt)
-        await bench.cluster.settle(rng.choice([0, rng.randint(1, 60)]))
+
+    def pass_second() -> None:
+        nonlocal now_s
         now_s += 1.0
-        bench.scheduler.tick()
-        bench.scheduler.after_mail()
-    for attempt, (prompt, n) in jobs.items():
-        want, got = hash_chain_tokens(prompt, n, 0, bench.worker.hash_chain_vocabulary), bench.gateway.tokens[attempt]
-        assert got == (want[: len(got)] if bench.gateway.endings[attempt].reason == "cancelled" else want)
+
+    await converse(bench, rng, 12, 120, Troubles(_FaultyDiskGang, forgets=0.01, dies=0.02), pass_second)
     assert tier.disk.counts.written > 0
     assert tier.disk.counts.read > 0 or tier.disk.n_places == 5, "so few are overwritten before they are wanted"
     await close(bench)

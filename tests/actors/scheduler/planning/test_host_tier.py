@@ -14,11 +14,11 @@ from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages
-from messages.generation.sequences import Cancel
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.conversations import Troubles, converse
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
 
 _PAGE_BYTES = 8 * PAGE_TOKENS
@@ -213,20 +213,6 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
     )
 
 
-async def _trouble(bench: SchedulerBench, rng: random.Random, attempt: int) -> None:
-    """Perhaps a client leaves, the caches are reset, or the gang dies, with its memory or without."""
-    if rng.random() < 0.05:
-        bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
-    if rng.random() < 0.02:
-        bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=attempt))
-    if rng.random() < 0.03:
-        dead = bench.gang
-        await bench.cluster.kill("worker/0.0")
-        before = dead if rng.random() < 0.5 else None
-        bench.gang = _FaultyGang(bench.cluster, bench.worker, dead.incarnation + 1, before=before)
-        bench.cluster.introduce(bench.gang)
-
-
 @pytest.mark.slow
 @pytest.mark.seeds
 @pytest.mark.parametrize("seed", range(8 * DEPTH))
@@ -238,21 +224,11 @@ async def test_random_conversations_with_faults(seed: int, monkeypatch: pytest.M
     await bench.begin()
     tier, now_s = bench.scheduler._gang.tier, 0.0
     tier._now_s = lambda: now_s
-    talks = [prompt_of(number, rng.randint(1, 150)) for number in range(8)]
-    jobs: dict[int, tuple[list[int], int]] = {}
-    while len(bench.gateway.endings) < 80:
-        if (attempt := len(jobs)) < 80:
-            talk = rng.randrange(len(talks))
-            jobs[attempt] = talks[talk], rng.randint(1, 20)
-            talks[talk] = [*talks[talk], *prompt_of(attempt, rng.randint(1, 20))][:200]
-            bench.gateway.submit(attempt, *jobs[attempt])
-            await _trouble(bench, rng, attempt)
-        await bench.cluster.settle(rng.choice([0, rng.randint(1, 60)]))
+
+    def pass_second() -> None:
+        nonlocal now_s
         now_s += 1.0
-        bench.scheduler.tick()
-        bench.scheduler.after_mail()
-    for attempt, (prompt, n) in jobs.items():
-        want, got = hash_chain_tokens(prompt, n, 0, bench.worker.hash_chain_vocabulary), bench.gateway.tokens[attempt]
-        assert got == (want[: len(got)] if bench.gateway.endings[attempt].reason == "cancelled" else want)
+
+    await converse(bench, rng, 8, 80, Troubles(_FaultyGang, forgets=0.02, dies=0.03), pass_second)
     assert tier.counts.stored > 0
     await _close(bench)
