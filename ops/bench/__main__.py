@@ -25,6 +25,7 @@ _COMMANDS = {
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
+_OF_CACHES = ("cache", "semantic-cache", "kv-dtypes")
 
 
 class _LazyGroup(click.Group):
@@ -36,7 +37,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"ops.bench.commands.{cmd_name.replace('-', '_')}")
+        room = "commands.caches" if cmd_name in _OF_CACHES else "commands"
+        module = importlib.import_module(f"ops.bench.{room}.{cmd_name.replace('-', '_')}")
         return module.command
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from actors.pages.eviction.choice import EvictionName
 from ops.bench.cache.generated import generate
 from ops.bench.cache.trace_file import write_trace
-from ops.bench.commands.cache import command
+from ops.bench.commands.caches.cache import command
 
 
 def test_every_policy_gets_a_row_and_a_line(tmp_path: Path) -> None:

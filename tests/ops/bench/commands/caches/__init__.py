@@ -1,0 +1,1 @@
+"""Tests of the load tools about caches."""
