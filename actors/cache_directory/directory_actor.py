@@ -177,6 +177,7 @@ class DirectoryActor(Actor):
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
         if self._on_disk is not None:
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
+            own |= {"shared_evicted": float(self._equal.n_evicted)}
         return own if self._similar is None else own | self._similar.statistics()
 
     def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:

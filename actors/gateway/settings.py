@@ -93,7 +93,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     # semantic: the least cosine similarity of two questions with one answer
     semantic_threshold: _Cosine = 0.95
     semantic_thresholds: dict[str, _Cosine] = {}  # the same for single callers, by the value of their caller_header
-    semantic_wait_s: _LimitSeconds = 0.1  # longest wait of a request for the answer to a similar one
+    # longest wait of a request for the answer to a similar one; 0: 0.1 s, or 2 s where the model runs on CPU cores, for whose
+    # steps the vector of the question waits
+    semantic_wait_s: _Seconds = 0.0
     answer_coalescing: bool = False  # true: of equal greedy or seeded requests that run at the same time, one is computed
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from messages.ids import role_of
+
+_F = TypeVar("_F", bound=msgspec.Struct)
+# Statistics whose names do not follow from those of the fields
+_OF_PREFIXES = {name: name for name in ("pages", "prompt_tokens", "cached_tokens", "prefill_saved_s")}
+_OF_ANSWERS = {"answers": "answers_kept"}
 
 
 class PrefixFigures(msgspec.Struct, frozen=True):
@@ -55,6 +61,14 @@ class AnswerFigures(msgspec.Struct, frozen=True):
     tokens: int  # that came from there
 
 
+class SharedFigures(msgspec.Struct, frozen=True):
+    """Kept answers that gateways share, at the cache directory; the count is since an incarnation of it."""
+
+    answers: int
+    bytes: int
+    evicted: int
+
+
 class SimilarFigures(msgspec.Struct, frozen=True):
     """Answers for similar questions at the cache directory; since an incarnation of it."""
 
@@ -79,6 +93,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     host: HostFigures | None = None
     disk: DiskFigures | None = None
     answers: AnswerFigures | None = None
+    shared: SharedFigures | None = None
     similar: SimilarFigures | None = None
     directory: DirectoryFigures | None = None
 
@@ -94,80 +109,17 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
     schedulers, gateways = sums.get("scheduler", {}), sums.get("gateway", {})
     directory = sums.get("cache_directory", {})
     return CacheFigures(
-        prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
-        host=_host_tier(schedulers) if "host_places" in schedulers else None,
-        disk=_disk_tier(schedulers) if "disk_places" in schedulers else None,
-        answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
-        similar=_similar_answers(directory) if "similar_answers" in directory else None,
-        directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
+        prefix=_figures(PrefixFigures, schedulers, "pages_", _OF_PREFIXES) if "pages" in schedulers else None,
+        host=_figures(HostFigures, schedulers, "host_") if "host_places" in schedulers else None,
+        disk=_figures(DiskFigures, schedulers, "disk_") if "disk_places" in schedulers else None,
+        answers=_figures(AnswerFigures, gateways, "answer_", _OF_ANSWERS) if "answers_kept" in gateways else None,
+        shared=_figures(SharedFigures, directory, "shared_") if "shared_answers" in directory else None,
+        similar=_figures(SimilarFigures, directory, "similar_") if "similar_answers" in directory else None,
+        directory=_figures(DirectoryFigures, directory, "", {"pages": "hashes"}) if "hashes" in directory else None,
     )
 
 
-def _prefix_cache(sums: Mapping[str, float]) -> PrefixFigures:
-    def count(key: str) -> int:
-        return int(sums.get(key, 0))
-
-    return PrefixFigures(
-        pages=count("pages"),
-        held=count("pages_held"),
-        cached=count("pages_cached"),
-        reused=count("pages_reused"),
-        evicted=count("pages_evicted"),
-        prompt_tokens=count("prompt_tokens"),
-        cached_tokens=count("cached_tokens"),
-        prefill_saved_s=round(sums.get("prefill_saved_s", 0.0), 3),
-    )
-
-
-def _host_tier(sums: Mapping[str, float]) -> HostFigures:
-    def count(key: str) -> int:
-        return int(sums.get(key, 0))
-
-    return HostFigures(
-        places=count("host_places"),
-        pages=count("host_pages"),
-        stored=count("host_stored"),
-        loaded=count("host_loaded"),
-        failed=count("host_failed"),
-        load_s=round(sums.get("host_load_s", 0.0), 3),
-    )
-
-
-def _disk_tier(sums: Mapping[str, float]) -> DiskFigures:
-    def count(key: str) -> int:
-        return int(sums.get(key, 0))
-
-    return DiskFigures(
-        places=count("disk_places"),
-        pages=count("disk_pages"),
-        written=count("disk_written"),
-        read=count("disk_read"),
-        failed=count("disk_failed"),
-        read_s=round(sums.get("disk_read_s", 0.0), 3),
-    )
-
-
-def _answer_cache(sums: Mapping[str, float]) -> AnswerFigures:
-    def count(key: str) -> int:
-        return int(sums.get(key, 0))
-
-    return AnswerFigures(
-        answers=count("answers_kept"),
-        bytes=count("answer_bytes"),
-        hits=count("answer_hits"),
-        misses=count("answer_misses"),
-        tokens=count("answer_tokens"),
-    )
-
-
-def _similar_answers(sums: Mapping[str, float]) -> SimilarFigures:
-    def count(key: str) -> int:
-        return int(sums.get(key, 0))
-
-    return SimilarFigures(
-        answers=count("similar_answers"),
-        bytes=count("similar_bytes"),
-        hits=count("similar_hits"),
-        misses=count("similar_misses"),
-        evicted=count("similar_evicted"),
-    )
+def _figures(kind: type[_F], sums: Mapping[str, float], prefix: str, others: Mapping[str, str] = {}) -> _F:
+    """One cache. Each field has the statistic of its name behind `prefix`, or the one that `others` names."""
+    names = {field: others.get(field, prefix + field) for field in kind.__struct_fields__}
+    return msgspec.convert({field: round(sums.get(name, 0.0), 3) for field, name in names.items()}, kind, strict=False)

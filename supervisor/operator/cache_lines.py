@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from messages.lifecycle.cache_figures import (
     AnswerFigures,
     DiskFigures,
     HostFigures,
     PrefixFigures,
+    SharedFigures,
     SimilarFigures,
     cache_figures,
 )
 from messages.lifecycle.tree import StatusReport
 
+_F = TypeVar("_F")
+
 
 def cache_lines(report: StatusReport) -> list[str]:
     """One line for each cache that the actors of this report have."""
     found = cache_figures((child.name, child.statistics) for child in report.children)
-    lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
-    lines += [_host_text(found.host)] if found.host is not None else []
-    lines += [_disk_text(found.disk)] if found.disk is not None else []
-    lines += [_answers_text(found.answers)] if found.answers is not None else []
-    return lines + ([_similar_text(found.similar)] if found.similar is not None else [])
+    lines = (
+        _line(_prefix_text, found.prefix),
+        _line(_host_text, found.host),
+        _line(_disk_text, found.disk),
+        _line(_answers_text, found.answers),
+        _line(_shared_text, found.shared),
+        _line(_similar_text, found.similar),
+    )
+    return [line for line in lines if line]
+
+
+def _line(text_of: Callable[[_F], str], figures: _F | None) -> str:
+    return text_of(figures) if figures is not None else ""
 
 
 def _prefix_text(cache: PrefixFigures) -> str:
@@ -42,6 +56,10 @@ def _disk_text(tier: DiskFigures) -> str:
 def _answers_text(cache: AnswerFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} requests"
     return f"kept answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"
+
+
+def _shared_text(cache: SharedFigures) -> str:
+    return f"shared answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; {cache.evicted:,} dropped for want of room"
 
 
 def _similar_text(cache: SimilarFigures) -> str:

@@ -12,6 +12,8 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 
+_WAIT_S = {"cuda": 0.1, "cpu": 2.0}  # by the device of the language model
+
 
 class QuestionVectors:
     """Computes the vectors of short texts. They get the prompt that texts of clients get by default."""
@@ -39,4 +41,5 @@ def similar_cache_of(
     if settings.answer_cache != "semantic" or text is None:
         return None
     vectors = QuestionVectors(settings, text, embedder)
-    return SimilarCache(post, queries, vectors.vector_of, settings.semantic_wait_s, registry)
+    wait_s = settings.semantic_wait_s or _WAIT_S[settings.device]
+    return SimilarCache(post, queries, vectors.vector_of, wait_s, registry)

@@ -16,8 +16,6 @@ from ops.bench.semantic.workload import PosedQuestion, made_up_texts
 
 _CLIENTS = 8
 _N_BEFORE = 24  # requests that are not measured: what a server computes for the first time takes longer
-# The default of 0.1 s is for servers whose model is on a GPU: on CPU cores the vector waits for the model's steps.
-_WAIT = "gateway.semantic_wait_s=2"
 _CHAT = "/v1/chat/completions"
 _TIMEOUT_S = 600.0
 
@@ -57,7 +55,7 @@ def serve_workload(
 ) -> list[ServedFigures]:
     """The workload at a new server, twice. `cache`: as `--answer-cache`; `flags`: more of `supervisor start`."""
     name = f"semantic {threshold:g}" if cache == "semantic" else cache
-    arguments = [*flags, "--answer-cache", cache, "--set", f"gateway.semantic_threshold={threshold}", "--set", _WAIT]
+    arguments = [*flags, "--answer-cache", cache, "--set", f"gateway.semantic_threshold={threshold}"]
     with own_server(arguments) as server:
         return asyncio.run(
             _runs(_Asking(server, questions, max_tokens), name, ("cold", "warm") if cache != "off" else ("cold",), workload)

@@ -25,7 +25,7 @@ WARM_S = 60.0
 COMPLETIONS = "/v1/completions"
 FLAGS = (
     *("--model", "hash-chain", "--embedding-model", "minilm", "--answer-cache", "semantic", "--gateways", "2"),
-    *("--set", f"gateway.semantic_threshold={THRESHOLD}", "--set", "gateway.semantic_wait_s=2"),
+    *("--set", f"gateway.semantic_threshold={THRESHOLD}"),
     # equal requests find their answers for two seconds; after that it is a similar question that does
     *("--set", "gateway.answer_cache_ttl_s=2"),
     *("--set", "gateway.caller_header=x-caller", "--set", "cache_directory.answers_file_s=0.5"),

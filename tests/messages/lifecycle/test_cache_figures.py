@@ -11,6 +11,7 @@ from messages.lifecycle.cache_figures import (
     DiskFigures,
     HostFigures,
     PrefixFigures,
+    SharedFigures,
     SimilarFigures,
     cache_figures,
 )
@@ -40,6 +41,11 @@ def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
     }
     found = cache_figures([("cache_directory/0", {"hashes": 57.0, "queries": 12.0, **figures})])
     assert found.similar == SimilarFigures(3, 9000, 5, 2, 1)
+
+
+def test_shared_answers_are_those_of_the_directory() -> None:
+    figures = {"shared_answers": 7.0, "shared_bytes": 4096.0, "shared_evicted": 2.0}
+    assert cache_figures([("cache_directory/0", figures)]).shared == SharedFigures(7, 4096, 2)
 
 
 def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
