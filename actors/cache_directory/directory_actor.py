@@ -23,7 +23,7 @@ from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
-from actors.pages.answers.answer_cache import AnswerCache
+from actors.pages.answers.answer_cache import AnswerCache, age_s
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import START_BYTES
 from messages.caches import equal, prefixes, similar
@@ -177,8 +177,9 @@ class DirectoryActor(Actor):
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
         if self._on_disk is not None:
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
-            own |= {"shared_evicted": float(self._equal.n_evicted)}
-        return own if self._similar is None else own | self._similar.statistics()
+            oldest_s = age_s(self._equal.oldest_s, self._wall_s())
+            own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}
+        return own if self._similar is None else own | self._similar.statistics(self._wall_s())
 
     def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
         if not self._index.update(scheduler, number, sealed, dropped) and self._snapshots.want(scheduler):

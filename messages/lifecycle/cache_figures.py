@@ -13,6 +13,7 @@ _F = TypeVar("_F", bound=msgspec.Struct)
 # Statistics whose names do not follow from those of the fields
 _OF_PREFIXES = {name: name for name in ("pages", "prompt_tokens", "cached_tokens", "prefill_saved_s")}
 _OF_ANSWERS = {"answers": "answers_kept"}
+_OLDEST = "_oldest_s"  # of several actors the oldest counts
 
 
 class PrefixFigures(msgspec.Struct, frozen=True):
@@ -59,6 +60,8 @@ class AnswerFigures(msgspec.Struct, frozen=True):
     hits: int
     misses: int
     tokens: int  # that came from there
+    evicted: int  # for want of room
+    oldest_s: float  # age of the oldest one
 
 
 class SharedFigures(msgspec.Struct, frozen=True):
@@ -67,6 +70,7 @@ class SharedFigures(msgspec.Struct, frozen=True):
     answers: int
     bytes: int
     evicted: int
+    oldest_s: float  # age of the oldest one
 
 
 class SimilarFigures(msgspec.Struct, frozen=True):
@@ -77,6 +81,7 @@ class SimilarFigures(msgspec.Struct, frozen=True):
     hits: int
     misses: int
     evicted: int
+    oldest_s: float  # age of the oldest one
 
 
 class DirectoryFigures(msgspec.Struct, frozen=True):
@@ -100,12 +105,13 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFigures:
     """The figures of all caches of a server. actors: the name and the statistics of each actor; those of one role are added
-    up."""
+    up, but of ages the greatest is taken."""
     sums: dict[str, dict[str, float]] = {}
     for name, statistics in actors:
         total = sums.setdefault(role_of(name), {})
         for key, number in statistics.items():
-            total[key] = total.get(key, 0.0) + number
+            before = total.get(key, 0.0)
+            total[key] = max(before, number) if key.endswith(_OLDEST) else before + number
     schedulers, gateways = sums.get("scheduler", {}), sums.get("gateway", {})
     directory = sums.get("cache_directory", {})
     return CacheFigures(

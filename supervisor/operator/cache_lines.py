@@ -55,13 +55,18 @@ def _disk_text(tier: DiskFigures) -> str:
 
 def _answers_text(cache: AnswerFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} requests"
-    return f"kept answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"
+    return f"kept answers: {_answers(cache)}; found for {found}"
 
 
 def _shared_text(cache: SharedFigures) -> str:
-    return f"shared answers: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; {cache.evicted:,} dropped for want of room"
+    return f"shared answers: {_answers(cache)}"
 
 
 def _similar_text(cache: SimilarFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} questions"
-    return f"answers for similar questions: {cache.answers:,}, {cache.bytes / 1e6:,.1f} MB; found for {found}"
+    return f"answers for similar questions: {_answers(cache)}; found for {found}"
+
+
+def _answers(cache: AnswerFigures | SharedFigures | SimilarFigures) -> str:
+    size = f"{cache.answers:,}, {cache.bytes / 1e6:,.1f} MB"
+    return f"{size}, the oldest of {cache.oldest_s:,.0f} s, {cache.evicted:,} evicted"

@@ -24,3 +24,5 @@ class SharingMetrics(Collector):
         )
         yield GaugeMetricFamily("tardigrade_shared_answers", "Answers that gateways share.", len(cache))
         yield GaugeMetricFamily("tardigrade_shared_answer_bytes", "Memory of these answers.", cache.n_bytes)
+        oldest = "tardigrade_shared_answers_oldest_timestamp_seconds"
+        yield GaugeMetricFamily(oldest, "When the oldest of these answers is from; 0 without any.", cache.oldest_s)

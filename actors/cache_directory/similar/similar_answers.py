@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actors.cache_directory.similar.neighbours import Neighbours
+from actors.pages.answers.answer_cache import age_s
 from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
@@ -76,6 +77,12 @@ class SimilarAnswers:
         """The memory of all answers."""
         return self._answers.n_bytes
 
+    @property
+    def oldest_s(self) -> float:
+        """Unix time from which the oldest answer is; 0 without any."""
+        oldest = self._answers.oldest()
+        return 0.0 if oldest is None else oldest.since_s
+
     def find(self, circle: bytes, vector: np.ndarray, least: float, now_s: float) -> tuple[SimilarAnswer, float] | None:
         """The answer to the most similar question of a circle, and how similar the two are; None if all are less similar than
         `least`. `vector`: float32 [dimensions]."""
@@ -133,7 +140,7 @@ class SimilarAnswers:
             self._drop(number)
         return len(numbers)
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self, now_s: float) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
         return {
             "similar_hits": self.n_hits,
@@ -141,6 +148,7 @@ class SimilarAnswers:
             "similar_answers": len(self),
             "similar_bytes": self.n_bytes,
             "similar_evicted": self.n_evicted,
+            "similar_oldest_s": age_s(self.oldest_s, now_s),
         }
 
     def _nearest(self, circle: bytes, vector: np.ndarray) -> list[tuple[int, float]]:

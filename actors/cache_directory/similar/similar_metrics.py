@@ -27,3 +27,5 @@ class SimilarMetrics(Collector):
         yield CounterMetricFamily("tardigrade_similar_evictions", "Such answers dropped for want of room.", answers.n_evicted)
         yield GaugeMetricFamily("tardigrade_similar_answers", "Answers that are kept for similar questions.", len(answers))
         yield GaugeMetricFamily("tardigrade_similar_bytes", "Memory of these answers.", answers.n_bytes)
+        oldest = "tardigrade_similar_oldest_timestamp_seconds"
+        yield GaugeMetricFamily(oldest, "When the oldest of these answers is from; 0 without any.", answers.oldest_s)

@@ -127,7 +127,7 @@ class EqualRequests:
 
     def statistics(self) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
-        found = {} if self.kept is None else self.kept.statistics()
+        found = {} if self.kept is None else self.kept.statistics(self._post.wall_s())
         if self.coalescing is not None:
             found |= {"coalesced": self.coalescing.n_requests, "coalesced_tokens": self.coalescing.n_tokens}
         return found

@@ -40,6 +40,12 @@ class AnswerCache:
         """The memory of all answers."""
         return self._store.n_bytes
 
+    @property
+    def oldest_s(self) -> float:
+        """Unix time from which the oldest answer is; 0 without any."""
+        oldest = self._store.oldest()
+        return 0.0 if oldest is None else oldest.since_s
+
     def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
         """The answer to the requests of this key; None if there is none that still counts."""
         answer = self._store.get(key)
@@ -97,7 +103,7 @@ class AnswerCache:
             self._drop(key)
         return len(keys)
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self, now_s: float) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
         return {
             "answer_hits": self.n_hits,
@@ -105,11 +111,18 @@ class AnswerCache:
             "answers_kept": len(self),
             "answer_bytes": self.n_bytes,
             "answer_tokens": self.n_tokens_saved,
+            "answer_evicted": self.n_evicted,
+            "answer_oldest_s": age_s(self.oldest_s, now_s),
         }
 
     def _drop(self, key: bytes) -> None:
         self._store.pop(key)
         self.n_changes += 1
+
+
+def age_s(oldest_s: float, now_s: float) -> float:
+    """The age of the oldest answer of a cache in seconds, rounded; 0 without any answer."""
+    return round(max(now_s - oldest_s, 0.0), 1) if oldest_s else 0.0
 
 
 def is_answer_wanted(answer: KeptAnswer, wanted: Forgetting, now_s: float) -> bool:

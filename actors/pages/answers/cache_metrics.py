@@ -28,3 +28,5 @@ class AnswerCacheMetrics(Collector):
         yield CounterMetricFamily("tardigrade_answer_cache_tokens", "Output tokens that came from there.", cache.n_tokens_saved)
         yield GaugeMetricFamily("tardigrade_answer_cache_answers", "Answers that are kept.", len(cache))
         yield GaugeMetricFamily("tardigrade_answer_cache_bytes", "Memory of the kept answers.", cache.n_bytes)
+        oldest = "tardigrade_answer_cache_oldest_timestamp_seconds"
+        yield GaugeMetricFamily(oldest, "When the oldest kept answer is from; 0 without any.", cache.oldest_s)

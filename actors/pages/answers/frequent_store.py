@@ -59,6 +59,10 @@ class FrequentStore(Generic[K, V]):
             for key in self._queues[part]:
                 yield key, self._entries[key].value
 
+    def oldest(self) -> V | None:
+        """The value that was put in first; None if there is none."""
+        return next((entry.value for entry in self._entries.values()), None)
+
     def get(self, key: K) -> V | None:
         """A value. It does not count as asked for."""
         entry = self._entries.get(key)

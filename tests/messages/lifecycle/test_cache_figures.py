@@ -21,13 +21,14 @@ SCHEDULER = {
     "prompt_tokens": 800.0, "cached_tokens": 320.0, "prefill_saved_s": 1.25, "lru_hits": 20.0,
 }  # fmt: skip
 GATEWAY = {"answers_kept": 2.0, "answer_bytes": 2048.0, "answer_hits": 5.0, "answer_misses": 9.0, "answer_tokens": 640.0}
+GATEWAY |= {"answer_evicted": 1.0, "answer_oldest_s": 12.5}
 
 
 def test_figures_are_summed_up_over_actors_of_one_role() -> None:
     actors = [("scheduler/0", SCHEDULER), ("scheduler/1", SCHEDULER), ("gateway/0", GATEWAY), ("gateway/1", GATEWAY)]
     found = cache_figures([*actors, ("cache_directory/0", {"hashes": 57.0, "queries": 12.0}), ("worker/0.0", {"steps": 3.0})])
     assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5)
-    assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280)
+    assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280, 2, 12.5)
     assert found.directory == DirectoryFigures(57, 12)
 
 
@@ -38,14 +39,15 @@ def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
         "similar_hits": 5.0,
         "similar_misses": 2.0,
         "similar_evicted": 1.0,
+        "similar_oldest_s": 40.0,
     }
     found = cache_figures([("cache_directory/0", {"hashes": 57.0, "queries": 12.0, **figures})])
-    assert found.similar == SimilarFigures(3, 9000, 5, 2, 1)
+    assert found.similar == SimilarFigures(3, 9000, 5, 2, 1, 40.0)
 
 
 def test_shared_answers_are_those_of_the_directory() -> None:
-    figures = {"shared_answers": 7.0, "shared_bytes": 4096.0, "shared_evicted": 2.0}
-    assert cache_figures([("cache_directory/0", figures)]).shared == SharedFigures(7, 4096, 2)
+    figures = {"shared_answers": 7.0, "shared_bytes": 4096.0, "shared_evicted": 2.0, "shared_oldest_s": 30.0}
+    assert cache_figures([("cache_directory/0", figures)]).shared == SharedFigures(7, 4096, 2, 30.0)
 
 
 def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
