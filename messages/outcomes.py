@@ -38,6 +38,7 @@ FineCode = Literal[  # says more than its `Code`
     "origin_not_allowed",  # a web page of another origin
     "host_not_allowed",  # a name that is not this server's
     "operator_only",  # what only the operator may do
+    "invalid_api_key",  # no key, or none of this server
     "method_not_allowed",  # a path without this HTTP method
     "request_timeout",  # headers or body did not come in time
     "headers_too_large",
@@ -53,6 +54,7 @@ CODE_BY_FINE_CODE: dict[FineCode, Code] = {
     "origin_not_allowed": "invalid",
     "host_not_allowed": "invalid",
     "operator_only": "invalid",
+    "invalid_api_key": "invalid",
     "method_not_allowed": "invalid",
     "request_timeout": "invalid",
     "headers_too_large": "too_large",

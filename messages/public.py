@@ -56,7 +56,13 @@ class ChatTurn(StrictPart, frozen=True):
     content: Text
 
 
-class AnswersWanted(StrictMessage, frozen=True):
+class KeyedMessage(StrictMessage, frozen=True, kw_only=True):
+    """What a server with API keys answers for their holders only. `api_key`: not sent without one, as older servers expect."""
+
+    api_key: ShortText | msgspec.UnsetType = msgspec.UNSET
+
+
+class AnswersWanted(KeyedMessage, frozen=True):
     """Asks for what a body of POST /v1/chat/completions or POST /v1/completions asks for. Answered by Accepted, by Chunks, and
     by one Finished for each answer; or by Failed.
 
@@ -75,7 +81,7 @@ class AnswersWanted(StrictMessage, frozen=True):
     version: Count = PROTOCOL_VERSION
 
 
-class Generate(StrictMessage, frozen=True):
+class Generate(KeyedMessage, frozen=True):
     """Version 2: generate one answer to exactly one of a text prompt, token ids, a conversation."""
 
     request: ShortText
@@ -171,7 +177,7 @@ class CancelRequest(StrictMessage, frozen=True):
     has_left: bool = False
 
 
-class ModelsWanted(StrictMessage, frozen=True):
+class ModelsWanted(KeyedMessage, frozen=True):
     """Asks which models are served. Answered by Models."""
 
     call: ShortText
@@ -185,7 +191,7 @@ class Models(Message, frozen=True):
     max_length: Count
 
 
-class StatsWanted(StrictMessage, frozen=True):
+class StatsWanted(KeyedMessage, frozen=True):
     """Asks for the JSON summary of /v1/metrics. Answered by Stats."""
 
     call: ShortText
@@ -198,10 +204,10 @@ class Stats(Message, frozen=True):
     summary: Text
 
 
-class CacheResetWanted(StrictMessage, frozen=True):
+class CacheResetWanted(KeyedMessage, frozen=True):
     """Asks that caches forget what the JSON object `body` says, as POST /v1/cache/reset does. Answered by CachesReset.
 
-    `operator_key`: `gateway.operator_key`; a client at the server's Unix socket needs none.
+    `operator_key`: `gateway.operator_key`; a client at the server's Unix socket needs none, nor does an API key of an admin.
     """
 
     call: ShortText
@@ -217,7 +223,7 @@ class CachesReset(Message, frozen=True):
     answers: Count
 
 
-class EmbeddingsWanted(StrictMessage, frozen=True):
+class EmbeddingsWanted(KeyedMessage, frozen=True):
     """Asks for vectors of texts, or of token ids: text i is then the next `counts[i]` of `ids`. Answered by TextVectors."""
 
     call: ShortText

@@ -1,4 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | restart | cache | drill | check-config`.
+"""The command line: `supervisor start | status | drain | stop | restart | cache | keys | drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -16,6 +16,7 @@ import click
 
 from actors.pages.eviction.choice import EvictionName
 from messages.outcomes import ExitCode
+from supervisor.access.keys_command import keys
 from supervisor.drill.command import drill
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
@@ -50,6 +51,8 @@ _ANSWER_CACHE = (
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _HOST_CACHE = "Memory of each rank on CPU cores for evicted pages, such as 8GiB; they may come back. Default: none."
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
+_API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
+_INSECURE = "Without API keys, listen where other machines can reach the server. Default: off."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -57,6 +60,18 @@ _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills ch
 @click.version_option(package_name="tardigrade-serve", message="Tardigrade %(version)s")
 def main() -> None:
     """LLM inference that survives anything."""
+
+
+def _door_flags() -> list[Any]:
+    """The flags about who may reach the server, and where."""
+    return [
+        click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
+        click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
+        click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
+        click.option("--api-keys/--no-api-keys", default=None, help=_API_KEYS),
+        click.option("--insecure/--no-insecure", default=None, help=_INSECURE),
+        click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
+    ]  # fmt: skip
 
 
 def _config_flags(command: Any) -> Any:
@@ -70,10 +85,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help=_TP),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
-        click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
-        click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
-        click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
-        click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
+        *_door_flags(),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
         click.option("--quantization", "worker__quantization", help="Weights: none, int8, int4 (CPU cores) or fp8 (GPUs)."),
         click.option("--kv-dtype", "worker__kv_dtype", help="Keys and values: auto, int8, int4 or fp8 (GPUs)."),
@@ -226,6 +238,7 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 main.add_command(cache)
 main.add_command(drain)
 main.add_command(drill)
+main.add_command(keys)
 main.add_command(restart)
 main.add_command(stop)
 

@@ -43,12 +43,14 @@ def check_zeromq_ports(host: str, first: int, n: int) -> None:
                 raise ConfigError(_not_bound(host, port, error, "zeromq_port")) from None
 
 
-def check_address(host: str, port: int) -> None:
-    """Check a host and a port by binding them for a moment; a port in use is right.
+def check_address(host: str, port: int, *, has_keys: bool = False, is_insecure: bool = False) -> None:
+    """Check a host and a port by binding them for a moment; a port in use is right. `has_keys`, `is_insecure`: as for
+    `check_exposure`.
 
     Raises: ConfigError if `listen` could not listen here even if nobody else did.
     """
     probe, address = _unbound(host, port)
+    check_exposure(address[0], has_keys=has_keys, is_insecure=is_insecure)
     with probe:
         try:
             probe.bind(address)
@@ -66,6 +68,16 @@ def _unbound(host: str, port: int) -> tuple[socket.socket, Any]:
         raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
     unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return unbound, address
+
+
+def check_exposure(host: str, *, has_keys: bool, is_insecure: bool) -> None:
+    """Check that nobody from another machine can use the server without a key, unless the operator wants that. `host`: the IP
+    address that HTTP listens on. Raises: ConfigError."""
+    if not (has_keys or is_insecure or is_loopback(host)):
+        raise ConfigError(
+            f"host: expected an address of the loopback interface, such as 127.0.0.1, got {host}: everybody who reaches it"
+            " could use the server. Ask for keys with --api-keys, or say --insecure"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -40,7 +40,7 @@ from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
-from supervisor.listener import check_zeromq_ports, is_loopback, listen
+from supervisor.listener import check_exposure, check_zeromq_ports, is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display
@@ -74,7 +74,8 @@ def start(
         if held is not None and held.has_orphans:
             held.begin()
         listener = stack.enter_context(listen(config.host, config.port))
-        port = listener.getsockname()[1]
+        address, port = listener.getsockname()[:2]
+        check_exposure(address, has_keys=config.api_keys, is_insecure=config.insecure)
         if config.zeromq_port:
             check_zeromq_ports(config.zeromq_host, config.zeromq_port, config.gateways)
         is_temporary = not (held or config.run_dir)
@@ -186,7 +187,8 @@ def _determine(
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
     if not is_loopback(host):
-        log.warning("everybody who reaches this address can use the server: there are no keys and no TLS", host=host)
+        everybody = "everybody who reaches this address can use the server: there are no keys and no TLS"
+        log.warning("keys and answers are readable on the way: there is no TLS" if config.api_keys else everybody, host=host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _resolve(config, url)
     takes_text, takes_chat = text_inputs(model, bool(config.gateway.chat_template))

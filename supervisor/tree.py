@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from messages.access.key_file import KEY_FILE
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
@@ -138,6 +139,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         zeromq_tcp_endpoint=tcp,
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
+        keys_file=str(facts.state_dir / KEY_FILE) if config.api_keys else "",
         gateways=config.gateways,
         schedulers=facts.placement.replicas,
         **_embedding_of(facts),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Handler
+from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.similar_question import SimilarQuestions
@@ -72,6 +73,7 @@ class GatewayActor(Actor, Post, Status):
         self.servers = GatewayServers(
             self.settings, self.custody, self._on_cut, lambda error: self.fail("connections of the dead gateway", error)
         )
+        self.keys = KeyRing(Path(self.settings.keys_file), self.wall_s) if self.settings.keys_file else None
         self.draining: Draining | None = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
@@ -105,8 +107,7 @@ class GatewayActor(Actor, Post, Status):
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
-        incarnation = self.spawn_spec.incarnation
-        metrics, embedder = self.metrics, self.embedding_dispatcher
+        incarnation, metrics, embedder = self.spawn_spec.incarnation, self.metrics, self.embedding_dispatcher
         similar = similar_cache_of(settings, text, self, embedder, self.similar_queries, self.registry)
         manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
@@ -119,11 +120,13 @@ class GatewayActor(Actor, Post, Status):
         manager.start()
         embeddings = None if text is None else Embeddings(settings, text, embedder, manager.gate, manager.access_log)
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, self.keys is not None)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
-        services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings)
+        services = Services(
+            settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings, self.keys
+        )
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
@@ -131,6 +134,8 @@ class GatewayActor(Actor, Post, Status):
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
+        if self.keys is not None:
+            self.keys.close()
         await self.servers.close()
         if self._manager is not None:
             self.manager.stop()
@@ -235,6 +240,8 @@ class GatewayActor(Actor, Post, Status):
     def tick(self) -> None:
         if self._health is not None:
             self._health.update()
+        if self.keys is not None:
+            self.keys.refresh()
 
     def statistics(self) -> dict[str, float]:
         manager, metrics = self._manager, self.metrics

@@ -65,8 +65,9 @@ class GatewayServers:
         if self._settings.zeromq_endpoint:
             admission, manager, summary = services.admission, services.manager, services.status.summary
             self.zeromq = ZmqServer(
-                self._settings, incarnation, admission, manager, services.owners, summary, services.caches, services.embeddings
-            )
+                self._settings, incarnation, admission, manager, services.owners, summary, services.caches,
+                services.embeddings, services.keys,
+            )  # fmt: skip
             self.zeromq.open()
         self.app = build_app(services)
         if self._custody is not None:

@@ -63,6 +63,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
+    keys_file: str = ""  # of API keys, which every call but those of probes must show; "": none are asked for
     operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
     schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica
     caller_header: _Header = ""  # names the caller, as "authorization" with a proxy that checks it; "": the client's address
@@ -92,7 +93,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     answer_cache_ttl_s: _LimitSeconds = 3600.0  # an answer is kept for this time
     # semantic: the least cosine similarity of two questions with one answer
     semantic_threshold: _Cosine = 0.95
-    semantic_thresholds: dict[str, _Cosine] = {}  # the same for single callers, by the value of their caller_header
+    semantic_thresholds: dict[str, _Cosine] = {}  # the same for single tenants, or for callers by the value of caller_header
     # longest wait of a request for the answer to a similar one; 0: 0.1 s, or 2 s where the model runs on CPU cores, for whose
     # steps the vector of the question waits
     semantic_wait_s: _Seconds = 0.0
@@ -103,6 +104,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     unread_s: _Seconds = 120.0  # a client that reads nothing of its answer for this time is disconnected
     keep_alive_s: _Positive = 75  # an HTTP connection that is idle for this time is closed
     sse_ping_s: _Seconds = 15.0  # a stream without tokens for this time gets a comment line, so that proxies keep it
+
+    @property
+    def names_callers(self) -> bool:
+        """True if callers are told apart by more than their addresses, so that each has caches of its own."""
+        return bool(self.caller_header or self.keys_file)
 
 
 def read_settings(raw: bytes | msgspec.Raw) -> GatewaySettings:

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from messages.run_dir import DEFAULT_PORT
 from messages.wire.arrays import EMPTY_I32, int32s
 from messages.wire.message import Message
 
+K = TypeVar("K", bound=public.KeyedMessage)
+
 CONNECT_S = 5.0
 _CONFIRM_TOKENS = 64
 _RETRY_S = 1.0  # until a request that is accepted is asked for again, because a gateway that may have it does not answer
@@ -33,13 +35,17 @@ _CLOSED = "the client was closed"
 class AsyncClient:
     """A client of one server. Use it as an async context manager, on one event loop."""
 
-    def __init__(self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT) -> None:
+    def __init__(
+        self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT, api_key: str | None = None
+    ) -> None:
         """`endpoint`: "ipc://..." or "tcp://..."; several are those of the gateways of one server, and the first that answers
         is used. Without one: the server on this HTTP port of this machine. The other gateways of an "ipc://..." are found.
+        `api_key`: of a server that asks for one.
 
         Raises: ConfigError.
         """
         self._endpoints = endpoints_of(endpoint, port)
+        self._api_key = api_key
         self.endpoint = self._endpoints[0]
         self._link: ClientLink | None = None
         self._is_closed = False
@@ -182,13 +188,13 @@ class AsyncClient:
                     raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s{why}") from None
 
     async def _whole(self, asked: public.AnswersWanted, options: dict[str, Any]) -> Answer:
-        stream = _Stream(asked)
+        stream = _Stream(self._keyed(asked))
         async for _ in self._follow(stream, options):
             pass
         return stream.state.answer()
 
     async def _pieces(self, asked: public.AnswersWanted, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        stream = _Stream(asked)
+        stream = _Stream(self._keyed(asked))
         async with aclosing(self._follow(stream, options)) as pieces:  # closing this generator closes the inner one
             async for piece in pieces:
                 yield piece
@@ -224,10 +230,13 @@ class AsyncClient:
                 link.send_once(public.CancelRequest(request=key))
         state.answer()
 
-    async def _ask(self, call: str, message: Message, deadline_s: float) -> Message:
+    def _keyed(self, message: K) -> K:
+        return message if self._api_key is None else msgspec.structs.replace(message, api_key=self._api_key)
+
+    async def _ask(self, call: str, message: public.KeyedMessage, deadline_s: float) -> Message:
         end_s = asyncio.get_running_loop().time() + deadline_s
         link = await self._connected(deadline_s)
-        question = _Question(message)
+        question = _Question(self._keyed(message))
         try:
             link.open(call, question)
             answer = await asyncio.wait_for(question.answer, max(0.0, end_s - asyncio.get_running_loop().time()))

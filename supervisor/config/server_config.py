@@ -66,6 +66,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "http_sockets"): "gateways",
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
+    ("gateway", "keys_file"): "api_keys",
     ("gateway", "gateways"): "gateways",
     ("gateway", "schedulers"): "replicas",
     ("gateway", "custodian_socket"): "run_dir",
@@ -120,6 +121,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
     port: _Port = DEFAULT_PORT  # of HTTP; 0: any free one
+    api_keys: bool = False  # clients must show a key; `supervisor keys add` makes one
+    insecure: bool = False  # without API keys, HTTP may listen where other machines can reach it
     zeromq_port: _Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
@@ -195,6 +198,8 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
             f"zeromq_host: expected an address of this host (127.0.0.1), got {config.zeromq_host};"
             " ZeroMQ over a network needs encryption, which is not supported yet"
         )
+    if config.api_keys and config.gateway.caller_header:
+        yield "gateway.caller_header: expected none beside api_keys, because the key of a call names its caller"
     if config.port and config.port == config.zeromq_port:
         yield f"zeromq_port: expected another port than port, got {config.port} for both"
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:

@@ -24,7 +24,7 @@ def check_start(config: ServerConfig) -> None:
 
 
 def _errors(config: ServerConfig) -> Iterator[str]:
-    checks = [lambda: check_address(config.host, config.port), lambda: _check_run_dir(config)]
+    checks = [lambda: _check_address(config), lambda: _check_run_dir(config)]
     if config.model and Path(config.model).is_dir():
         checks.append(lambda: _check_text(config.model))
     if config.state_dir:
@@ -34,6 +34,10 @@ def _errors(config: ServerConfig) -> Iterator[str]:
             check()
         except ConfigError as error:
             yield str(error)
+
+
+def _check_address(config: ServerConfig) -> None:
+    check_address(config.host, config.port, has_keys=config.api_keys, is_insecure=config.insecure)
 
 
 def _check_text(folder: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-_NO_KEYS = "there are no keys: the server listens on 127.0.0.1; a proxy in front of it can check keys"
+_KEYS = "--api-keys; `supervisor keys add` makes a key"
 _NO_TLS = "there is no TLS: put a proxy in front of the server"
 _AT_START = (
     "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
@@ -96,7 +96,7 @@ FLAGS: Mapping[str, str] = {
     "--allowed-origins": "--set 'gateway.allowed_origins=[\"https://chat.example.com\"]'",
     "--uvicorn-log-level": "--log-level",
     "--verbose": "--log-level debug",
-    "--api-key": _NO_KEYS,
+    "--api-key": _KEYS,
     "--ssl-keyfile": _NO_TLS,
     "--ssl-certfile": _NO_TLS,
     "--seed": "each request has its own seed: the field `seed`",

@@ -15,7 +15,7 @@ from supervisor import start
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.run_dir import RunDir
 from supervisor.directories.run_dir_files import read_pid
-from supervisor.listener import check_zeromq_ports, is_loopback, listen
+from supervisor.listener import check_address, check_exposure, check_zeromq_ports, is_loopback, listen
 from supervisor.placement.placement import Placement
 
 
@@ -125,3 +125,13 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_only_addresses_of_this_machine_are_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(("has_keys", "is_insecure"), [(True, False), (False, True)])
+def test_other_machines_may_connect_with_keys_or_if_the_operator_says_so(has_keys: bool, is_insecure: bool) -> None:
+    check_exposure("127.0.0.1", has_keys=False, is_insecure=False)
+    with pytest.raises(ConfigError, match=r"^host: expected an address of the loopback interface.*--api-keys.*--insecure$"):
+        check_exposure("0.0.0.0", has_keys=False, is_insecure=False)
+    with pytest.raises(ConfigError, match=r"^host: expected an address of the loopback interface"):
+        check_address("0.0.0.0", 0)
+    check_exposure("0.0.0.0", has_keys=has_keys, is_insecure=is_insecure)

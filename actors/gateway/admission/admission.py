@@ -69,11 +69,13 @@ class Admission:
         manager: RequestManager,
         wall_s: Callable[[], float],
         questions: SimilarQuestions | None = None,
+        are_owned: bool = False,
     ) -> None:
-        """`questions`: None: no answers are kept for similar ones."""
+        """`questions`: None: no answers are kept for similar ones. `are_owned`: nobody but its caller reads a request."""
         self.builder, self.bodies = builder, bodies
         self._manager, self._wall_s = manager, wall_s
         self._questions = questions
+        self._are_owned = are_owned
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -100,7 +102,7 @@ class Admission:
                 raise self.unknown(new.request, new.request_field)
             return None
         digest = known.new.digest if isinstance(known, Arrival) else known.spec.digest
-        if not new.is_resumable or digest != new.digest:
+        if not new.is_resumable or digest != new.digest or not self.may_read(known, new.terms.caller):
             other = "belongs to another request; expected the same body, byte for byte, or another id"
             detail = f"{new.request_field}: {new.request!r} {other}"
             why = "idempotency_key_reused" if new.naming is Naming.KEY else "conflict"
@@ -111,13 +113,19 @@ class Admission:
         """True if a request has this id: on its way in, running, or retained."""
         return request_id in self._arrivals or self._manager.knows(request_id)
 
-    async def known(self, request_id: str, field: str) -> Request:
-        """The request with this id. `field`: what gives the id, for the refusal. Raises: Refusal."""
+    async def known(self, request_id: str, field: str, caller: bytes | None = None) -> Request:
+        """The request with this id. `field`: what gives the id, for the refusal. `caller`: who asks, a client; None: another
+        gateway, which has asked already. Raises: Refusal, also for a request of another tenant."""
         arrival = self._arrivals.get(request_id)
         request = await arrival.wait_accepted() if arrival is not None else self._manager.find(request_id)
-        if request is None:
+        if request is None or not (caller is None or self.may_read(request, caller)):
             raise self.unknown(request_id, field)
         return request
+
+    def may_read(self, known: Request | Arrival, caller: bytes) -> bool:
+        """True if this caller may read a request and cancel it."""
+        terms = known.new.terms if isinstance(known, Arrival) else known.spec.terms
+        return not self._are_owned or terms.caller == caller
 
     def unknown(self, request_id: str, field: str) -> Refusal:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""

@@ -1,4 +1,5 @@
-"""Who has sent a request: a digest of the client's address, or of the header that a trusted proxy sets.
+"""Who has sent a request: a digest of the tenant whose API key the call shows, of the client's address where none are asked
+for, or of the header that a trusted proxy sets.
 
 A caller whose requests harm workers is the only one that bears the consequences (`dispatch/poison_handling.py`). All clients on
 this machine count as one caller, however they connect, and so do all addresses of one IPv6 network (64 bits).
@@ -22,7 +23,7 @@ def caller_of_call(scope: Scope, headers: Mapping[bytes, bytes], header: str) ->
     """The caller of an HTTP call. `headers`: by names in lower case. `header`: the name of the one that names the caller; with
     "", or in a call without it, the address does.
     """
-    if _FORWARDED in scope.get("extensions", ()):
+    if is_forwarded(scope):
         return bytes.fromhex(headers.get(CALLER_HEADER, b"").decode("ascii"))
     if header and (given := headers.get(header.lower().encode())):
         return caller_of_name(given.decode("latin-1"))
@@ -30,9 +31,20 @@ def caller_of_call(scope: Scope, headers: Mapping[bytes, bytes], header: str) ->
     return caller_of_address(client[0] if client else "")
 
 
+def is_forwarded(scope: Scope) -> bool:
+    """True if another gateway has forwarded this call, and has checked who sent it."""
+    return _FORWARDED in scope.get("extensions", ())
+
+
 def caller_of_name(value: str) -> bytes:
     """The caller that a trusted proxy names with this value of its header."""
     return _digest("header " + value)
+
+
+@lru_cache(maxsize=4096)
+def caller_of_tenant(tenant: str) -> bytes:
+    """The caller that has shown an API key of this tenant."""
+    return _digest("tenant " + tenant)
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.admission.caller import caller_of_name
+from actors.gateway.admission.caller import caller_of_name, caller_of_tenant
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.answer_cache.access import CacheAccess
 from actors.gateway.answer_cache.fingerprint import TERMS_OF_THE_ANSWER
@@ -34,7 +34,8 @@ class SimilarQuestions:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._least = settings.semantic_threshold
-        self._least_of = {caller_of_name(value): least for value, least in settings.semantic_thresholds.items()}
+        caller_of = caller_of_tenant if settings.keys_file else caller_of_name
+        self._least_of = {caller_of(value): least for value, least in settings.semantic_thresholds.items()}
         self._embedding = (settings.embedding_model, settings.embedding_folder, settings.embedding_dimensions)
 
     def question_of(self, new: NewRequest, spec: RequestSpec, access: CacheAccess) -> Question | None:

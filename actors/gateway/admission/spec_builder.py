@@ -204,7 +204,7 @@ class SpecBuilder:
             bad_tokens=bad_tokens,
             stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
-            cache_scope=terms.caller if self._settings.caller_header else b"",
+            cache_scope=terms.caller if self._settings.names_callers else b"",
         )
 
     async def _grammar(self, new: NewRequest, reasoning: ReasoningMarks | None) -> Grammar | None:

@@ -11,13 +11,14 @@ from actors.gateway.answer_cache.cache_use import CacheUse
 class Origin(msgspec.Struct, frozen=True):
     """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
-    without a usable one. `cache_use`: what its Cache-Control says.
+    without a usable one. `cache_use`: what its Cache-Control says. `is_admin`: it shows an API key for what is the operator's.
     """
 
     trace_id: bytes
     caller: bytes
     correlation_id: str = ""
     cache_use: CacheUse = CacheUse.FULL
+    is_admin: bool = False
 
 
 class RequestName(msgspec.Struct, frozen=True):

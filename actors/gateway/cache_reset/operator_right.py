@@ -13,7 +13,10 @@ def check_operator(expected: str, given: str) -> None:
     """Return if the caller has shown the operator's key. expected: `gateway.operator_key`; "": no key opens the door, and an
     operator comes through the run directory, which belongs to the user of the server alone. Raises: Refusal."""
     if not expected:
-        detail = "this is for the operator: set gateway.operator_key, or use `supervisor cache reset` on the server's machine"
+        detail = (
+            "this is for the operator: use `supervisor cache reset` on the server's machine, an API key of the role admin, or"
+            " gateway.operator_key"
+        )
         raise Refusal("operator_only", detail)
     if not hmac.compare_digest(expected.encode(), given.encode()):
         detail = f"{KEY_HEADER.decode()}: expected the key of gateway.operator_key, got {'another' if given else 'none'}"

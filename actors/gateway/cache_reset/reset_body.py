@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from actors.gateway.admission.caller import caller_of_name
+from actors.gateway.admission.caller import caller_of_name, caller_of_tenant
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.bodies.fields.ranges import Turns
@@ -25,7 +25,7 @@ class CacheResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """POST /v1/cache/reset. What meets all conditions is forgotten; without one, everything."""
 
     model: str | None = None
-    caller: str | None = None  # the value of the header that names it
+    caller: str | None = None  # the tenant, or the value of the header that names it
     prompt: str | None = None  # the prompts begin with this text
     tokens: list[TokenId] | None = None  # or with these tokens
     messages: Turns | None = None  # or with this conversation
@@ -35,10 +35,13 @@ class CacheResetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 async def wanted_of(body: CacheResetBody, settings: GatewaySettings, encoder: PromptEncoder) -> Forgetting:
     """What is to be forgotten. Raises: Refusal naming the field."""
     check_model(body.model or "", settings)
-    if body.caller is not None and not settings.caller_header:
-        raise Refusal("invalid", "caller: expected none while gateway.caller_header names no header", field="caller")
-    scope = None if body.caller is None else caller_of_name(body.caller)
-    return Forgetting(scope, await _tokens(body, encoder), body.older_than_s or 0.0)
+    if body.caller is not None and not settings.names_callers:
+        detail = "caller: expected none without API keys and while gateway.caller_header names no header"
+        raise Refusal("invalid", detail, field="caller")
+    caller_of = caller_of_tenant if settings.keys_file else caller_of_name
+    return Forgetting(
+        None if body.caller is None else caller_of(body.caller), await _tokens(body, encoder), body.older_than_s or 0.0
+    )
 
 
 async def _tokens(body: CacheResetBody, encoder: PromptEncoder) -> bytes:

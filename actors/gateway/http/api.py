@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -20,8 +21,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from actors.gateway.access.http_keys import key_in
+from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.body_budget import BodyBudget
-from actors.gateway.admission.caller import caller_of_call
+from actors.gateway.admission.caller import caller_of_call, is_forwarded
 from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
@@ -93,6 +96,8 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers), cache_use)
         identity = _NOBODY
         try:
+            if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
+                origin = await _with_key(services.keys, origin, headers)
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
             if endpoint.method != "POST":
@@ -118,6 +123,13 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             return error_response(stopped(), body_of=error_form)
 
     return answer
+
+
+async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes]) -> Origin:
+    """The origin of a call by the API key in its headers. Raises: Refusal."""
+    key = key_in(headers)
+    holder = keys.known(key) or await keys.holder_of(key)
+    return msgspec.structs.replace(origin, caller=holder.caller, is_admin=holder.is_admin)
 
 
 def _correlated(answer: ASGIApp, origin: Origin) -> ASGIApp:

@@ -12,6 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
+from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.admission import Admission
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.bodies.large_bodies import BodyReader
@@ -65,6 +66,7 @@ class Services:
     started_s: int
     caches: CacheReset
     embeddings: Embeddings | None = None  # None: the server has no embedding model
+    keys: KeyRing | None = None  # None: nobody is asked for an API key
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
 
 
@@ -94,6 +96,7 @@ class Endpoint:
 
     `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
     `query`: the parameters that it takes in its address; others are refused. None: all are ignored, as probes expect.
+    `is_open`: no API key is asked for, because probes have none.
     The rest is for the documentation. `body`: the struct that it reads. `generates`: it answers with tokens, streamed if asked.
     `statuses`: those that it may answer with beside the usual ones. `media_type`: of its answer, if that is no JSON.
     """
@@ -103,6 +106,7 @@ class Endpoint:
     handler: Handler
     needs_open: bool = False
     query: tuple[str, ...] | None = ()
+    is_open: bool = False
     body: type[msgspec.Struct] | None = None
     generates: bool = False
     statuses: tuple[int, ...] = ()

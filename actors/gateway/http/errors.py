@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from difflib import get_close_matches
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -19,9 +20,10 @@ from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import Code, FineCode
 
-_TYPES: dict[int, str] = dict.fromkeys((307, 400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
+_TYPES: dict[int, str] = dict.fromkeys((307, 400, 401, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 _ANTHROPIC_TYPES: dict[int, str] = {
+    401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
@@ -85,6 +87,8 @@ def error_response(refusal: Refusal, headers: dict[str, str] | None = None, body
     headers = dict(headers or {})
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
+    if refusal.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     name = refusal.fine_code or _OPENAI_NAMES.get(refusal.code, refusal.code)
     body = body_of(refusal.status, refusal.detail, refusal.field, name)
     return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")

@@ -25,6 +25,7 @@ STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "grammar_too_complex": 422,  # not 500: another try would end at the same place
     "unavailable": 503,
     "deadline": 504,
+    "invalid_api_key": 401,
     "origin_not_allowed": 403,
     "host_not_allowed": 403,
     "operator_only": 403,

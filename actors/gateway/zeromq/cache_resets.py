@@ -15,17 +15,23 @@ from messages import public
 _UNIX_SOCKET = "localhost:"  # how the address of a peer begins that came by ipc; no IP address does
 
 
+def is_operator(settings: GatewaySettings, address: str) -> bool:
+    """True for whoever came through the Unix socket, which only the user of the server can open. `address`: of the client, if
+    there is a TCP endpoint beside that socket."""
+    return not settings.zeromq_tcp_endpoint or address.startswith(_UNIX_SOCKET)
+
+
 async def carry_out(
     caches: CacheReset,
     settings: GatewaySettings,
     encoder: PromptEncoder,
     message: public.CacheResetWanted,
-    address: str,
+    is_free: bool,
     send: Callable[[public.CachesReset], object],
 ) -> None:
-    """Answer one call. `address`: of the client, if there is a TCP endpoint beside the Unix socket. Whoever came through that
-    socket, which only the user of the server can open, is the operator. Raises: Refusal."""
-    if settings.zeromq_tcp_endpoint and not address.startswith(_UNIX_SOCKET):
+    """Answer one call. `is_free`: the client is an operator, or its API key an admin's; others show `gateway.operator_key`.
+    Raises: Refusal."""
+    if not is_free:
         check_operator(settings.operator_key, message.operator_key)
     done = await caches.forget(await wanted_of(read_body(message.body, CacheResetBody), settings, encoder))
     send(public.CachesReset(call=message.call, pages=done.pages, answers=done.answers))

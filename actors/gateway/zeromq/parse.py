@@ -73,7 +73,7 @@ def _generated(message: Generate, caller: bytes) -> NewRequest:
     given = [message.prompt is not None, len(message.tokens) > 0, message.turns is not None]
     if sum(given) != 1:
         raise Refusal("invalid", f"prompt: expected exactly one of prompt, tokens and turns, got {sum(given)}", field="prompt")
-    bare = msgspec.structs.replace(message, have=0, is_repeated=False, tokens=EMPTY_I32)
+    bare = msgspec.structs.replace(message, have=0, is_repeated=False, tokens=EMPTY_I32, api_key=msgspec.UNSET)
     digest = blake2b(msgspec.msgpack.encode(bare, enc_hook=lambda _: None) + message.tokens.tobytes(), digest_size=16)
     turns = None
     if message.turns is not None:

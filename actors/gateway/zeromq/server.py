@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.access.key_ring import Holder, KeyRing
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
@@ -25,11 +26,12 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.cache_resets import carry_out
+from actors.gateway.zeromq.cache_resets import carry_out, is_operator
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
+from actors.gateway.zeromq.keys import ZmqKeys
 from actors.gateway.zeromq.large_messages import LargeMessages
 from actors.gateway.zeromq.other_gateways import OtherGateways
 from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, request_in
@@ -56,6 +58,7 @@ class ZmqServer:
         summary: Callable[[], Awaitable[dict[str, Any]]],
         caches: CacheReset,
         embeddings: Embeddings | None = None,
+        keys: KeyRing | None = None,
     ) -> None:
         self._settings, self._others, self._caches = settings, OtherGateways(owners), caches
         self._admission, self._manager, self._summary, self._embeddings = admission, manager, summary, embeddings
@@ -64,6 +67,7 @@ class ZmqServer:
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
         self._tasks = CallTasks(self._refuse)
+        self._keys = ZmqKeys(keys, self._tasks, self._let_in)
         reader = BodyReader(settings.max_length, settings.max_batch)
         self._large = LargeMessages(reader, admission.bodies, self._tasks.spawn, self._understood, self._refuse, self._cancel)
         self._loop = asyncio.get_running_loop()
@@ -97,34 +101,41 @@ class ZmqServer:
             return
         client = self._clients.heard(identity)
         match message:
-            case public.AnswersWanted() | public.Generate():
-                self._asked(identity, message, len(frames[1]) + len(frames[2]))
+            case public.KeyedMessage():
+                address = self._socket.reader.sender_address
+                at_own_socket = isinstance(message, public.CacheResetWanted) and is_operator(self._settings, address)
+                self._keys.let_in(identity, message, len(frames[1]) + len(frames[2]), is_operator=at_own_socket)
             case public.Received():
                 self._received(client, message)
             case public.CancelRequest():
                 self._cancel(identity, message.request, has_left=message.has_left)
+            case _:
+                kind = type(message).__name__
+                self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
+
+    def _let_in(self, identity: bytes, message: public.KeyedMessage, n_bytes: int, holder: Holder | None) -> None:
+        """Handle a message of `n_bytes`. `holder`: of its API key; None if none are asked for, and for an operator."""
+        match message:
+            case public.AnswersWanted() | public.Generate():
+                self._asked(identity, message, n_bytes, holder)
             case public.ModelsWanted():
                 names, max_length = [self._settings.model_name], self._settings.max_length
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
             case public.CacheResetWanted():
-                encoder, address = self._admission.builder.encoder, self._socket.reader.sender_address
-                work = partial(
-                    carry_out, self._caches, self._settings, encoder, message, address, partial(self._send, identity)
-                )
+                is_free = is_operator(self._settings, self._socket.reader.sender_address) if holder is None else holder.is_admin
+                send, encoder = partial(self._send, identity), self._admission.builder.encoder
+                work = partial(carry_out, self._caches, self._settings, encoder, message, is_free, send)
                 self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
-                work = partial(send_vectors, self._embeddings, bodies, message, sum(map(len, frames[1:])), send)
+                work = partial(send_vectors, self._embeddings, bodies, message, n_bytes, send)
                 self._tasks.spawn(identity, message.call, work)
-            case _:
-                kind = type(message).__name__
-                self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
 
-    def _asked(self, identity: bytes, message: Asked, n_bytes: int) -> None:
+    def _asked(self, identity: bytes, message: Asked, n_bytes: int, holder: Holder | None) -> None:
         try:
-            caller = caller_of_address(self._socket.reader.sender_address)
+            caller = caller_of_address(self._socket.reader.sender_address) if holder is None else holder.caller
             if not self._large.read_if_large(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
@@ -233,7 +244,8 @@ class ZmqServer:
             stream.cancel()
             return
         request = self._manager.find(request_id)
-        if request is None or request.spec.api != "zeromq":
+        is_foreign = stream is None and self._keys.are_asked_for  # whoever has shown its key reads the stream
+        if request is None or request.spec.api != "zeromq" or is_foreign:
             detail = f"request: expected one that is known, got {request_id!r}"
             self._refuse(identity, request_id, Refusal("not_found", detail, field="request"))
             return

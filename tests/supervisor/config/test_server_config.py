@@ -92,6 +92,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("custodian.socket=x", "custodian.socket: unknown key; did you mean custodian.max_sockets?"),
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
+        ("gateway.keys_file=x", "gateway.keys_file: the supervisor sets this key; set api_keys instead"),
         ("zeromq_host=0.0.0.0", None),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
         (

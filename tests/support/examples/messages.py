@@ -226,6 +226,7 @@ INTERNAL: tuple[Message, ...] = (
     *CACHES,
 )
 
+_KEY = "tg-0123456789ab-" + "x" * 43
 PUBLIC: tuple[Message, ...] = (
     public.AnswersWanted(
         request="req-1",
@@ -234,9 +235,15 @@ PUBLIC: tuple[Message, ...] = (
         tokens=int32s([3, 4]),
         have=[3],
         is_repeated=True,
+        api_key=_KEY,
     ),
     public.Generate(
-        request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"], bad_words=["no"]), prompt="Hello", have=3
+        request="req-1",
+        sampling=_SAMPLING,
+        terms=Terms(max_tokens=8, stop=["\n"], bad_words=["no"]),
+        prompt="Hello",
+        have=3,
+        api_key=_KEY,
     ),
     public.Accepted(request="req-1", n_prompt=4),
     public.Chunk(
@@ -251,13 +258,15 @@ PUBLIC: tuple[Message, ...] = (
     public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0"),
     public.Received(request="req-1", up_to=4),
     public.CancelRequest(request="req-1"),
-    public.ModelsWanted(call="c1"),
-    public.CacheResetWanted(call="c4", body=b'{"older_than_s": 60}', operator_key="key"),
+    public.ModelsWanted(call="c1", api_key=_KEY),
+    public.CacheResetWanted(call="c4", body=b'{"older_than_s": 60}', operator_key="key", api_key=_KEY),
     public.CachesReset(call="c4", pages=12, answers=3),
     public.Models(call="c1", names=["smollm2"], max_length=8192),
-    public.EmbeddingsWanted(call="c3", counts=int32s([2, 1]), ids=int32s([101, 102, 7]), dimensions=2, prompt_name=""),
+    public.EmbeddingsWanted(
+        call="c3", counts=int32s([2, 1]), ids=int32s([101, 102, 7]), dimensions=2, prompt_name="", api_key=_KEY
+    ),
     public.TextVectors(call="c3", model="minilm", n_texts=1, vectors=float32s([0.5, 0.25]), n_tokens=3),
-    public.StatsWanted(call="c2"),
+    public.StatsWanted(call="c2", api_key=_KEY),
     public.Stats(call="c2", summary="{}"),
     public.Alive(incarnation=2),
 )

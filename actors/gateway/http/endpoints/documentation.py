@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp
@@ -16,13 +17,17 @@ from actors.gateway.http.openapi.page import page_of
 def documentation(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     """The endpoints that describe these and themselves."""
 
+    def described(services: Services) -> dict[str, Any]:
+        settings = services.settings
+        return openapi_document(known, package_version(), is_strict=settings.strict_fields, has_keys=services.keys is not None)
+
     async def document(services: Services, call: Call) -> ASGIApp:
         """GET /openapi.json: this API as OpenAPI describes it."""
-        return json_response(openapi_document(known, package_version(), is_strict=services.settings.strict_fields))
+        return json_response(described(services))
 
     async def page(services: Services, call: Call) -> ASGIApp:
         """GET /docs: this page."""
-        return HTMLResponse(page_of(openapi_document(known, package_version(), is_strict=services.settings.strict_fields)))
+        return HTMLResponse(page_of(described(services)))
 
     own = (
         Endpoint("GET", "/openapi.json", document, query=None),

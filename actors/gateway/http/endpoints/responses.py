@@ -34,6 +34,7 @@ from actors.gateway.requests.request_spec import ResponseTerms
 
 PATH = "/v1/responses"
 _PREVIOUS = "previous_response_id"
+_CALLER = "caller"  # in what one gateway asks another
 _SETTLE_S = 1.0  # longest wait until a response in the background is on its way
 _MOST_ITEMS = 100  # in one answer, as OpenAI's
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
@@ -46,7 +47,7 @@ async def create(services: Services, call: Call) -> ASGIApp:
         return elsewhere
     body = await _read(services, call)
     body.check()
-    before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
+    before = await _conversation(services, call, body.previous_response_id) if body.previous_response_id else []
     new = _new(services, call, body, before)
     if not body.background or body.stream:
         return await generated(services, call, new)
@@ -99,7 +100,7 @@ async def count_input(services: Services, call: Call) -> ASGIApp:
     """POST /v1/responses/input_tokens: how many tokens the model would read. Raises: Refusal."""
     body = await _read(services, call)
     check_model(body.model or "", services.settings)
-    before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
+    before = await _conversation(services, call, body.previous_response_id) if body.previous_response_id else []
     turns, tools = turns_of_items([*before, *items_of(body.input)], body.instructions, len(before)), body.offered_tools
     told = tools.as_openai() if tools is not None else ()
     ids = await services.admission.builder.encoder.encode_chat(turns, "input", told, body.template)
@@ -118,7 +119,8 @@ async def show(services: Services, call: Call) -> ASGIApp:
     request_id = request_of(call.parameters["id"])
     if (elsewhere := await forwarded(services, call, request_id, start)) is not None:
         return elsewhere
-    return events_after(services, await _stored(services, request_id, "id"), start, "starting_after")
+    request = await _stored(services, request_id, "id", call.origin.caller)
+    return events_after(services, request, start, "starting_after")
 
 
 async def remove(services: Services, call: Call) -> ASGIApp:
@@ -146,7 +148,7 @@ async def of_gateway(services: Services, call: Call) -> ASGIApp:
 
 async def _at_owner(services: Services, call: Call, do: str) -> ASGIApp:
     """Do `do` here, or at the gateway that has the response. Raises: Refusal."""
-    parameters = {**call.parameters, "id": request_of(call.parameters["id"])}
+    parameters = {_CALLER: call.origin.caller.hex(), **call.parameters, "id": request_of(call.parameters["id"])}
     if socket := await gateway_of(services, parameters["id"]):
         return await fetched(socket, _call_for(do, parameters))
     return await _DO[do](services, parameters)
@@ -157,19 +159,19 @@ def _call_for(do: str, parameters: Mapping[str, str]) -> bytes:
     return get(f"{target}?{urlencode({**parameters, 'do': do})}")
 
 
-async def _conversation(services: Services, shown_id: str) -> Items:
+async def _conversation(services: Services, call: Call, shown_id: str) -> Items:
     """The items of a stored response's conversation, its own answer included. Raises: Refusal."""
-    response_id = request_of(shown_id)
+    response_id, caller = request_of(shown_id), call.origin.caller
     if not (socket := await gateway_of(services, response_id)):
-        return _items_after(services, await _stored(services, response_id, _PREVIOUS))
-    answer = await fetched(socket, _call_for("conversation", {"id": response_id}))
+        return _items_after(services, await _stored(services, response_id, _PREVIOUS, caller))
+    answer = await fetched(socket, _call_for("conversation", {"id": response_id, _CALLER: caller.hex()}))
     if answer.status_code != 200:
         raise services.admission.unknown(response_id, _PREVIOUS)
     return _decode(answer.body)
 
 
-async def _stored(services: Services, response_id: str, field: str) -> Request:
-    request = await services.admission.known(response_id, field)
+async def _stored(services: Services, response_id: str, field: str, caller: bytes | None) -> Request:
+    request = await services.admission.known(response_id, field, caller)
     if not request.spec.is_stored:
         raise services.admission.unknown(response_id, field)
     return request
@@ -191,23 +193,29 @@ def _shown(services: Services, request: Request, ignored: list[str] | None = Non
     return json_response(response_object(request, services.settings.model_name, services.model), ignored=ignored or ())
 
 
+def _caller_in(parameters: Mapping[str, str]) -> bytes | None:
+    """Who asks; None if a gateway of the last release has passed the question on."""
+    caller = parameters.get(_CALLER)
+    return None if caller is None else bytes.fromhex(caller)
+
+
 async def _show(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
-    return _shown(services, await _stored(services, parameters["id"], "id"))
+    return _shown(services, await _stored(services, parameters["id"], "id", _caller_in(parameters)))
 
 
 async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
-    return _shown(services, await _ended(services, parameters["id"]))
+    return _shown(services, await _ended(services, parameters))
 
 
 async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
-    request = await _ended(services, parameters["id"])
+    request = await _ended(services, parameters)
     services.manager.finished.retained.delete(request.spec.request)
     return json_response({"id": request.spec.id_in_answers, "object": "response", "deleted": True})
 
 
-async def _ended(services: Services, response_id: str) -> Request:
+async def _ended(services: Services, parameters: Mapping[str, str]) -> Request:
     """A stored response, which is cancelled if it was running. Raises: Refusal."""
-    request = await _stored(services, response_id, "id")
+    request = await _stored(services, parameters["id"], "id", _caller_in(parameters))
     if not request.is_over:
         services.manager.cancel(request)
         reader = Reader(request)
@@ -217,7 +225,7 @@ async def _ended(services: Services, response_id: str) -> Request:
 
 
 async def _input_items(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
-    request = await _stored(services, parameters["id"], "id")
+    request = await _stored(services, parameters["id"], "id", _caller_in(parameters))
     items = [_with_id(item, index) for index, item in enumerate(_items_of(request))]
     if parameters.get("order", "desc") == "desc":
         items.reverse()
@@ -244,7 +252,8 @@ def _with_id(item: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 async def _told_conversation(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
-    return json_response(_items_after(services, await _stored(services, parameters["id"], _PREVIOUS)))
+    request = await _stored(services, parameters["id"], _PREVIOUS, _caller_in(parameters))
+    return json_response(_items_after(services, request))
 
 
 _DO: dict[str, Callable[[Services, Mapping[str, str]], Awaitable[ASGIApp]]] = {

@@ -29,7 +29,7 @@ async def stream(services: Services, call: Call) -> ASGIApp:
     request_id = request_of(call.parameters[_FIELD])
     if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, request_id, start)):
         return elsewhere
-    request = await services.admission.known(request_id, _FIELD)
+    request = await services.admission.known(request_id, _FIELD, call.origin.caller)
     if request.spec.api == "zeromq":  # of a ZeroMQ client, whose ids are its own
         raise services.admission.unknown(request.spec.request, _FIELD)
     return events_after(services, request, start, field)

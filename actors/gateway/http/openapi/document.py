@@ -15,6 +15,7 @@ from actors.gateway.http.request_identity import EVENT_ID_PATTERN, ID_PATTERN
 from actors.gateway.requests.refusals import STATUS_BY_CODE
 
 _VERSION = "3.1.0"
+_KEY = "apiKey"
 _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 403, 408, 413, 431, 500, 503)  # what every path may answer: limits of a connection, a server that ends
 _BY_ID = (404, 409, 410)
@@ -27,8 +28,8 @@ _HEADERS = {"Idempotency-Key": ID_PATTERN, "X-Request-Id": ID_PATTERN, "Last-Eve
 _NOT_IN_HTTP = {_CANCELLED_STATUS: "The request was cancelled through another connection"}
 
 
-def openapi_document(endpoints: Sequence[Endpoint], version: str, *, is_strict: bool) -> dict[str, Any]:
-    """The document. `is_strict`: unknown fields of bodies are refused."""
+def openapi_document(endpoints: Sequence[Endpoint], version: str, *, is_strict: bool, has_keys: bool = False) -> dict[str, Any]:
+    """The document. `is_strict`: unknown fields of bodies are refused; `has_keys`: calls must show an API key."""
     bodies = list(dict.fromkeys(one.body for one in endpoints if one.body is not None))
     _, schemas = msgspec.json.schema_components(bodies, ref_template=_REF)
     if not is_strict:
@@ -36,12 +37,15 @@ def openapi_document(endpoints: Sequence[Endpoint], version: str, *, is_strict: 
             schema.pop("additionalProperties", None)
     paths: dict[str, dict[str, Any]] = {}
     for one in endpoints:
-        paths.setdefault(path_of(one), {})[one.method.lower()] = _operation(one)
+        operation = _operation(one)
+        paths.setdefault(path_of(one), {})[one.method.lower()] = operation | ({"security": []} if one.is_open else {})
+    keyed = {"securitySchemes": {_KEY: {"type": "http", "scheme": "bearer"}}} if has_keys else {}
     return {
         "openapi": _VERSION,
         "info": {"title": "Tardigrade", "version": version},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, **keyed},
+        **({"security": [{_KEY: []}]} if has_keys else {}),
     }
 
 
@@ -52,8 +56,9 @@ def path_of(endpoint: Endpoint) -> str:
 
 def statuses_of(endpoint: Endpoint) -> list[int]:
     """Every status that the endpoint may answer with, rising."""
+    keyed = () if endpoint.is_open else (HTTPStatus.UNAUTHORIZED,)
     more = _WITH_BODY if endpoint.body is not None else _BY_ID if "{" in endpoint.path else ()
-    return sorted({200, *_ALWAYS, *more, *endpoint.statuses})
+    return sorted({200, *_ALWAYS, *keyed, *more, *endpoint.statuses})
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:

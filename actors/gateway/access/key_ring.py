@@ -1,0 +1,119 @@
+"""The API keys that a gateway knows, and who holds which.
+
+The first use of a key costs one scrypt digest, in a thread. After that a keyed digest of its text is remembered, and a use
+costs 2 µs. The file of keys is looked at once a second, so a revoked key is refused within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from actors.gateway.admission.caller import caller_of_tenant
+from actors.gateway.requests.refusals import Refusal
+from messages.access.api_key import KeyRecord, Role, is_key_of, key_id_of
+from messages.access.key_file import read_keys
+from messages.errors import ConfigError
+
+_MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
+_MOST_REMEMBERED = 65_536
+_EXPECTED = "Authorization: expected Bearer and an API key of this server"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who has shown a key. `caller`: the digest of the tenant, as requests carry it."""
+
+    key_id: str
+    tenant: str
+    caller: bytes
+    is_admin: bool
+
+
+class KeyRing:
+    """The keys of one file. `wall_s`: Unix time."""
+
+    def __init__(self, path: Path, wall_s: Callable[[], float]) -> None:
+        """With a file that cannot be read nobody is let in until it can."""
+        self._path, self._wall_s = path, wall_s
+        self._records: dict[str, KeyRecord] = {}  # by id
+        self._proven: dict[bytes, KeyRecord] = {}  # by the digest of the text of a key that was checked
+        self._secret = secrets.token_bytes(32)  # of these digests: they are of no use elsewhere
+        self._threads = ThreadPoolExecutor(1, "key-check")
+        self._n_checks = 0
+        self._seen: tuple[int, int, int] | None = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self.refresh()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed. One that cannot be read leaves the keys as they are."""
+        signature = self._signature()
+        if signature == self._seen:
+            return
+        self._seen = signature
+        try:
+            self._take(read_keys(self._path))
+        except ConfigError as error:
+            structlog.get_logger().error("API keys not read again, the old ones count", reason=str(error))
+
+    def known(self, text: str) -> Holder | None:
+        """The holder of a key that was checked before; None: `holder_of` has to check it."""
+        record = self._proven.get(self._digest(text))
+        if record is None or self._records.get(record.id) != record or not record.is_valid(self._wall_s()):
+            return None
+        return Holder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role is Role.ADMIN)
+
+    async def holder_of(self, text: str) -> Holder:
+        """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired."""
+        if (holder := self.known(text)) is not None:
+            return holder
+        record = self._records.get(key_id_of(text))
+        if record is None or not record.is_valid(self._wall_s()):
+            raise _refused(text)
+        if self._n_checks >= _MOST_CHECKS:
+            raise Refusal("overloaded", "too many keys are being checked for the first time", retry_after_s=1.0)
+        self._n_checks += 1
+        try:
+            is_right = await asyncio.get_running_loop().run_in_executor(self._threads, is_key_of, record, text)
+        finally:
+            self._n_checks -= 1
+        if not is_right:
+            raise _refused(text)
+        if len(self._proven) >= _MOST_REMEMBERED:
+            self._proven.clear()
+        self._proven[self._digest(text)] = record
+        holder = self.known(text)
+        if holder is None:  # it was revoked meanwhile
+            raise _refused(text)
+        return holder
+
+    def _take(self, keys: tuple[KeyRecord, ...]) -> None:
+        self._records = {record.id: record for record in keys}
+        self._proven = {digest: one for digest, one in self._proven.items() if self._records.get(one.id) == one}
+
+    def _digest(self, text: str) -> bytes:
+        return blake2b(text.encode(), key=self._secret, digest_size=16).digest()
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _refused(text: str) -> Refusal:
+    """The refusal of a key. It names the id at most, never the secret."""
+    key_id = key_id_of(text)
+    got = f"the key {key_id}, which is unknown, wrong, revoked or expired" if key_id else "none" if not text else "no such key"
+    return Refusal("invalid_api_key", f"{_EXPECTED}, got {got}", field="Authorization")

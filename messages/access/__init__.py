@@ -1,0 +1,1 @@
+"""Who may use a server: API keys and the tenants that they belong to."""

@@ -1,0 +1,1 @@
+"""API keys, as an operator makes and ends them."""

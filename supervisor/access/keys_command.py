@@ -1,0 +1,133 @@
+"""`supervisor keys add | list | revoke | rotate`: who may use a server that was started with --api-keys."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from messages.outcomes import ExitCode
+from messages.run_dir import DEFAULT_PORT
+from supervisor.operator.command_line import PORT, SECONDS, fail
+
+_STATE_DIR = "Its state directory, if it was started with --state-dir or --run-dir."
+_ROLES = ("user", "admin")
+
+
+@click.group(short_help="API keys of a server that asks for them.")
+def keys() -> None:
+    """API keys of a server that was started with --api-keys. It need not run; one that runs follows within a second.
+
+    A key belongs to a tenant. Caches, kept answers and requests of one tenant are never shown to another.
+
+    \b
+    Exit status:
+      0  done
+      2  an argument or the file of keys cannot be used
+    """
+
+
+def _of_server(command: Any) -> Any:
+    """Add the flags that say of which server."""
+    command = click.option("--state-dir", type=click.Path(path_type=Path), help=_STATE_DIR)(command)
+    return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
+
+
+@keys.command(short_help="Make a key; it is shown once.")
+@click.option("--tenant", required=True, help="Whose key it is: 1 to 64 letters, digits, dots, hyphens or underscores.")
+@click.option("--role", type=click.Choice(_ROLES), default="user", show_default=True, help="admin: may also reset caches.")
+@_of_server
+def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
+    """Make a key and print it. Only its digest is kept, so it cannot be shown again."""
+    from messages.access.api_key import Role
+    from supervisor.access.key_changes import with_new
+
+    _made(port, state_dir, lambda found, now_s: with_new(found, tenant, Role(role), now_s))
+
+
+@keys.command("list", short_help="The keys, without their secrets.")
+@_of_server
+def show(port: int, state_dir: Path | None) -> None:
+    """Print a line for each key: its id, tenant, role, when it was made, and when it ends or has ended."""
+    from messages.access.key_file import read_keys
+    from messages.errors import ConfigError
+
+    try:
+        found = read_keys(_file(port, state_dir))
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
+    rows = [("id", "tenant", "role", "made", "ends")]
+    rows += [(one.id, one.tenant, one.role.value, _day(one.created_s), _end(one.ends_s)) for one in found]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@keys.command(short_help="End a key.")
+@click.argument("key_id")
+@_of_server
+def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
+    """End the key with this id. Requests that were accepted go on."""
+    from supervisor.access.key_changes import with_ended
+
+    _changed(port, state_dir, lambda found, now_s: with_ended(found, key_id, now_s))
+    click.echo(f"{key_id} is revoked")
+
+
+@keys.command(short_help="A new key in place of an old one.")
+@click.argument("key_id")
+@click.option("--grace-s", type=SECONDS, default=0.0, show_default=True, help="The old key may be used for this time.")
+@_of_server
+def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> None:
+    """Make a key of the same tenant and role, print it, and end the old one after a while."""
+    from supervisor.access.key_changes import with_rotated
+
+    _made(port, state_dir, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
+
+
+def _made(port: int, state_dir: Path | None, make: Callable[[Any, float], tuple[str, Any]]) -> None:
+    """Make a key and print it on standard output, with nothing beside it."""
+    texts = []
+
+    def change(found: Any, now_s: float) -> Any:
+        text, after = make(found, now_s)
+        texts.append(text)
+        return after
+
+    _changed(port, state_dir, change)
+    click.echo(texts[0])
+    if sys.stdout.isatty():
+        click.echo("It is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
+
+
+def _changed(port: int, state_dir: Path | None, change: Callable[[Any, float], Any]) -> None:
+    from messages.access.key_file import change_keys
+    from messages.errors import ConfigError
+
+    path, now_s = _file(port, state_dir), time.time()
+    try:
+        change_keys(path, lambda found: change(found, now_s))
+    except (ConfigError, ValueError) as error:
+        fail(ExitCode.UNUSABLE, str(error))
+    except OSError as error:
+        fail(ExitCode.UNUSABLE, f"{path}: {error.strerror}")
+
+
+def _file(port: int, state_dir: Path | None) -> Path:
+    from messages.access.key_file import KEY_FILE
+    from supervisor.directories.state_dir import default_state_dir
+
+    return (state_dir or default_state_dir(port, os.environ, Path.home())) / KEY_FILE
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at_s))
+
+
+def _end(ends_s: float | None) -> str:
+    return "never" if ends_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(ends_s))

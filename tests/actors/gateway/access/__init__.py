@@ -1,0 +1,1 @@
+"""Tests of how gateways ask for API keys."""

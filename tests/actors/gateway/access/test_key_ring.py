@@ -1,0 +1,119 @@
+"""The keys that a gateway knows: who is let in, and how it follows its file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors.gateway.access import key_ring
+from actors.gateway.access.key_ring import KeyRing
+from actors.gateway.requests.refusals import Refusal
+from messages.access.api_key import KeyRecord, Role, new_key
+from messages.access.key_file import change_keys
+
+
+class Keys:
+    """A file with the keys of two tenants, and a ring that reads it. `now_s`: the clock of the ring."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.now_s = path, 100.0
+        self.mine, self.my_record = new_key("me", Role.USER, 1.0)
+        self.yours, self.your_record = new_key("you", Role.ADMIN, 1.0)
+        self.write([self.my_record, self.your_record])
+        self.ring = KeyRing(path, lambda: self.now_s)
+
+    def write(self, keys: Iterable[KeyRecord]) -> None:
+        """Replace all keys."""
+        change_keys(self.path, lambda old: list(keys))
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Iterator[Keys]:
+    made = Keys(tmp_path / "api-keys.json")
+    yield made
+    made.ring.close()
+
+
+async def refused(ring: KeyRing, text: str) -> str:
+    """The words with which a key is refused."""
+    with pytest.raises(Refusal) as refusal:
+        await ring.holder_of(text)
+    assert (refusal.value.status, refusal.value.fine_code) == (401, "invalid_api_key")
+    return refusal.value.detail
+
+
+async def test_a_holder_is_let_in_and_known_from_then_on(keys: Keys) -> None:
+    assert keys.ring.known(keys.mine) is None
+    holder = await keys.ring.holder_of(keys.mine)
+    assert (holder.tenant, holder.is_admin, holder.key_id) == ("me", False, keys.my_record.id)
+    assert keys.ring.known(keys.mine) == holder
+    other = await keys.ring.holder_of(keys.yours)
+    assert other.is_admin
+    assert other.caller != holder.caller
+
+
+async def test_two_keys_of_a_tenant_are_one_caller(keys: Keys) -> None:
+    second, record = new_key("me", Role.USER, 1.0)
+    keys.write([keys.my_record, record])
+    keys.ring.refresh()
+    assert (await keys.ring.holder_of(second)).caller == (await keys.ring.holder_of(keys.mine)).caller
+
+
+async def test_what_is_refused_says_why_and_never_the_secret(keys: Keys) -> None:
+    wrong = keys.mine[:-4] + "AAAA"
+    assert await refused(keys.ring, "") == "Authorization: expected Bearer and an API key of this server, got none"
+    assert "got no such key" in await refused(keys.ring, "sk-1234567")
+    said = await refused(keys.ring, wrong)
+    assert f"the key {keys.my_record.id}, which is unknown, wrong, revoked or expired" in said
+    assert wrong[20:] not in said
+    assert keys.ring.known(wrong) is None
+
+
+async def test_a_revoked_key_is_refused_when_the_file_has_changed(keys: Keys) -> None:
+    await keys.ring.holder_of(keys.mine)
+    keys.write([msgspec.structs.replace(keys.my_record, ends_s=50.0), keys.your_record])
+    keys.ring.refresh()
+    assert keys.ring.known(keys.mine) is None
+    await refused(keys.ring, keys.mine)
+
+
+async def test_a_key_ends_by_the_clock(keys: Keys) -> None:
+    keys.write([msgspec.structs.replace(keys.my_record, ends_s=200.0)])
+    keys.ring.refresh()
+    await keys.ring.holder_of(keys.mine)
+    keys.now_s = 200.0
+    assert keys.ring.known(keys.mine) is None
+    await refused(keys.ring, keys.mine)
+
+
+async def test_a_damaged_file_leaves_the_keys_as_they_are(keys: Keys) -> None:
+    await keys.ring.holder_of(keys.mine)
+    keys.path.write_bytes(b"damaged")
+    keys.ring.refresh()
+    assert keys.ring.known(keys.mine) is not None
+    keys.path.unlink()
+    keys.write([keys.your_record])
+    keys.ring.refresh()
+    assert keys.ring.known(keys.mine) is None
+
+
+async def test_a_gateway_whose_file_is_damaged_lets_nobody_in_until_it_is_mended(keys: Keys) -> None:
+    whole = keys.path.read_bytes()
+    keys.path.write_bytes(b"damaged")
+    ring = KeyRing(keys.path, lambda: 100.0)
+    await refused(ring, keys.mine)
+    keys.path.write_bytes(whole)
+    ring.refresh()
+    assert (await ring.holder_of(keys.mine)).tenant == "me"
+    ring.close()
+
+
+async def test_checks_have_a_bound(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_ring, "_MOST_CHECKS", 2)
+    results = await asyncio.gather(*(keys.ring.holder_of(keys.mine) for _ in range(3)), return_exceptions=True)
+    refusals = [one for one in results if isinstance(one, Refusal)]
+    assert [(one.code, one.retry_after_s) for one in refusals] == [("overloaded", 1.0)]
