@@ -136,8 +136,6 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker: {error}") from None
     if settings.rank >= settings.tp:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
-    if settings.host_cache_bytes and settings.device == "cuda":
-        raise ConfigError(f"worker.host_cache_bytes: expected 0 on GPUs, got {settings.host_cache_bytes}")
     check_disk_cache(settings)
     return settings
 

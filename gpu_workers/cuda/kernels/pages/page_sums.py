@@ -1,0 +1,42 @@
+"""Checksums of pages on the device; `gpu_workers.layers.page_sums` says what they are and is the reference.
+
+A page is cut into parts, so that a few pages fill many programs. The sums of the parts go to the host, which adds them.
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.layers.page_sums import FIRST_FACTOR, INDEX_FACTOR, LAST_FACTOR
+
+PARTS = 16  # of a page: 128 KiB of one of 2 MiB
+_BLOCK = 1024
+_INDEX_FACTOR, _FIRST_FACTOR = tl.constexpr(INDEX_FACTOR), tl.constexpr(FIRST_FACTOR)
+_LAST_FACTOR = tl.constexpr(LAST_FACTOR)
+_LOW_HALF = tl.constexpr((1 << 32) - 1)
+
+
+@triton.jit(do_not_specialize_on_alignment=["IDS", "SUMS"])
+def _page_sums_kernel(PAGES, IDS, SUMS, WORDS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    page = tl.load(IDS + row)
+    span = (WORDS + PARTS * BLOCK - 1) // (PARTS * BLOCK) * BLOCK
+    total = tl.zeros((BLOCK,), tl.int64)
+    for first in range(0, span, BLOCK):
+        index = (part * span + first + tl.arange(0, BLOCK)).to(tl.int64)
+        is_inside = index < WORDS
+        words = tl.load(PAGES + page * WORDS + index, mask=is_inside, other=0)
+        mixed = (words ^ ((index + 1) * _INDEX_FACTOR)) * _FIRST_FACTOR
+        mixed = (mixed ^ ((mixed >> 32) & _LOW_HALF)) * _LAST_FACTOR
+        total += tl.where(is_inside, mixed, 0)
+    tl.store(SUMS + row * PARTS + part, tl.sum(total, axis=0))
+
+
+def sum_parts(words: torch.Tensor, pages: torch.Tensor, sums: torch.Tensor) -> None:
+    """Checksums of some pages, queued on the current stream. words: [n_pages, words of a page] int64, contiguous; pages: [n]
+    int64, their numbers; sums: [n, PARTS] int64, gets those of the parts, whose sum is the page's. All on one device."""
+    if len(pages):
+        _page_sums_kernel[(len(pages), PARTS)](words, pages, sums, WORDS=words.shape[1], PARTS=PARTS, BLOCK=_BLOCK, num_warps=4)

@@ -1,0 +1,33 @@
+"""Checksums of pages, 64 bits, as every device computes them. This is the reference; GPUs have a kernel.
+
+A page is a row of 64-bit words. Each word is combined with its index by steps that lose nothing, and the results are summed
+(all of it modulo 2^64). So one word with any other value gives another sum, and so does another order of words. A sum can be
+taken in any order, so a kernel may cut a page into parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Odd numbers below 2^63 with bits in no pattern: parts of 2^64 / golden ratio and of the finalizers of SplitMix64.
+INDEX_FACTOR = 0x1E3779B97F4A7C15
+FIRST_FACTOR = 0x3F58476D1CE4E5B9
+LAST_FACTOR = 0x14D049BB133111EB
+WORD_BYTES = 8
+
+
+def page_sums(pages: np.ndarray) -> np.ndarray:
+    """The checksums of pages [n, bytes of a page] uint8 whose rows are contiguous: uint64 [n]. Raises: ValueError for pages
+    that are not whole words."""
+    if pages.shape[1] % WORD_BYTES:
+        raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {pages.shape[1]}")
+    keys = np.arange(1, pages.shape[1] // WORD_BYTES + 1, dtype=np.uint64) * np.uint64(INDEX_FACTOR)
+    return np.array([_sum(page.view(np.uint64), keys) for page in pages], np.uint64)
+
+
+def _sum(words: np.ndarray, keys: np.ndarray) -> np.uint64:
+    mixed = words ^ keys
+    mixed *= np.uint64(FIRST_FACTOR)
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(LAST_FACTOR)
+    return mixed.sum(dtype=np.uint64)
