@@ -61,7 +61,7 @@ class StepThread(Generic[Launched]):
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._on_error, self._disk = on_error, disk
-        self._mover = PageMover(self._fault)
+        self._mover = PageMover(lambda doing, error: self._fault(error, doing))
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
@@ -135,11 +135,11 @@ class StepThread(Generic[Launched]):
         self._doing = f"load ({phase})" if fraction < 1.0 else "load"
         self._report(self._events.on_loading, phase, fraction)
 
-    def _fault(self, doing: str, error: BaseException) -> None:
+    def _fault(self, error: BaseException, doing: str = "") -> None:
         try:
             self._on_error()
         finally:
-            self._report(self._events.on_fault, doing, error)
+            self._report(self._events.on_fault, doing or self._doing, error)
 
     def _run(self) -> None:
         try:
@@ -156,7 +156,7 @@ class StepThread(Generic[Launched]):
             if self._disk is not None:
                 self._disk.close()
         except Exception as error:  # after any error the state of the device is unknown
-            self._fault(self._doing, error)
+            self._fault(error)
 
     def _run_pipelined(self, engine: Engine[Launched]) -> None:
         free = threading.Semaphore(engine.max_in_flight)
@@ -180,7 +180,7 @@ class StepThread(Generic[Launched]):
                 free.release()
                 engine.look_ahead()
         except Exception as error:
-            self._fault(self._doing, error)
+            self._fault(error)
 
     def _execute(
         self,
