@@ -156,3 +156,14 @@ def test_unknown_pages_and_places_are_errors(page: int, place: int) -> None:
         tier.store(int32s([page]), int32s([place]), uint64s([7]))
     with pytest.raises(ValueError, match="expected numbers from 0 to"):
         tier.load(int32s([place]), int32s([page]), uint64s([7]))
+
+
+def test_cleared_places_are_empty_also_those_on_their_way() -> None:
+    bench = TierBench(random.Random(1))
+    bench.tier.store(int32s([0]), int32s([1]), uint64s([5]))
+    bench.move(moves_of([(1, 2, 7)], []), [])
+    bench.tier.clear()
+    bench.move(moves_of([], [(1, 3, 5), (2, 4, 7)]), [0, 1])
+    bench.pages[3] = bench.pages[4] = None
+    bench.end_all()
+    assert not np.frombuffer(bench.memory.tags, np.uint64, N_PLACES).any()

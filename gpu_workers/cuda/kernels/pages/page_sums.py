@@ -10,13 +10,18 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.layers.page_sums import FIRST_FACTOR, INDEX_FACTOR, LAST_FACTOR
+from gpu_workers.layers.page_sums import FACTORS, INDEX_FACTOR, SHIFTS
 
 PARTS = 16  # of a page: 128 KiB of one of 2 MiB
 _BLOCK = 1024
-_INDEX_FACTOR, _FIRST_FACTOR = tl.constexpr(INDEX_FACTOR), tl.constexpr(FIRST_FACTOR)
-_LAST_FACTOR = tl.constexpr(LAST_FACTOR)
-_LOW_HALF = tl.constexpr((1 << 32) - 1)
+_INDEX_FACTOR, _FIRST_FACTOR, _SECOND_FACTOR = (tl.constexpr(factor) for factor in (INDEX_FACTOR, *FACTORS))
+_FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (tl.constexpr(shift) for shift in SHIFTS)
+
+
+@triton.jit
+def _folded(words, SHIFT: tl.constexpr):
+    """words ^ (words >> SHIFT), int64, as if they had no sign."""
+    return words ^ ((words >> SHIFT) & ((1 << (64 - SHIFT)) - 1))
 
 
 @triton.jit(do_not_specialize_on_alignment=["IDS", "SUMS"])
@@ -29,8 +34,8 @@ def _page_sums_kernel(PAGES, IDS, SUMS, WORDS: tl.constexpr, PARTS: tl.constexpr
         index = (part * span + first + tl.arange(0, BLOCK)).to(tl.int64)
         is_inside = index < WORDS
         words = tl.load(PAGES + page * WORDS + index, mask=is_inside, other=0)
-        mixed = (words ^ ((index + 1) * _INDEX_FACTOR)) * _FIRST_FACTOR
-        mixed = (mixed ^ ((mixed >> 32) & _LOW_HALF)) * _LAST_FACTOR
+        mixed = _folded(words ^ ((index + 1) * _INDEX_FACTOR), _FIRST_SHIFT) * _FIRST_FACTOR
+        mixed = _folded(_folded(mixed, _SECOND_SHIFT) * _SECOND_FACTOR, _LAST_SHIFT)
         total += tl.where(is_inside, mixed, 0)
     tl.store(SUMS + row * PARTS + part, tl.sum(total, axis=0))
 
