@@ -16,12 +16,13 @@ PARTS = 16  # of a page: 128 KiB of one of 2 MiB
 _BLOCK = 1024
 _INDEX_FACTOR, _FIRST_FACTOR, _SECOND_FACTOR = (tl.constexpr(factor) for factor in (INDEX_FACTOR, *FACTORS))
 _FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (tl.constexpr(shift) for shift in SHIFTS)
+_FIRST_REST, _SECOND_REST, _LAST_REST = (tl.constexpr((1 << (64 - shift)) - 1) for shift in SHIFTS)  # bits that are left
 
 
 @triton.jit
-def _folded(words, SHIFT: tl.constexpr):
-    """words ^ (words >> SHIFT), int64, as if they had no sign."""
-    return words ^ ((words >> SHIFT) & ((1 << (64 - SHIFT)) - 1))
+def _folded(words, SHIFT: tl.constexpr, REST: tl.constexpr):
+    """words ^ (words >> SHIFT), int64, as if they had no sign. REST: the bits that are left."""
+    return words ^ ((words >> SHIFT) & REST)
 
 
 @triton.jit(do_not_specialize_on_alignment=["IDS", "SUMS"])
@@ -34,8 +35,9 @@ def _page_sums_kernel(PAGES, IDS, SUMS, WORDS: tl.constexpr, PARTS: tl.constexpr
         index = (part * span + first + tl.arange(0, BLOCK)).to(tl.int64)
         is_inside = index < WORDS
         words = tl.load(PAGES + page * WORDS + index, mask=is_inside, other=0)
-        mixed = _folded(words ^ ((index + 1) * _INDEX_FACTOR), _FIRST_SHIFT) * _FIRST_FACTOR
-        mixed = _folded(_folded(mixed, _SECOND_SHIFT) * _SECOND_FACTOR, _LAST_SHIFT)
+        mixed = _folded(words ^ ((index + 1) * _INDEX_FACTOR), _FIRST_SHIFT, _FIRST_REST) * _FIRST_FACTOR
+        mixed = _folded(mixed, _SECOND_SHIFT, _SECOND_REST) * _SECOND_FACTOR
+        mixed = _folded(mixed, _LAST_SHIFT, _LAST_REST)
         total += tl.where(is_inside, mixed, 0)
     tl.store(SUMS + row * PARTS + part, tl.sum(total, axis=0))
 
