@@ -54,7 +54,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    # ordinary memory of a rank for pages that are evicted; they come back when that is faster than to compute them; 0: none
+    # ordinary memory of a rank for pages that are evicted, on GPUs pinned; they come back when that is faster than to compute
+    # them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -53,6 +53,7 @@ class PinnedPlaces:
     def open(self) -> None:
         """The region stays what it is from now on: begin to pin it. Returns at once."""
         if self._thread is None:
+            self.region.keep_from_children()
             self._thread = threading.Thread(target=self._pin, name="pin", daemon=True)
             self._thread.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,3 +49,14 @@ def test_places_keep_their_address_when_the_memory_is_exchanged() -> None:
     os.close(descriptor)
     assert not np.asarray(memory.places).any()
     assert ctypes.addressof(ctypes.c_char.from_buffer(memory.region.buffer)) == before
+
+
+def test_a_forked_process_does_not_get_the_memory() -> None:
+    memory = PinnedPlaces(3, 64, Pins())
+    memory.places[1] = 7
+    memory.open()
+    assert memory.wait_ready(_DEADLINE_S)
+    address = f"{ctypes.addressof(ctypes.c_char.from_buffer(memory.region.buffer)):x}-"
+    smaps = Path("/proc/self/smaps").read_text()
+    flags = next(line for line in smaps[smaps.index(address) :].splitlines() if line.startswith("VmFlags:"))
+    assert "dc" in flags.split(), "do not copy on fork"
