@@ -36,7 +36,7 @@ def make_prompts(n: int, n_tokens: int, seed: int) -> list[list[int]]:
     return [rng.choices(_IDS, k=n_tokens) for _ in range(n)]
 
 
-class Asked:
+class AskedServer:
     """One server that is asked. `first_s`: seconds to the first token, by conversation and turn; `texts`: the answers alike."""
 
     def __init__(self, server: OwnServer, n_conversations: int, n_new: int) -> None:

@@ -47,6 +47,10 @@ def test_the_kernel_computes_the_sums_of_the_reference(n_words: int) -> None:
 def test_nothing_waits_on_the_host_and_plans_wait_on_the_device(kv: KvPages) -> None:
     tier = tier_of(kv)
     pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
+    pages[3].fill_(1)
+    pages[3].clone()  # the first use of a kernel loads it, which may wait for the device
+    tier.store(int32s([3]), int32s([2]), uint64s([5]))
+    assert tier.load(int32s([2]), int32s([5]), uint64s([5])) == []
     torch.cuda.synchronize()
     spin(0.5)
     pages[3].fill_(7)  # a plan, behind half a second of others

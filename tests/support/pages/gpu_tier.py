@@ -9,6 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 import msgspec
+import structlog
 import torch
 
 from gpu_workers.batch.slot_table import SlotTable
@@ -158,6 +159,7 @@ class RandomMoves:
 
 def main(descriptor: int) -> None:
     """Store page after page in the memory behind a descriptor. The bytes of each are the rest of its hash by 251."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     kv = KvPages.allocate(SHAPE, 16, "cuda")
     pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
     tier = tier_of(kv, opens=False)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from ops.bench.returning.conversations import Asked, TierFigures, TurnFailed, make_prompts
+from ops.bench.returning.conversations import AskedServer, TierFigures, TurnFailed, make_prompts
 from ops.bench.serve_load import CONSOLE, write_json
 from ops.bench.statistics import summarize
 
@@ -65,9 +65,9 @@ def command(
 
 async def _turns(
     servers: list[OwnServer], prompts: list[list[int]], n_new: int, rounds: int, warm_rounds: int
-) -> tuple[Asked, Asked, TierFigures, TierFigures]:
+) -> tuple[AskedServer, AskedServer, TierFigures, TierFigures]:
     """(the server that computes, the one with a tier, figures of its tier before the measured rounds and after them)."""
-    computed, loaded = (Asked(server, len(prompts), n_new) for server in servers)
+    computed, loaded = (AskedServer(server, len(prompts), n_new) for server in servers)
     try:
         for _ in range(warm_rounds):
             await _round((computed, loaded), prompts)
@@ -82,18 +82,18 @@ async def _turns(
         loaded.close()
 
 
-async def _round(both: tuple[Asked, Asked], prompts: list[list[int]]) -> None:
+async def _round(both: tuple[AskedServer, AskedServer], prompts: list[list[int]]) -> None:
     for number, prompt in enumerate(prompts):
         for asked in both:
             await asked.ask(number, prompt)
 
 
-async def _told(asked: Asked) -> TierFigures:
+async def _told(asked: AskedServer) -> TierFigures:
     await asyncio.sleep(_TOLD_S)
     return await asyncio.to_thread(asked.tier)
 
 
-def _result(computed: Asked, loaded: Asked, before: TierFigures, after: TierFigures) -> dict:
+def _result(computed: AskedServer, loaded: AskedServer, before: TierFigures, after: TierFigures) -> dict:
     n_equal = sum(
         text == texts[0] for texts, others in zip(computed.texts, loaded.texts, strict=True) for text in (*texts[1:], *others)
     )
