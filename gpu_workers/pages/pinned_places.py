@@ -21,7 +21,7 @@ from gpu_workers.pages.place_table import TAG_BYTES
 from gpu_workers.vault.host_region import HostRegion
 
 _KERNEL_PAGE_BYTES = 4096
-_PIECE_BYTES = 256 << 20  # are pinned by one call, during which other calls to the driver may wait
+_PIECE_BYTES = 64 << 20  # are pinned by one call, during which other calls to the driver may wait
 
 
 class Pinning(Protocol):

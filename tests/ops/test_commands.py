@@ -106,12 +106,12 @@ def test_answers_to_similar_questions_are_counted_at_thresholds() -> None:
 
 
 @pytest.mark.slow
-def test_conversations_return_from_the_host_tier_with_their_texts() -> None:
+def test_conversations_return_from_the_host_tier_with_the_same_answers() -> None:
     chain = ("--model", "hash-chain", "--server-arg=--set", "--server-arg=worker.hash_chain_pages=40", "--host-cache", "64KiB")
     result = run_load_tool("returning", *chain, "--always", "--tokens", "161", "--conversations", "6", "--rounds", "1")
     assert result["loaded_pages"] > 6
     assert result["failed_pages"] == 0
-    assert result["equal_texts"] == result["texts"]
+    assert result["equal_answers"] == result["compared_answers"]
 
 
 @pytest.mark.long

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from messages.run_dir import run_dir_of
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.http.stream import ConnectionPool, Target
+from messages.client import AsyncClient
+from messages.errors import ClientError
+from messages.run_dir import run_dir_of, zeromq_endpoint
 from ops.bench.own_server import OwnServer
 from supervisor.operator.calls import ask_status
 
+_DEADLINE_S = 600.0  # of a request
 _IDS = range(100, 20_000)  # which every vocabulary has that is worth a measurement
 
 
@@ -37,33 +38,37 @@ def make_prompts(n: int, n_tokens: int, seed: int) -> list[list[int]]:
 
 
 class AskedServer:
-    """One server that is asked. `first_s`: seconds to the first token, by conversation and turn; `texts`: the answers alike."""
+    """One server that is asked, by ZeroMQ, because a model without a tokenizer has no texts. `first_s`: seconds to the first
+    token, by conversation and turn; `answers`: the tokens alike."""
 
     def __init__(self, server: OwnServer, n_conversations: int, n_new: int) -> None:
         self._server, self._n_new = server, n_new
-        self._target = Target(server.url)
-        self._pool = ConnectionPool(self._target)
+        self._client = AsyncClient(zeromq_endpoint(server.run_dir))
         self.first_s: list[list[float]] = [[] for _ in range(n_conversations)]
-        self.texts: list[list[str]] = [[] for _ in range(n_conversations)]
+        self.answers: list[list[list[int]]] = [[] for _ in range(n_conversations)]
 
     async def ask(self, conversation: int, prompt: Sequence[int]) -> None:
         """One turn of a conversation. Raises: TurnFailed."""
-        body = {"prompt": list(prompt), "max_tokens": self._n_new, "temperature": 0, "stream": True, "ignore_eos": True}
-        answer = MeasuredAnswer(time.perf_counter(), text=[])
-        await self._pool.ask(self._target.request_bytes("/v1/completions", body), answer)
-        if answer.error or not answer.text_s:
-            raise TurnFailed(f"conversation {conversation}: {answer.error or 'no text'} {answer.detail}")
-        self.first_s[conversation].append(answer.text_s[0] - answer.sent_s)
-        self.texts[conversation].append("".join(answer.text or []))
+        options = {"max_tokens": self._n_new, "temperature": 0.0, "ignore_eos": True, "deadline_s": _DEADLINE_S}
+        began_s, first_s, tokens = time.perf_counter(), 0.0, list[int]()
+        try:
+            async for piece in self._client.stream(tokens=prompt, **options):
+                if piece.ids and not tokens:
+                    first_s = time.perf_counter() - began_s
+                tokens += piece.ids
+        except ClientError as error:
+            raise TurnFailed(f"conversation {conversation}: {error}") from None
+        self.first_s[conversation].append(first_s)
+        self.answers[conversation].append(tokens)
 
     def forget(self) -> None:
         """The turns until now do not count."""
-        for turns in (*self.first_s, *self.texts):
+        for turns in (*self.first_s, *self.answers):
             turns.clear()
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._pool.close()
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.close()
 
     def tier(self) -> TierFigures:
         """What the host tier has moved, as far as the scheduler has told."""

@@ -78,8 +78,8 @@ async def _turns(
             await _round((computed, loaded), prompts)
         return computed, loaded, before, await _told(loaded)
     finally:
-        computed.close()
-        loaded.close()
+        await computed.close()
+        await loaded.close()
 
 
 async def _round(both: tuple[AskedServer, AskedServer], prompts: list[list[int]]) -> None:
@@ -94,10 +94,9 @@ async def _told(asked: AskedServer) -> TierFigures:
 
 
 def _result(computed: AskedServer, loaded: AskedServer, before: TierFigures, after: TierFigures) -> dict:
-    n_equal = sum(
-        text == texts[0] for texts, others in zip(computed.texts, loaded.texts, strict=True) for text in (*texts[1:], *others)
-    )
-    n_texts = sum(map(len, computed.texts)) + sum(map(len, loaded.texts)) - len(computed.texts)
+    pairs = list(zip(computed.answers, loaded.answers, strict=True))
+    n_equal = sum(answer == first for (first, *more), others in pairs for answer in (*more, *others))
+    n_compared = sum(len(ours) - 1 + len(others) for ours, others in pairs)
     n_loaded, load_s = after.loaded - before.loaded, after.load_s - before.load_s
     firsts = {
         name: summarize([first for turns in asked.first_s for first in turns])
@@ -107,7 +106,7 @@ def _result(computed: AskedServer, loaded: AskedServer, before: TierFigures, aft
         "first_token_ms": {name: summary.scaled(1e3, 2) for name, summary in firsts.items() if summary is not None},
         "stored_pages": after.stored - before.stored, "loaded_pages": n_loaded, "failed_pages": after.failed - before.failed,
         "load_us_per_page": round(load_s / n_loaded * 1e6, 1) if n_loaded else None,
-        "equal_texts": n_equal, "texts": n_texts, "ended": time.strftime("%F %T"),
+        "equal_answers": n_equal, "compared_answers": n_compared, "ended": time.strftime("%F %T"),
     }  # fmt: skip
 
 
@@ -120,4 +119,6 @@ def _show(result: dict, title: str) -> None:
     CONSOLE.print(table)
     per_page = f", {result['load_us_per_page']} us each" if result["load_us_per_page"] else ""
     CONSOLE.print(f"pages loaded: {result['loaded_pages']:,}{per_page}; failed: {result['failed_pages']}")
-    CONSOLE.print(f"stored: {result['stored_pages']:,}; texts equal: {result['equal_texts']} of {result['texts']}")
+    CONSOLE.print(
+        f"stored: {result['stored_pages']:,}; answers equal: {result['equal_answers']} of {result['compared_answers']}"
+    )
