@@ -54,7 +54,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    # ordinary memory of a rank for pages that are evicted; they come back when that is faster than to compute them; 0: none
+    # ordinary memory of a rank for pages that are evicted, on GPUs pinned; they come back when that is faster than to compute
+    # them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -136,8 +137,6 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker: {error}") from None
     if settings.rank >= settings.tp:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
-    if settings.host_cache_bytes and settings.device == "cuda":
-        raise ConfigError(f"worker.host_cache_bytes: expected 0 on GPUs, got {settings.host_cache_bytes}")
     check_disk_cache(settings)
     return settings
 

@@ -49,7 +49,7 @@ _ANSWER_CACHE = (
     " --embedding-model. off: each is computed. Default: off."
 )
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
-_HOST_CACHE = "Memory of each rank on CPU cores for evicted pages, such as 8GiB; they may come back. Default: none."
+_HOST_CACHE = "Memory of the host for evicted pages of each rank, such as 8GiB; they may come back. Default: none."
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
 _API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
 _INSECURE = "Without API keys, listen where other machines can reach the server. Default: off."

@@ -52,6 +52,7 @@ class RankMemory:
                 host.drop_kept()
             else:
                 host.map_region(places.region, is_suspect)
+                places.open()
             kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 

@@ -4,7 +4,7 @@
     ----------                      -----------                        ----------
     start()               ----->    build the engine
     submit(Reset | Plan)  ----->    reset | launch           ----->    collect
-    submit(Moves)         ----->    move pages; those of the disk go to a thread of its own
+    submit(Moves)         ----->    move or queue pages; threads of their own wait for copies, and use the disk
     StepEvents            <-----    loaded, moved, faults    <-----    results, refusals, in the order of the plans
 
 The collector waits for the device, so that a plan that comes meanwhile is launched at once. An engine that works inside
@@ -25,15 +25,14 @@ from typing import Any, Generic
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.step_events import StepEvents
-from gpu_workers.vault.page_places import PagePlaces
 from messages.caches.disk_moves import MoveDiskPages, Moves
-from messages.caches.page_moves import MovePages, PagesMoved
 from messages.steps import Plan, Reset, StepFailed
-from messages.wire.arrays import int32s
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
+_MOVES_END_S = 0.1  # for copies on their way when the process ends: what they have not copied is lost
 _WAIT_S = 5.0  # a plan may take so long to the other ranks; a link repeats what is lost, perhaps over a new connection
 
 
@@ -62,6 +61,7 @@ class StepThread(Generic[Launched]):
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._on_error, self._disk = on_error, disk
+        self._mover = PageMover(lambda doing, error: self._fault(error, doing))
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
@@ -104,7 +104,7 @@ class StepThread(Generic[Launched]):
     @property
     def is_idle(self) -> bool:
         """True while every command is done."""
-        return self._n_done + self._n_moves == self._n_submitted
+        return self._n_done + self._n_moves == self._n_submitted and self._mover.is_idle
 
     @property
     def late_compilations(self) -> int:
@@ -135,11 +135,11 @@ class StepThread(Generic[Launched]):
         self._doing = f"load ({phase})" if fraction < 1.0 else "load"
         self._report(self._events.on_loading, phase, fraction)
 
-    def _fault(self, error: BaseException) -> None:
+    def _fault(self, error: BaseException, doing: str = "") -> None:
         try:
             self._on_error()
         finally:
-            self._report(self._events.on_fault, self._doing, error)
+            self._report(self._events.on_fault, doing or self._doing, error)
 
     def _run(self) -> None:
         try:
@@ -151,6 +151,7 @@ class StepThread(Generic[Launched]):
                 while (item := self._commands.get()) is not None:
                     self._execute(engine, *item, lambda epoch, launched: self._finish(engine, epoch, launched))
                     engine.look_ahead()
+            self._mover.close(_MOVES_END_S)
             engine.close()
             if self._disk is not None:
                 self._disk.close()
@@ -220,9 +221,7 @@ class StepThread(Generic[Launched]):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         elif not (self._has_refused or self._has_skipped):
-            failed, load_s = move_pages(engine.host_tier, moves)
-            moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=load_s)
-            self._report(self._events.on_moved, epoch, moved)
+            self._mover.move(engine.host_tier, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         self._n_moves += 1
 
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
@@ -262,13 +261,3 @@ class StepThread(Generic[Launched]):
         self._plans.popleft()
         self._n_ended += 1
         self._n_done += 1
-
-
-def move_pages(tier: PagePlaces | None, moves: MovePages) -> tuple[list[int], float]:
-    """(indices of the loads that failed, time that the loads took). Without a tier all of them fail."""
-    if tier is None:
-        return list(range(len(moves.loaded_pages))), 0.0
-    tier.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
-    began_s = time.monotonic()
-    failed = tier.load(moves.loaded_places, moves.loaded_pages, moves.loaded_hashes)
-    return failed, time.monotonic() - began_s

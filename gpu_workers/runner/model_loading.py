@@ -30,13 +30,13 @@ from gpu_workers.runner.backend import (
     choose_backend,
     deterministic_sampler,
 )
+from gpu_workers.runner.host_tier import add_host_tier
 from gpu_workers.runner.memory_budget import count_pages
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -80,7 +80,7 @@ def load_model_runner(
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
     if capacity.n_host_pages:
-        runner.host_tier = HostPages(kv.as_bytes(), capacity.n_host_pages)
+        add_host_tier(runner, kv, capacity.n_host_pages, is_kept=kept is not None)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)

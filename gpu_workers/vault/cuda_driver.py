@@ -8,20 +8,15 @@ context of the calling thread, which torch has made. Source: CUDA driver API, "V
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
+from ctypes import POINTER, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
 from typing import Protocol
 
 import structlog
 
-from messages.errors import TardigradeError
+from gpu_workers.vault.cuda_library import CudaError, CudaLibrary
 
 _PINNED = _DEVICE = _POSIX_DESCRIPTOR = 1
 _READ, _READ_WRITE = 1, 3
-_LIBRARY = "libcuda.so.1"
-
-
-class CudaError(TardigradeError, OSError):
-    """A call of the driver failed; the text names the call and the driver's reason."""
 
 
 class Driver(Protocol):
@@ -92,7 +87,6 @@ class _Access(ctypes.Structure):
 
 
 _ARGUMENTS = {
-    "cuGetErrorString": (c_int, POINTER(c_char_p)),
     "cuMemGetAllocationGranularity": (POINTER(c_size_t), POINTER(_Properties), c_int),
     "cuMemCreate": (POINTER(c_uint64), c_size_t, POINTER(_Properties), c_uint64),
     "cuMemRelease": (c_uint64,),
@@ -113,12 +107,7 @@ class CudaDriver(Driver):
 
     def __init__(self, device_index: int) -> None:
         """Load the driver for the device of this index. Raises: CudaError when there is none, or it cannot do this."""
-        try:
-            self._library = ctypes.CDLL(_LIBRARY)
-        except OSError as error:
-            raise CudaError(str(error)) from None
-        for name, arguments in _ARGUMENTS.items():
-            getattr(self._library, name).argtypes = arguments
+        self._call = CudaLibrary(_ARGUMENTS).call
         location = _Location(_DEVICE, device_index)
         self._properties = _Properties(type=_PINNED, handles=_POSIX_DESCRIPTOR, location=location)
         self._location = location
@@ -186,11 +175,3 @@ class CudaDriver(Driver):
     def wait_idle(self) -> None:
         """Waits until the device has done all that this process asked for. Raises: CudaError, also for an earlier fault."""
         self._call("cuCtxSynchronize")
-
-    def _call(self, name: str, *arguments: object) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            text = c_char_p()
-            self._library.cuGetErrorString(status, ctypes.byref(text))
-            reason = text.value.decode() if text.value else "unknown error"
-            raise CudaError(f"{name}: {reason} ({status})")

@@ -57,6 +57,11 @@ class HostRegion(Region):
             self.buffer[first] = 0  # the kernel makes no large page where there is none at all
         _libc.madvise(self._address, self.n_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES, _COLLAPSE)
 
+    def keep_from_children(self) -> None:
+        """A process that is forked does not get this memory. Else the first write after a fork would give this process another
+        page than the one to which a device copies. Call it when the memory stays what it is."""
+        _libc.madvise(self._address, self.n_bytes, mmap.MADV_DONTFORK)
+
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """Map the memory behind this descriptor in place of the region's own. Raises: OSError, with nothing changed; ValueError
         when the memory is smaller than the region."""

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from gpu_workers.vault.region import Region
+from messages.caches.page_moves import MovePages
+
+
+@dataclass(frozen=True)
+class DoneMoves:
+    """What became of the loads of one message."""
+
+    failed: list[int]  # indices of those that failed, see `PagePlaces.load`
+    load_s: float  # time that the loads took
+
+
+class QueuedMoves(Protocol):
+    """The moves of one message, on their way."""
+
+    def wait(self) -> DoneMoves:
+        """Wait until they are done. Called once, on any thread, in the order in which moves were queued. Raises: the device's
+        errors."""
+        ...
 
 
 class PagePlaces(Protocol):
@@ -16,6 +35,14 @@ class PagePlaces(Protocol):
     page_bytes: int
 
     region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
+
+    def open(self) -> None:
+        """The region will not be exchanged any more; moves follow."""
+
+    def queue(self, moves: MovePages) -> QueuedMoves | None:
+        """Begin the moves of a message, which run beside plans as if they ran now. None: that is not how these places are used,
+        call `store` and `load`. Raises: as `store`."""
+        return None
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         """Copy pages to places, in order. Args: [n] each; hashes: of their contents. Raises: ValueError for an unknown page or

@@ -19,13 +19,14 @@ _COMMANDS = {
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
+    "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
-_OF_CACHES = ("cache", "semantic-cache", "kv-dtypes")
+_OF_CACHES = ("cache", "returning", "semantic-cache", "kv-dtypes")
 
 
 class _LazyGroup(click.Group):

@@ -21,6 +21,7 @@ from messages.steps import PAGE_TOKENS
 from supervisor.placement.cpu_room import CpuRoom
 from supervisor.placement.gpu_room import GpuRoom
 from supervisor.placement.hardware import Gpu, Host
+from supervisor.placement.pinned_room import check_host_cache
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.quantities import counted, dotted, gib_text
 from supervisor.placement.refusal import EXPECTED_AT_MOST, PlacementRefused
@@ -41,6 +42,7 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     is_on_cpu = not gpus or (model is None and asked.gpus is None)
     placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
     worker = asked.worker
+    check_host_cache(host.memory_bytes, placement, worker)
     return replace(placement, deterministic=worker.deterministic, quantization=worker.quantization, kv_dtype=worker.kv_dtype)
 
 

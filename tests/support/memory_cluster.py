@@ -15,7 +15,7 @@ import msgspec
 from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain_engine import HashChainEngine
-from gpu_workers.process.step_thread import move_pages
+from gpu_workers.process.page_moves import move_pages
 from gpu_workers.settings import WorkerSettings
 from messages import steps
 from messages.caches import disk_moves, page_moves
@@ -110,8 +110,9 @@ class Gang(ScriptedActor):
                 self.moves.append(message)
                 if self.loses_moves:
                     return
-                failed, load_s = move_pages(self.engine.host_tier, message)
-                moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=int32s(failed), load_s=load_s)
+                done = move_pages(self.engine.host_tier, message)
+                failed = int32s(done.failed)
+                moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=failed, load_s=done.load_s)
                 self.mailbox.send(sender, moved)
             case disk_moves.MoveDiskPages() if message.epoch == self._epoch:
                 if not self.loses_moves and self.engine.host_tier is not None:

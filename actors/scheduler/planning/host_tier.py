@@ -245,7 +245,8 @@ class HostTier:
         self.counts.loaded += load.n_good - piece.first
         self.counts.failed += len(piece.failed)
         self.counts.load_s += piece.took_s
-        self._load_cost.learn(piece.end - piece.first, piece.took_s)
+        if not piece.failed:  # a page that is not there takes no time
+            self._load_cost.learn(piece.end - piece.first, piece.took_s)
         if piece.failed or load.n_good == len(load.pages):
             self._end(load)
         for index in piece.failed:

@@ -247,3 +247,16 @@ def test_a_standby_that_does_not_fit_is_refused_when_it_is_asked_for() -> None:
 def test_gpus_0_means_cpu_cores_whatever_is_there() -> None:
     placement = plan_placement(host(4), SMOLLM2, PlacementRequest(gpus=0, tp=3, replicas=2))
     assert (placement.device, placement.gpus, placement.tp, placement.replicas) == ("cpu", (), 3, 2)
+
+
+def test_pinned_memory_of_all_ranks_leaves_a_quarter_of_the_host() -> None:
+    def plan(gib: int, n_gpus: int) -> Placement:
+        there = host(n_gpus, memory_gib=64)
+        return plan_placement(there, LLAMA_8B, PlacementRequest(tp=1, worker=WorkerSettings(host_cache_bytes=gib * GIB)))
+
+    assert plan(48, 1).device == "cuda"
+    assert plan(24, 2).replicas == 2
+    said = r"^worker\.host_cache_bytes: expected at most 25769803776 \(three quarters of 64\.0 GiB of memory, for 2 ranks\)"
+    with pytest.raises(ConfigError, match=said):
+        plan(25, 2)
+    assert plan_placement(host(0, memory_gib=8), None, PlacementRequest(worker=WorkerSettings(host_cache_bytes=8 * GIB)))

@@ -1,0 +1,43 @@
+"""What the host tier of a GPU needs of the device: copies in a queue of their own, beside the plans.
+
+All copies of a rank run one after the other, in the order in which they were queued. They begin after all plans that have been
+launched before. A plan that is launched later waits only if it is told to, and it waits on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class CopiedPages:
+    """What copies have done."""
+
+    stored_sums: np.ndarray  # [n] uint64: checksums of the pages that were copied to the host, taken on the device
+    loaded_sums: np.ndarray  # [m] uint64: checksums of the pages that came from the host, taken on the device afterwards
+    load_s: float  # time of the copies from the host, without what they waited for
+
+
+class Copies(Protocol):
+    """The copies of one call."""
+
+    def wait(self) -> CopiedPages:
+        """Wait until all of them are done. Called once, on any thread. Raises: the device's errors."""
+        ...
+
+
+class CopyStream(Protocol):
+    """Called on the step thread. Nothing here waits for the device."""
+
+    def queue(
+        self, stored_pages: np.ndarray, stored_places: np.ndarray, loaded_places: np.ndarray, loaded_pages: np.ndarray
+    ) -> Copies:
+        """Queue copies of pages to places, and then of places to pages. Args: [n] and [m], numbers that exist."""
+        ...
+
+    def hold_plans(self, copies: Copies) -> None:
+        """Plans that are launched from now on begin after these copies, and so after all that were queued before them."""
+        ...

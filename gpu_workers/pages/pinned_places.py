@@ -1,0 +1,82 @@
+"""Memory of the host for the places of a GPU's host tier: it can be shared with the next process, and the device copies to and
+from it by itself, because the kernel may not move it ("pinned").
+
+To pin gigabytes takes seconds where the memory is new, and a standby that takes over must not wait for that. So a thread pins
+it piece by piece, and until it has ended there are no copies. A standby pins nothing before it takes over.
+
+    tags of all places | place 0 | place 1 | ...          each begins where a page of the kernel does
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import Protocol
+
+import numpy as np
+import structlog
+
+from gpu_workers.pages.place_table import TAG_BYTES
+from gpu_workers.vault.host_region import HostRegion
+
+_KERNEL_PAGE_BYTES = 4096
+_PIECE_BYTES = 64 << 20  # are pinned by one call, during which other calls to the driver may wait
+
+
+class Pinning(Protocol):
+    """Tells the device's driver of memory."""
+
+    def pin(self, address: int, n_bytes: int) -> None:
+        """The kernel may not move this memory from now on, and the device may copy to and from it. Raises: OSError when the
+        machine refuses that."""
+        ...
+
+
+class PinnedPlaces:
+    """`n_places` places of one page each. `region`: all of it, which may be exchanged until `open`."""
+
+    def __init__(self, n_places: int, page_bytes: int, pinning: Pinning) -> None:
+        """Raises: OSError when the machine has no memory for that."""
+        self.n_places, self.page_bytes = n_places, page_bytes
+        self._place_bytes = _rounded(page_bytes)
+        self._first = _rounded(n_places * TAG_BYTES)
+        self.region = HostRegion(self._first + n_places * self._place_bytes)
+        self.tags = self.region.buffer[: n_places * TAG_BYTES]
+        whole = np.frombuffer(self.region.buffer, np.uint8, offset=self._first).reshape(n_places, self._place_bytes)
+        self.places = whole[:, :page_bytes]  # [n_places, page_bytes] uint8, each contiguous
+        self._pinning = pinning
+        self._thread: threading.Thread | None = None
+        self.is_ready = False  # the device may copy
+        self._log = structlog.get_logger()
+
+    def open(self) -> None:
+        """The region stays what it is from now on: begin to pin it. Returns at once."""
+        if self._thread is None:
+            self.region.keep_from_children()
+            self._thread = threading.Thread(target=self._pin, name="pin", daemon=True)
+            self._thread.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the memory is pinned or that has failed, after `open`. Returns `is_ready`."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self.is_ready
+
+    def _pin(self) -> None:
+        began_s = time.monotonic()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.region.buffer)) + self._first
+        n_together = max(_PIECE_BYTES // self._place_bytes, 1)  # a copy must lie within one piece
+        try:
+            for first in range(0, self.n_places, n_together):
+                n = min(n_together, self.n_places - first)
+                self._pinning.pin(address + first * self._place_bytes, n * self._place_bytes)
+        except OSError as error:
+            self._log.error("there is no host tier: its memory cannot be pinned", bytes=self.region.n_bytes, error=str(error))
+            return
+        self.is_ready = True
+        self._log.info("host tier ready", places=self.n_places, took_s=round(time.monotonic() - began_s, 3))
+
+
+def _rounded(n_bytes: int) -> int:
+    return -(-n_bytes // _KERNEL_PAGE_BYTES) * _KERNEL_PAGE_BYTES

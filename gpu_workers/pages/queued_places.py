@@ -1,0 +1,133 @@
+"""The host tier of a GPU: places in pinned memory, and copies beside the steps.
+
+    step thread          queues the copies of a message, in the order of plans; holds plans that use their pages
+    moves thread         waits for the copies, writes the tags of stores, compares the checksums of loads
+    disk thread          reads and writes places by itself
+
+Nothing waits for the device on the step thread. `PlaceTable` says what is where meanwhile. A page is *busy* from the moment its
+copy is queued: a plan that reads or writes it waits on the device. The scheduler gives nobody a page that is being loaded, so
+that are plans which take over a page whose content is being stored, or whose load was given up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.layers.page_sums import WORD_BYTES, page_sums
+from gpu_workers.pages.copy_stream import Copies, CopyStream
+from gpu_workers.pages.pinned_places import PinnedPlaces
+from gpu_workers.pages.place_table import LoadBatch, PlaceTable, StoreBatch
+from gpu_workers.pages.plan_pages import pages_of
+from gpu_workers.vault.page_places import DoneMoves, PagePlaces, QueuedMoves
+from messages.caches.page_moves import MovePages
+from messages.steps import Plan
+
+
+class QueuedPlaces(PagePlaces):
+    """The host tier of one rank on a GPU with `n_pages` pages."""
+
+    def __init__(self, memory: PinnedPlaces, stream: CopyStream, n_pages: int) -> None:
+        """stream: copies between those pages and places. Raises: ValueError for pages that are not whole words."""
+        if memory.page_bytes % WORD_BYTES:
+            raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {memory.page_bytes}")
+        self._memory, self._stream = memory, stream
+        self.region, self.page_bytes = memory.region, memory.page_bytes
+        self.table = PlaceTable(memory.tags, memory.n_places)
+        self._newest = np.zeros(n_pages, np.int64)  # number of the newest copies that use a page
+        self._number = 0
+        self._in_flight: dict[int, Copies] = {}  # by number; the moves thread removes them
+
+    def open(self) -> None:
+        """Believe the tags of the region, and begin to pin it."""
+        self.table.reload()
+        self._memory.open()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait, after `open`, until pages can be copied, or until that is known to have failed. Returns whether they can."""
+        return self._memory.wait_ready(timeout_s)
+
+    def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
+        """As of `PagePlaces`. Waits until it is done; only while nothing else is queued."""
+        none = np.zeros(0, np.int64)
+        self._queue(pages, places, hashes, none, none, none.astype(np.uint64)).wait()
+
+    def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
+        """As of `PagePlaces`. Waits until it is done; only while nothing else is queued."""
+        none = np.zeros(0, np.int64)
+        return self._queue(none, none, none.astype(np.uint64), places, pages, hashes).wait().failed
+
+    def queue(self, moves: MovePages) -> QueuedMoves:
+        """Queue the copies of a message. What it returns is to be waited for in the order of the calls."""
+        return self._queue(
+            moves.stored_pages, moves.stored_places, moves.stored_hashes,
+            moves.loaded_places, moves.loaded_pages, moves.loaded_hashes,
+        )  # fmt: skip
+
+    def hold(self, plan: Plan, slots: SlotTable) -> None:
+        """Called before a plan is launched: it begins after the copies that use its pages. slots: with the plan applied."""
+        if self._in_flight:
+            number = int(self._newest[pages_of(plan, slots)].max(initial=0))
+            if (copies := self._in_flight.get(number)) is not None:  # those before it end earlier
+                self._stream.hold_plans(copies)
+
+    def clear(self) -> None:
+        """Forget all contents, also those on their way."""
+        self.table.clear()
+
+    def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
+        """As of `PagePlaces`."""
+        check = self.table.read(place, content_hash, lambda: np.copyto(page, self._memory.places[place]))
+        return check if check is not None and int(page_sums(page[None])[0]) == check else None
+
+    def put(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
+        """As of `PagePlaces`. Does nothing while the device copies to or from the place: a load of the page then fails."""
+        self.table.write(place, content_hash, check, lambda: np.copyto(self._memory.places[place], page))
+
+    def _queue(
+        self, stored_pages: np.ndarray, stored_places: np.ndarray, stored_hashes: np.ndarray,
+        loaded_places: np.ndarray, loaded_pages: np.ndarray, loaded_hashes: np.ndarray,
+    ) -> _Queued:  # fmt: skip
+        for name, numbers, n in (
+            ("pages", stored_pages, len(self._newest)),
+            ("pages", loaded_pages, len(self._newest)),
+            ("places", stored_places, self._memory.n_places),
+            ("places", loaded_places, self._memory.n_places),
+        ):
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
+                raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")
+        if not self._memory.is_ready:
+            self.table.forget(stored_places)
+            return _Queued(self, 0, None, None, None, list(range(len(loaded_places))))
+        stored = self.table.begin_store(stored_places, stored_hashes)
+        loaded = self.table.begin_load(loaded_places, loaded_hashes)
+        pages, places = loaded_pages[loaded.found], loaded_places[loaded.found]
+        copies = self._stream.queue(stored_pages, stored_places, places, pages)
+        self._number += 1
+        self._in_flight[self._number] = copies
+        self._newest[stored_pages] = self._newest[pages] = self._number
+        return _Queued(self, self._number, copies, stored, loaded, [])
+
+    def end(self, number: int) -> None:
+        """The copies with this number have ended."""
+        del self._in_flight[number]
+
+
+class _Queued(QueuedMoves):
+    """The moves of one message, queued at `places`, with their copies; None: nothing is copied."""
+
+    def __init__(
+        self, places: QueuedPlaces, number: int, copies: Copies | None, stored: StoreBatch | None, loaded: LoadBatch | None,
+        failed: list[int],
+    ) -> None:  # fmt: skip
+        self._places, self._number, self._copies = places, number, copies
+        self._stored, self._loaded, self._failed = stored, loaded, failed
+
+    def wait(self) -> DoneMoves:
+        if self._copies is None or self._stored is None or self._loaded is None:
+            return DoneMoves(self._failed, 0.0)
+        copied = self._copies.wait()
+        self._places.table.end_store(self._stored, copied.stored_sums)
+        failed = self._places.table.end_load(self._loaded, copied.loaded_sums)
+        self._places.end(self._number)
+        return DoneMoves(failed, copied.load_s if len(copied.loaded_sums) else 0.0)

@@ -1,0 +1,1 @@
+"""Conversations that return after others have taken their pages"""

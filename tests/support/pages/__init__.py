@@ -1,0 +1,1 @@
+"""Stand-ins for a GPU that copies pages beside its steps."""

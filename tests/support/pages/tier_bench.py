@@ -1,0 +1,109 @@
+"""A host tier of a GPU over a device that the test drives, and what should be where."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import msgspec
+import numpy as np
+
+from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
+from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.vault.page_places import QueuedMoves
+from messages.caches.page_moves import MovePages
+from messages.steps import EngineCapacity, Plan
+from messages.wire.arrays import EMPTY_I32, int32s, uint64s
+from tests.support.pages.twin_device import TwinDevice
+
+N_PAGES, N_PLACES, PAGE_BYTES = 6, 5, 64
+CAPACITY = EngineCapacity(
+    n_pages=N_PAGES, n_slots=2, max_length=64, max_step_tokens=64, max_lease_steps=1, vocabulary=10, device="twin"
+)
+NOTHING = Plan(
+    epoch=1, step=0, n_steps=1, new=[], new_tokens=EMPTY_I32, page_slots=EMPTY_I32, page_indices=EMPTY_I32, page_ids=EMPTY_I32,
+    row_slots=EMPTY_I32, row_starts=EMPTY_I32, row_counts=EMPTY_I32, row_samples=EMPTY_I32,
+)  # fmt: skip
+
+
+class Pins(Pinning):
+    """Notes what is pinned; refuses after `n_left` pieces."""
+
+    def __init__(self, n_left: int = 1000) -> None:
+        self.pieces: list[tuple[int, int]] = []
+        self._n_left = n_left
+
+    def pin(self, address: int, n_bytes: int) -> None:
+        if not self._n_left:
+            raise OSError("no more memory can be pinned")
+        self._n_left -= 1
+        self.pieces.append((address, n_bytes))
+
+
+def moves_of(stores: list[tuple[int, int, int]], loads: list[tuple[int, int, int]]) -> MovePages:
+    """stores: (page, place, hash); loads: (place, page, hash)."""
+    stored, loaded = zip(*stores, strict=True) if stores else ([], [], []), zip(*loads, strict=True) if loads else ([], [], [])
+    (pages, places, hashes), (from_places, to_pages, wanted) = stored, loaded
+    return MovePages(
+        epoch=1, number=1,
+        stored_pages=int32s(list(pages)), stored_places=int32s(list(places)), stored_hashes=uint64s(list(hashes)),
+        loaded_places=int32s(list(from_places)), loaded_pages=int32s(list(to_pages)), loaded_hashes=uint64s(list(wanted)),
+    )  # fmt: skip
+
+
+class TierBench:
+    """`pages`: what each page should hold once all that is queued has run; None: undefined, because a load has failed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
+        kv = np.zeros((N_PAGES, PAGE_BYTES), np.uint8)
+        self.device = TwinDevice(kv, self.memory.places, rng)
+        self.tier = QueuedPlaces(self.memory, self.device, N_PAGES)
+        self.tier.open()
+        assert self.tier.wait_ready(60.0)
+        self.slots = SlotTable(CAPACITY)
+        self.pages: list[bytes | None] = [bytes(PAGE_BYTES)] * N_PAGES
+        self.queued: deque[tuple[QueuedMoves, list[int]]] = deque()  # with the indices of loads that should fail
+        self.n_loaded = self.n_failed = 0
+
+    def hold(self, page: int) -> None:
+        self.tier.hold(msgspec.structs.replace(NOTHING, page_ids=int32s([page]), page_slots=int32s([0]),
+                                               page_indices=int32s([0])), self.slots)  # fmt: skip
+
+    def write(self, page: int, content: bytes) -> None:
+        """A plan that writes a page, by halves."""
+        self.hold(page)
+        for half in (slice(None, PAGE_BYTES // 2), slice(PAGE_BYTES // 2, None)):
+            values = np.frombuffer(content[half], np.uint8)
+            self.device.plans.add(lambda half=half, values=values: np.copyto(self.device.pages[page, half], values))
+        self.pages[page] = content
+
+    def read(self, page: int) -> None:
+        """A plan that reads a page."""
+        self.hold(page)
+        expected = self.pages[page]
+
+        def run() -> None:
+            assert expected is None or self.device.pages[page].tobytes() == expected
+
+        self.device.plans.add(run)
+
+    def move(self, moves: MovePages, failed: list[int]) -> None:
+        self.queued.append((self.tier.queue(moves), failed))
+
+    def end_one(self) -> None:
+        """Wait for the oldest moves."""
+        queued, expected = self.queued.popleft()
+        failed = queued.wait().failed
+        assert failed == expected
+        self.n_failed += len(failed)
+        self.n_loaded += 1
+
+    def end_all(self) -> None:
+        while self.queued:
+            self.end_one()
+        self.device.run(1 << 20)
+        for page, content in enumerate(self.pages):
+            assert content is None or self.device.pages[page].tobytes() == content
