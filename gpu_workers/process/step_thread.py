@@ -29,7 +29,7 @@ from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.step_events import StepEvents
 from gpu_workers.vault.page_places import PagePlaces
 from messages.caches.disk_moves import MoveDiskPages, Moves
-from messages.caches.page_moves import MovePages, PagesMoved
+from messages.caches.page_moves import MovePages, PagesMoved, ReturnPages
 from messages.steps import Plan, Reset, StepFailed
 from messages.wire.arrays import int32s
 
@@ -214,9 +214,11 @@ class StepThread(Generic[Launched]):
 
     def _move(self, engine: Engine[Launched], epoch: EpochId, moves: Moves) -> None:
         """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content. Those
-        between the host tier and the disk have names already."""
-        self._doing = f"moves {moves.number} of epoch {moves.epoch}"
-        if isinstance(moves, MoveDiskPages):
+        between the host tier and the disk have names already, and returned pages have no content."""
+        self._doing = f"moves of epoch {moves.epoch}"
+        if isinstance(moves, ReturnPages):
+            engine.return_pages(moves.pages)
+        elif isinstance(moves, MoveDiskPages):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         elif not (self._has_refused or self._has_skipped):

@@ -20,6 +20,7 @@ CACHES: tuple[Message, ...] = (
         loaded_hashes=uint64s([3, 5]),
     ),
     page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
+    page_moves.ReturnPages(epoch=2, pages=int32s([9, 8])),
     disk_moves.MoveDiskPages(
         epoch=2,
         number=5,
