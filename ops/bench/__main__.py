@@ -19,13 +19,15 @@ _COMMANDS = {
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
+    "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",
+    "pages": "pages against contiguous memory on mixed lengths, and the time that the page ledger takes of a step",
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
-_OF_CACHES = ("cache", "semantic-cache", "kv-dtypes")
+_OF_CACHES = ("cache", "directory", "kv-dtypes", "pages", "semantic-cache")
 
 
 class _LazyGroup(click.Group):

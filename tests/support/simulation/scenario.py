@@ -61,6 +61,7 @@ class Scenario:
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
     n_host_places: int = 0  # of the host tier
+    n_replicas: int = 0  # 0: drawn from the seed
     n_least_pages: int = 0  # in use at the least, where their number follows the load
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
@@ -160,7 +161,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
         tp=scenario.tp,
-        replicas=chance.choice((1, 1, 2)),
+        replicas=(chance.choice((1, 1, 2)), scenario.n_replicas)[scenario.n_replicas > 0],
         gateways=chance.choice((1, 2)),
         max_length=512,
         speculate=chance.random() < 0.7,
