@@ -1,5 +1,5 @@
-"""A cache directory that is behind costs time, never a token: it names pages that were overwritten or never were, schedulers that
-have died, and a replica that there is not. Only the ledger of a scheduler decides what is reused."""
+"""A cache directory that is behind costs time, never a token: it names pages that were overwritten or never were, schedulers
+that have died, and a replica that there is not. Only the ledger of a scheduler decides what is reused."""
 
 from __future__ import annotations
 

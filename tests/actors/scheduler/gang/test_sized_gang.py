@@ -196,3 +196,20 @@ async def test_without_a_least_size_nothing_is_returned() -> None:
     await _quiet_window(bench, 4)
     assert not _gang(bench).returned
     await bench.cluster.close()
+
+
+@pytest.mark.parametrize("n_least_bytes", [0, _LEAST * _PAGE_BYTES])
+async def test_a_request_that_needs_all_pages_runs_after_any_use_of_them(n_least_bytes: int) -> None:
+    """Pages need no compaction: a sequence reaches them through a table, wherever they lie."""
+    bench = await _begin(msgspec.structs.replace(_WORKER, max_length=2000, kv_least_bytes=n_least_bytes))
+    chance = random.Random(1)
+    for attempt in range(1, 30):
+        bench.gateway.submit(attempt, prompt_of(attempt, chance.randrange(1, 200)), chance.randrange(1, 60))
+        await bench.cluster.settle(chance.randrange(20))
+    await bench.ended(29)
+    n_tokens = _N_PAGES * PAGE_TOKENS - 8
+    bench.gateway.submit(99, prompt_of(99, n_tokens), 8)
+    await bench.ended(30)
+    assert bench.gateway.endings[99].reason == "length"
+    assert bench.gateway.tokens[99] == expected(prompt_of(99, n_tokens), 8)
+    await bench.cluster.close()
