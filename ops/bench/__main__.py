@@ -28,6 +28,7 @@ _COMMANDS = {
     "self-test": "how many chunks a second this load tool can read",
 }
 _OF_CACHES = ("cache", "directory", "kv-dtypes", "pages", "semantic-cache")
+_FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
 
 
 class _LazyGroup(click.Group):
@@ -40,7 +41,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         room = "commands.caches" if cmd_name in _OF_CACHES else "commands"
-        module = importlib.import_module(f"ops.bench.{room}.{cmd_name.replace('-', '_')}")
+        file = _FILES.get(cmd_name, cmd_name.replace("-", "_"))
+        module = importlib.import_module(f"ops.bench.{room}.{file}")
         return module.command
 
 

@@ -67,7 +67,7 @@ def measure_ledger(n_pages: int, n_rows: int, least: int, most: int, seed: int =
     pages for half of its length at once; full pages are sealed. The cache is full, so each page that is taken evicts another
     one."""
     chance, ledger = random.Random(seed), ForgettingLedger(n_pages, make_eviction(EvictionName.LRU, n_pages))
-    rows = deque(_Row(chance, least, most) for _ in range(n_rows))
+    rows = deque(_DecodingRow(chance, least, most) for _ in range(n_rows))
     _fill(ledger, chance)
     cpu_s, evictions = 0.0, 0
     for step in range(_WARM_UP_STEPS + _STEPS):
@@ -86,11 +86,11 @@ def measure_ledger(n_pages: int, n_rows: int, least: int, most: int, seed: int =
         ledger.apply_plan()
         ledger.take_changes()
         cpu_s += time.process_time() - began_s
-        rows = deque(_Row(chance, least, most) if is_over else row for row, _, _, is_over in work)
+        rows = deque(_DecodingRow(chance, least, most) if is_over else row for row, _, _, is_over in work)
     return LedgerTimes(cpu_s / _STEPS, ledger.statistics().evictions - evictions)
 
 
-class _Row:
+class _DecodingRow:
     """A sequence that runs; what it asks of the ledger is made up before the time is taken."""
 
     def __init__(self, chance: random.Random, least: int, most: int) -> None:
