@@ -70,6 +70,12 @@ class Engine(Protocol[Launched]):
         """The results of a launched plan, one for each of its steps, each as soon as it is available."""
         ...
 
+    def return_pages(self, pages: np.ndarray) -> None:
+        """Give the memory of these pages back to the system; they read as zeros when they are used again. pages: [n] int32,
+        distinct. Counts as done after all launched plans. An engine that says no `n_least_pages` is never asked.
+
+        Raises: ValueError for an unknown page."""
+
     def look_ahead(self) -> None:
         """Called after the results of a plan, by the thread that has collected them: prepare what the next one will need."""
 

@@ -25,6 +25,7 @@ from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indic
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.host_region import HostRegion
+from gpu_workers.vault.returned_pages import return_pages
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, PageCopies, Plan, Result, StepTime
 from messages.wire.arrays import float32s, int32s
@@ -74,6 +75,7 @@ class HashChainEngine(Engine[_Launched]):
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
             copies_pages=True,
+            n_least_pages=min(-(-s.kv_least_bytes // _PAGE_BYTES), s.hash_chain_pages),
             n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
             n_disk_pages=self._settings.disk_cache_bytes // place_bytes(_PAGE_BYTES),
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
@@ -107,6 +109,10 @@ class HashChainEngine(Engine[_Launched]):
             if wait_s > 0:
                 time.sleep(wait_s)
             yield result
+
+    def return_pages(self, pages: np.ndarray) -> None:
+        """Give the memory of these pages back. Raises: ValueError for an unknown one."""
+        return_pages(self._region, _PAGE_BYTES, self._settings.hash_chain_pages, pages)
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""

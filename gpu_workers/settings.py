@@ -54,6 +54,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # on CPU cores: the memory in use for keys and values follows the load, from so much up to kv_memory_bytes; 0: all of it is
+    # used from the beginning
+    kv_least_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # ordinary memory of a rank for pages that are evicted, on GPUs pinned; they come back when that is faster than to compute
     # them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -138,6 +141,7 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
     if settings.rank >= settings.tp:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
     check_disk_cache(settings)
+    check_kv_least(settings)
     return settings
 
 
@@ -146,3 +150,13 @@ def check_disk_cache(settings: WorkerSettings) -> None:
     if settings.disk_cache_bytes and not settings.host_cache_bytes:
         expected = "expected 0 without worker.host_cache_bytes (--host-cache)"
         raise ConfigError(f"worker.disk_cache_bytes: {expected}, got {settings.disk_cache_bytes}")
+
+
+def check_kv_least(settings: WorkerSettings, device: DeviceKind | None = None) -> None:
+    """device: the one that was chosen; None: that of the settings. Raises: ConfigError for memory that cannot follow the load,
+    and for a least size above the size."""
+    least, most = settings.kv_least_bytes, settings.kv_memory_bytes
+    if least and (device or settings.device) == "cuda":
+        raise ConfigError(f"worker.kv_least_bytes: expected 0 on GPUs, where captured graphs fix the memory, got {least}")
+    if most and least > most:
+        raise ConfigError(f"worker.kv_least_bytes: expected at most worker.kv_memory_bytes = {most}, got {least}")

@@ -85,6 +85,7 @@ ROUTES: tuple[Route, ...] = (
     Route(steps.GrammarPrepared, ("worker",), ("scheduler",)),
     Route(page_moves.MovePages, ("scheduler",), ("worker",), "PagesMoved from each rank"),
     Route(page_moves.PagesMoved, ("worker",), ("scheduler",)),
+    Route(page_moves.ReturnPages, ("scheduler",), ("worker",)),
     Route(disk_moves.MoveDiskPages, ("scheduler",), ("worker",), "DiskPagesMoved from each rank, if pages are read"),
     Route(disk_moves.DiskPagesMoved, ("worker",), ("scheduler",)),
     Route(prefixes.PagesSealed, ("scheduler",), ("cache_directory",)),

@@ -54,6 +54,7 @@ class EngineCapacity(Part, frozen=True):
     n_host_pages: Count = 0  # places of the host tier; 0: the ranks have none, or are of the last release
     n_disk_pages: Count = 0  # places of the disk tier; 0: as above
     prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
+    n_least_pages: Count = 0  # pages in use at the least, whose number follows the load; 0: all of them, always
 
     @property
     def max_sequence_tokens(self) -> int:

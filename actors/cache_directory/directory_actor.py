@@ -23,6 +23,7 @@ from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
+from actors.cache_directory.update_lag import UpdateLag
 from actors.pages.answers.answer_cache import AnswerCache, age_s
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import START_BYTES
@@ -68,7 +69,10 @@ class DirectoryActor(Actor):
             self._on_disk = KeptOnDisk(kept, Path(settings.answers_file), settings.answers_file_s, wall_s)
             self.registry.register(SharingMetrics(self._equal))
         self._n_queries = 0
-        self._queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
+        queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
+        self._hits, self._misses = queries.labels(hit="yes"), queries.labels(hit="no")
+        self.lag = UpdateLag()
+        self.registry.register(self.lag.seconds)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -103,18 +107,19 @@ class DirectoryActor(Actor):
         if message.snapshot:
             self._snapshots.settle(delivery.sender)
             self._index.replace(delivery.sender, int(message.number), message.hashes.tolist())
+            self.lag.applied(message.sent_s, self._now_s())
         else:
-            self._update(delivery.sender, int(message.number), message.hashes.tolist(), [])
+            self._update(delivery.sender, message, message.hashes.tolist(), [])
 
     def on_pages_dropped(self, delivery: Delivery, message: prefixes.PagesDropped) -> None:
         """Pages have been overwritten at a scheduler."""
-        self._update(delivery.sender, int(message.number), [], message.hashes.tolist())
+        self._update(delivery.sender, message, [], message.hashes.tolist())
 
     def on_find_prefix(self, delivery: Delivery, message: prefixes.FindPrefix) -> None:
         """Answer at once with what is known."""
         found = self._index.match(message.hashes.tolist())
         self._n_queries += 1
-        self._queries.labels(hit="yes" if found else "no").inc()
+        (self._hits if found else self._misses).inc()
         answer = prefixes.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
         )
@@ -181,8 +186,12 @@ class DirectoryActor(Actor):
             own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}
         return own if self._similar is None else own | self._similar.statistics(self._wall_s())
 
-    def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
-        if not self._index.update(scheduler, number, sealed, dropped) and self._snapshots.want(scheduler):
+    def _update(
+        self, scheduler: str, message: prefixes.PagesSealed | prefixes.PagesDropped, sealed: list[int], dropped: list[int]
+    ) -> None:
+        if self._index.update(scheduler, int(message.number), sealed, dropped):
+            self.lag.applied(message.sent_s, self._now_s())
+        elif self._snapshots.want(scheduler):
             self._gaps.inc()
 
     def after_mail(self) -> None:

@@ -19,3 +19,4 @@ class LedgerStatistics:
     hits: int  # pages that entered a slot without being computed; a failed admission does not count
     evictions: int
     by_policy: Mapping[str, PolicyFigures]  # by the name of the policy
+    returned: int = 0  # pages whose memory is with the system, until they are needed

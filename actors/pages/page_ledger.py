@@ -41,13 +41,11 @@ class PageLedger:
     the content of pages for the next scheduler."""
 
     def __init__(self, n_pages: int, eviction: EvictionPolicy, seals: SealTable | None = None) -> None:
-        self.n_pages = n_pages
-        self._seals = seals
+        self.n_pages, self._seals = n_pages, seals
         self._holders = [0] * n_pages
         self._free: deque[int] = deque(range(n_pages))
         self._open: OpenPages | None = None  # free ones that the last scheduler has left; they are used last
-        self._cached = eviction
-        self._reader = eviction if eviction.reads_contents else None
+        self._cached, self._reader = eviction, eviction if eviction.reads_contents else None
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._hash_of: dict[int, int] = {}  # by page
         self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
@@ -58,11 +56,9 @@ class PageLedger:
         self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
-        self._sealed: dict[int, None] = {}  # since the last `take_changes`, in order
-        self._dropped: list[int] = []
+        self._sealed, self._dropped = dict[int, None](), list[int]()  # since the last `take_changes`, in order
         self.on_evicted: Callable[[int, _Content], None] | None = None  # told of a page whose content no page has any more
-        self._n_references = 0  # the sum of all holders
-        self._hits = self._evictions = 0
+        self._n_references = self._hits = self._evictions = 0  # references: the sum of all holders
 
     @property
     def n_available(self) -> int:
@@ -111,13 +107,7 @@ class PageLedger:
         if self._free:
             page = self._free.popleft()
         elif self._cached:
-            page = self._cached.evict()
-            content = self._content_of(page)
-            self._drop_content(page)
-            self._cached.drop(page)
-            self._evictions += 1
-            if self.on_evicted is not None and content[0] not in self._page_of:
-                self.on_evicted(page, content)
+            page, _ = self._evict()
         elif self._open:
             page = self._open.pop()
         else:
@@ -233,9 +223,8 @@ class PageLedger:
     def statistics(self) -> LedgerStatistics:
         """Pages by state."""
         free, cached = self._n_free, len(self._cached)
-        held = self.n_pages - free - cached
-        by_policy = self._cached.figures(self._hits, self._evictions)
-        return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions, by_policy)
+        figures = self._cached.figures(self._hits, self._evictions)
+        return LedgerStatistics(self.n_pages, free, cached, self.n_pages - free - cached, self._hits, self._evictions, figures)
 
     def audit(self, held_by: list[list[int]]) -> None:
         """Compare the counts with `held_by`, the page lists of all holders. The time depends on the held pages only: a GPU has
@@ -250,6 +239,17 @@ class PageLedger:
             for page, holders in enumerate(self._holders):
                 assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in the lists"
             raise AssertionError(f"pages: expected {self.n_pages}, got {self.statistics()} and {self._n_references} references")
+
+    def _evict(self) -> tuple[int, int]:
+        """Take a cached page, which is in no list then, and the hash of the content that it had."""
+        page = self._cached.evict()
+        content = self._content_of(page)
+        self._drop_content(page)
+        self._cached.drop(page)
+        self._evictions += 1
+        if self.on_evicted is not None and content[0] not in self._page_of:
+            self.on_evicted(page, content)
+        return page, content[0]
 
     def _know(self, page: int, content: _Content, plan: int) -> None:
         """This page has this content once this plan has run."""

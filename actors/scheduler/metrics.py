@@ -64,6 +64,7 @@ class SchedulerMetrics:
         self.free_pages = gauge("free_pages", "Pages without content")
         self.cached_pages = gauge("cached_pages", "Pages without a holder that can be reused by content")
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
+        self.returned_pages = gauge("returned_pages", "Pages whose memory is with the system, until they are needed")
         self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
         self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
         self.host_pages = gauge("host_pages", "Pages in the host tier, as far as the scheduler knows")
@@ -122,6 +123,7 @@ class SchedulerMetrics:
             pages = gang.ledger.statistics()
             self._show_pages(pages)
             numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
+            numbers |= {"pages_returned": float(pages.returned)} if pages.returned else {}
             numbers |= {"pages_reused": float(pages.hits), "pages_evicted": float(pages.evictions)}
             numbers |= self._show_policies(pages)
         if gang.tier.n_places:
@@ -137,6 +139,7 @@ class SchedulerMetrics:
         self.free_pages.set(pages.free)
         self.cached_pages.set(pages.cached)
         self.held_pages.set(pages.held)
+        self.returned_pages.set(pages.returned)
         self.reused_pages.set(pages.hits)
         self.evicted_pages.set(pages.evictions)
 

@@ -64,8 +64,7 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
-        self._moves = TierMoves(self, self._gang, self._seats)
-        self.metrics = SchedulerMetrics(self.registry)
+        self._moves, self.metrics = TierMoves(self, self._gang, self._seats), SchedulerMetrics(self.registry)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
@@ -151,6 +150,7 @@ class SchedulerActor(Actor):
             return
         n_kept_before = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)
+        self._moves.begin()
         self._resets.carry_out()
         self._hints.publish_inventory()
         self._grammars.begin(capacity.epoch, self._seats.ranks if usable.prepares_grammars else ())
@@ -231,7 +231,7 @@ class SchedulerActor(Actor):
         if self._gang.is_alive and (overdue := self._grammars.take_overdue()):
             self._endings.end_overdue([*self._queues.running, *self._queues.waiting], overdue)
         self._ask_grammars()
-        self._moves.give_up_late()
+        self._moves.tick()
         for gateway in self.child.names_of("gateway"):
             self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), self._gang.tracker.n_done))
 

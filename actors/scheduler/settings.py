@@ -29,6 +29,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     order: OrderName = OrderName.PRIORITY  # which sequences are planned first
     prefix_reuse: bool = True  # prompts that begin like earlier ones are not computed again
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
+    # with worker.kv_least_bytes: the memory of pages that were not needed for one to two times so long, in seconds, is given
+    # back to the system
+    kv_quiet_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)] = 60.0
+    # with worker.kv_least_bytes: pages that are kept beside those that were needed lately, as a part of these
+    kv_spare_share: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.25
+    follows_load: bool = False  # worker.kv_least_bytes is set: the pages in use follow the load
     # when pages come back from the host tier: if that takes less time than to compute them, or always
     tier_loads: TierLoads = TierLoads.FASTER
     # directory, as an absolute path, in which each scheduler records the pages of its sequences; empty: nothing is recorded

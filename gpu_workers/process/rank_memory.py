@@ -25,6 +25,7 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "threads": 0,
     "cpu_ranks": 1,
     "memory_share": 1.0,
+    "kv_least_bytes": 0,
     "host_cache_bytes": 0,
     "disk_cache_bytes": 0,
     "disk_cache_dir": "",

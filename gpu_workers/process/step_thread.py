@@ -29,6 +29,7 @@ from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.step_events import StepEvents
 from messages.caches.disk_moves import MoveDiskPages, Moves
+from messages.caches.page_moves import ReturnPages
 from messages.steps import Plan, Reset, StepFailed
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
@@ -215,9 +216,11 @@ class StepThread(Generic[Launched]):
 
     def _move(self, engine: Engine[Launched], epoch: EpochId, moves: Moves) -> None:
         """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content. Those
-        between the host tier and the disk have names already."""
-        self._doing = f"moves {moves.number} of epoch {moves.epoch}"
-        if isinstance(moves, MoveDiskPages):
+        between the host tier and the disk have names already, and returned pages have no content."""
+        self._doing = f"moves of epoch {moves.epoch}"
+        if isinstance(moves, ReturnPages):
+            engine.return_pages(moves.pages)
+        elif isinstance(moves, MoveDiskPages):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         elif not (self._has_refused or self._has_skipped):

@@ -48,6 +48,12 @@ def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: in
     return min(kv_bytes // bytes_per_page, _useful_pages(n_slots, max_length))
 
 
+def count_least_pages(least_bytes: int, bytes_per_page: int, n_pages: int) -> int:
+    """Pages that are in use at the least, where their number follows the load, at most `n_pages`; 0: all, because `least_bytes`
+    is 0."""
+    return min(max(-(-least_bytes // bytes_per_page), MIN_PAGES), n_pages) if least_bytes else 0
+
+
 def check_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> None:
     """Raises: ConfigError when not even one short sequence fits into `kv_bytes`."""
     if kv_bytes // bytes_per_page < min(MIN_PAGES, _useful_pages(n_slots, max_length)):

@@ -31,7 +31,7 @@ from gpu_workers.runner.backend import (
     deterministic_sampler,
 )
 from gpu_workers.runner.host_tier import add_host_tier
-from gpu_workers.runner.memory_budget import count_pages
+from gpu_workers.runner.memory_budget import count_least_pages, count_pages
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
@@ -144,6 +144,7 @@ def measure_capacity(
         device=_describe(device.name, settings),
         copies_pages=True,
         prepares_grammars=True,
+        n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
         n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
     )

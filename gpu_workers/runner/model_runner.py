@@ -43,6 +43,7 @@ from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs
 from gpu_workers.sampling.masked_logits import mask_logits
 from gpu_workers.sampling.prompt_logprobs import ComputedPrompts, compute_prompt_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
+from gpu_workers.vault.returned_pages import return_pages
 from messages.steps import EngineCapacity, Plan, Result, StepTime
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._grammars.reset()
         if self._graphs is not None:
             self._graphs.pool.counts.invalidate()
+
+    def return_pages(self, pages: np.ndarray) -> None:
+        """Give the memory of these pages back. Raises: ValueError for an unknown one."""
+        if self._kv.region is not None:
+            return_pages(self._kv.region, self._kv.shape.bytes_per_page, self._capacity.n_pages, pages)
 
     def close(self) -> None:
         """Leave the group of ranks."""

@@ -17,6 +17,7 @@ from gpu_workers.vault.region import Region
 
 _MAP_FIXED = 0x10
 _LARGE_PAGE_BYTES = 2 << 20
+_REMOVE = 9  # MADV_REMOVE: the memory leaves the file too, which then has a hole; since Linux 3.5
 _COLLAPSE = 25  # MADV_COLLAPSE: large pages at once, whatever the system's default; since Linux 6.1
 _SEAL_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: nobody can write or map to write; the present mappings stay
 _FAILED = ctypes.c_void_p(-1).value
@@ -32,7 +33,7 @@ class HostRegion(Region):
 
     def __init__(self, n_bytes: int) -> None:
         """Reserve `n_bytes`. Raises: OSError when the machine has no memory for them."""
-        self.n_bytes = n_bytes
+        self.n_bytes, self._is_shared = n_bytes, False
         whole = mmap.mmap(-1, n_bytes + _LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         skipped = -ctypes.addressof(ctypes.c_char.from_buffer(whole)) % _LARGE_PAGE_BYTES
         self.buffer = memoryview(whole)[skipped : skipped + n_bytes]
@@ -71,6 +72,24 @@ class HostRegion(Region):
         protection, flags = mmap.PROT_READ | (0 if is_read_only else mmap.PROT_WRITE), mmap.MAP_SHARED | _MAP_FIXED
         if _libc.mmap(self._address, self.n_bytes, protection, flags, descriptor, 0) == _FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._is_shared = True
+
+    def give_back(self, first_byte: int, n_bytes: int) -> None:
+        """As `Region.give_back`. The system takes whole pages of its own; what lies beside these is filled with zeros. Raises:
+        ValueError when that is no part of the region."""
+        if not 0 <= first_byte <= first_byte + n_bytes <= self.n_bytes:
+            raise ValueError(f"bytes: expected a part of {self.n_bytes}, got {n_bytes} from {first_byte} on")
+        end_byte = first_byte + n_bytes
+        first_whole = min(-(-first_byte // mmap.PAGESIZE) * mmap.PAGESIZE, end_byte)
+        end_whole = max(end_byte // mmap.PAGESIZE * mmap.PAGESIZE, first_whole)
+        advice = _REMOVE if self._is_shared else mmap.MADV_DONTNEED
+        if end_whole > first_whole and _libc.madvise(self._address + first_whole, end_whole - first_whole, advice):
+            end_whole = first_whole  # the system keeps it, for example because it is locked
+        self._zero(first_byte, first_whole)
+        self._zero(end_whole, end_byte)
+
+    def _zero(self, first_byte: int, end_byte: int) -> None:
+        ctypes.memset(self._address + first_byte, 0, end_byte - first_byte)
 
     def finish(self, descriptor: int) -> None:
         self.share(descriptor, is_read_only=True)

@@ -29,6 +29,10 @@ class Region(Protocol):
         Raises: OSError or ValueError when that is not memory of this size."""
         ...
 
+    def give_back(self, first_byte: int, n_bytes: int) -> None:
+        """Give the memory of a part of the region back to the system, at the same addresses: it reads as zeros then, and takes
+        memory again where it is written. Nothing may use that part meanwhile. A device that cannot keeps memory and content."""
+
     def finish(self, descriptor: int) -> None:
         """The memory behind this descriptor is as it shall be: from now on it is mapped to read only, and where the system can
         do that, nobody can write to it any more who has its descriptor. Raises: as `share`."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.caches.page_moves import MovePages, PagesMoved
+from messages.caches.page_moves import MovePages, PagesMoved, ReturnPages
 from messages.wire.arrays import EMPTY_I32, Int32s, UInt64s, check_arrays
 from messages.wire.message import Count, Message
 
@@ -57,5 +57,5 @@ class DiskPagesMoved(Message, frozen=True):
     read_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the reads took
 
 
-Moves = MovePages | MoveDiskPages
+Moves = MovePages | MoveDiskPages | ReturnPages
 Moved = PagesMoved | DiskPagesMoved

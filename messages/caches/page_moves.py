@@ -1,4 +1,5 @@
-"""Messages that move pages between a gang's KV memory and its host tier: places of ordinary memory, one page each.
+"""Messages that move pages between a gang's KV memory and its host tier: places of ordinary memory, one page each. One more
+gives the memory of pages back to the system.
 
 Moves are commands in the order of plans: what a plan before them writes is there, and what a plan after them reads is loaded.
 Each place has the hash of its content and a checksum of its bytes. So a load of something else, or of damaged bytes, fails.
@@ -54,3 +55,13 @@ class PagesMoved(Message, frozen=True):
     number: Count
     failed: Int32s = EMPTY_I32  # indices of loads whose place had another content, or damaged bytes; their pages are undefined
     load_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the loads took
+
+
+class ReturnPages(Message, frozen=True):
+    """A scheduler does not need these pages for now: every rank of its gang gives their memory back to the system.
+
+    A later plan may use them again without a message: a page that comes back reads as zeros. In the order of plans and moves.
+    """
+
+    epoch: Count  # those of another epoch are dropped
+    pages: Int32s  # distinct; nobody holds them and their contents are not known any more

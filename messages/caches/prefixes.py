@@ -16,6 +16,8 @@ import msgspec
 from messages.wire.arrays import EMPTY_I32, EMPTY_U64, Int32s, UInt64s
 from messages.wire.message import CallerId, Count, Message
 
+SentSeconds = Annotated[float, msgspec.Meta(ge=0.0)]  # by the monotonic clock of the sender's host; 0: not known
+
 
 class PagesSealed(Message, frozen=True):
     """Pages have become reusable at one scheduler. With `snapshot`, these are all of its reusable pages."""
@@ -23,6 +25,7 @@ class PagesSealed(Message, frozen=True):
     number: Count
     hashes: UInt64s
     snapshot: bool = False
+    sent_s: SentSeconds = 0.0
 
 
 class PagesDropped(Message, frozen=True):
@@ -30,6 +33,7 @@ class PagesDropped(Message, frozen=True):
 
     number: Count
     hashes: UInt64s
+    sent_s: SentSeconds = 0.0
 
 
 class InventoryWanted(Message, frozen=True):

@@ -20,13 +20,16 @@ _COMMANDS = {
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
+    "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",
+    "pages": "pages against contiguous memory on mixed lengths, and the time that the page ledger takes of a step",
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
-_OF_CACHES = ("cache", "returning", "semantic-cache", "kv-dtypes")
+_OF_CACHES = ("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache")
+_FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
 
 
 class _LazyGroup(click.Group):
@@ -39,7 +42,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         room = "commands.caches" if cmd_name in _OF_CACHES else "commands"
-        module = importlib.import_module(f"ops.bench.{room}.{cmd_name.replace('-', '_')}")
+        file = _FILES.get(cmd_name, cmd_name.replace("-", "_"))
+        module = importlib.import_module(f"ops.bench.{room}.{file}")
         return module.command
 
 

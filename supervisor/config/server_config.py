@@ -47,6 +47,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("scheduler", "speculation"): "speculate",
     ("scheduler", "vault"): "vault",
     ("scheduler", "tells_directory"): "replicas",
+    ("scheduler", "follows_load"): "worker.kv_least_bytes",
     ("gateway", "model_folder"): "model",
     ("gateway", "model_name"): "model_name",
     ("gateway", "max_length"): "max_length",

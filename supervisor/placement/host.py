@@ -12,7 +12,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
-from gpu_workers.settings import check_disk_cache
+from gpu_workers.settings import check_disk_cache, check_kv_least
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
@@ -49,6 +49,7 @@ def plan_start(config: ServerConfig) -> Placement:
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_quantization(placement)
+    check_kv_least(config.worker, placement.device)
     _check_open_files(n_children(config, placement))
     return placement
 

@@ -142,3 +142,18 @@ def test_a_kill_drill_loses_nothing() -> None:
     assert result["faults"] >= 2
     assert (result["wrong"], result["lost"]) == (0, 0)
     assert result["right"] == result["streams"] >= 6
+
+
+def test_the_directory_is_measured_beside_a_bare_round_trip() -> None:
+    result = run_load_tool("directory", "--turns", "100", "--hashes", "64")
+    assert {name: times["count"] for name, times in result["times_ms"].items()} == {
+        "bare_s": 100,
+        "answer_s": 100,
+        "lag_s": 200,
+    }
+
+
+def test_pages_are_measured_beside_contiguous_memory() -> None:
+    result = run_load_tool("pages", "--pages", "600", "--most", "512", "--rows", "8", "--repeats", "1")
+    assert result["capacity"]["ratio"] > 2
+    assert result["evictions"] > 0

@@ -91,6 +91,7 @@ ELSEWHERE = {
     "GrammarPrepared": "as PrepareGrammar",
     "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
     "PagesMoved": "as MovePages",
+    "ReturnPages": "these pages keep their memory until the next epoch",
     "MoveDiskPages": "tests/actors/scheduler/planning/test_disk_tier.py: a read without an answer is given up",
     "DiskPagesMoved": "as MoveDiskPages",
     "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",

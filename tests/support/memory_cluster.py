@@ -114,6 +114,8 @@ class Gang(ScriptedActor):
                 failed = int32s(done.failed)
                 moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=failed, load_s=done.load_s)
                 self.mailbox.send(sender, moved)
+            case page_moves.ReturnPages() if message.epoch == self._epoch:
+                self.engine.return_pages(message.pages)
             case disk_moves.MoveDiskPages() if message.epoch == self._epoch:
                 if not self.loses_moves and self.engine.host_tier is not None:
                     answer = self.disk.move(self.engine.host_tier, message)

@@ -7,20 +7,23 @@ which memory they have, because streams wait meanwhile; if they have another one
 
 from __future__ import annotations
 
-from actors.pages.eviction.choice import EvictionName, make_eviction
+from actors.pages.eviction.choice import make_eviction
 from actors.pages.forgetting import Forgetting, RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import Seals, SealTable
+from actors.pages.sizing.sized_ledger import SizedLedger
+from actors.pages.sizing.working_set import SizingRule
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.settings import SchedulerSettings
 
 
 class GangMemory:
-    """The memory of one gang after the other. `eviction`: the name of the ledger's policy."""
+    """The memory of one gang after the other. `settings`: the ledger's eviction policy, and whether it follows the load."""
 
-    def __init__(self, eviction: EvictionName, seals: Seals, tier: HostTier) -> None:
-        self._eviction, self._seals, self._tier = eviction, seals, tier
+    def __init__(self, settings: SchedulerSettings, seals: Seals, tier: HostTier) -> None:
+        self._settings, self._seals, self._tier = settings, seals, tier
         self.ledger: ForgettingLedger | None = None  # of the last memory generation
         self._generation = 0  # the one that the ledger describes
         self._table: SealTable | None = None  # the ledger's content for the next scheduler
@@ -44,9 +47,11 @@ class GangMemory:
         """True if the ledger describes this memory."""
         return self.ledger is not None and (self._generation, self.ledger.n_pages) == (generation, n_pages)
 
-    def begin(self, generation: int, n_pages: int) -> ForgettingLedger:
-        """The ledger of the memory of a gang that begins: the present one, one that has adopted pages, or an empty one."""
-        if self.ledger is None or not self.keeps(generation, n_pages):
+    def begin(self, generation: int, n_pages: int, n_least: int = 0) -> ForgettingLedger:
+        """The ledger of the memory of a gang that begins: the present one, one that has adopted pages, or an empty one.
+        n_least: pages in use at the least, if their number follows the load."""
+        is_new = self.ledger is None or not self.keeps(generation, n_pages)
+        if self.ledger is None or is_new:
             left, self._left = self._left, None
             if left is not None and (left[0].generation, left[0].n_pages) == (generation, n_pages):
                 self._table, self.ledger = left
@@ -54,6 +59,8 @@ class GangMemory:
                 self._table = self._seals.open(generation, n_pages)
                 self.ledger = self._ledger_of(n_pages, self._table)
             self._generation = generation
+        if isinstance(self.ledger, SizedLedger):
+            self.ledger.begin(n_least, is_new)
         self.is_suspect = self._has_left = False
         return self.ledger
 
@@ -91,6 +98,11 @@ class GangMemory:
                 table.clear()
 
     def _ledger_of(self, n_pages: int, table: SealTable | None) -> ForgettingLedger:
-        ledger = ForgettingLedger(n_pages, make_eviction(self._eviction, n_pages), table)
+        settings, eviction = self._settings, make_eviction(self._settings.eviction, n_pages)
+        if settings.follows_load:
+            rule = SizingRule(settings.kv_quiet_s, settings.kv_spare_share)
+            ledger: ForgettingLedger = SizedLedger(n_pages, eviction, table, rule)
+        else:
+            ledger = ForgettingLedger(n_pages, eviction, table)
         ledger.adopt()
         return ledger

@@ -53,7 +53,7 @@ class GangView:
         self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
         self.tier = HostTier(queues, settings, self._cost, seals.places, is_paused=lambda: self.probation.is_active)
-        self._memory = GangMemory(settings.eviction, seals.pages, self.tier)
+        self._memory = GangMemory(settings, seals.pages, self.tier)
         self.prepare_memory = self._memory.prepare
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
@@ -105,7 +105,7 @@ class GangView:
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_kept = self._memory.keeps(answer.memory_generation, capacity.n_pages)
         self._keep_slots(capacity.n_slots if is_kept and not self._trial.is_needed else 0)
-        ledger = self._memory.begin(answer.memory_generation, capacity.n_pages)
+        ledger = self._memory.begin(answer.memory_generation, capacity.n_pages, capacity.n_least_pages)
         self.n_adopted += ledger.n_known
         pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
         self._times.warmed_up(capacity.step_times)

@@ -190,6 +190,10 @@ class HostTier:
             self._stores.add(Store(page, place, content[0]))
         self.disk.note_used(content)
 
+    def is_to_be_stored(self, page: int) -> bool:
+        """True if moves that are not taken yet copy this page."""
+        return page in self._stores
+
     def take_moves(self, planned: PlannedStep | None) -> list[MovePages | MoveDiskPages]:
         """What every rank is to do before this plan, in order. None: no plan can be made now."""
         stores = self._take_stores(planned) if self._stores else []

@@ -95,3 +95,21 @@ def test_questions_are_due_at_their_times() -> None:
     assert requests.take_due(12.0) == ["scheduler/0"]
     requests.settle("scheduler/0")
     assert requests.take_due(20.0) == ["scheduler/1"]
+
+
+def test_the_lag_of_each_update_is_counted_when_questions_see_it(bench: Bench) -> None:
+    bench.hears(prefixes.PagesSealed(number=1, hashes=uint64s([1]), snapshot=True, sent_s=99.0))
+    bench.hears(prefixes.PagesSealed(number=2, hashes=uint64s([2]), sent_s=99.5))
+    bench.hears(prefixes.PagesDropped(number=3, hashes=uint64s([2]), sent_s=99.75))
+    assert bench.actor.lag.seconds.count == 3
+    assert bench.actor.lag.seconds._sum == 1.75
+
+
+@pytest.mark.parametrize(("number", "sent_s"), [(7, 999.0), (2, 0.0), (2, 1001.0), (2, 300.0)])
+def test_no_lag_is_counted_that_is_not_known_or_that_of_an_update_that_is_not_applied(
+    bench: Bench, number: int, sent_s: float
+) -> None:
+    bench.now_s = 1000.0
+    bench.hears(prefixes.PagesSealed(number=1, hashes=uint64s([1]), snapshot=True))
+    bench.hears(prefixes.PagesSealed(number=number, hashes=uint64s([2]), sent_s=sent_s))
+    assert not bench.actor.lag.seconds.count

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_workers.process.metrics import WorkerMetrics
-from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_budget import count_least_pages, count_pages, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import GIB, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.errors import ConfigError
@@ -26,6 +26,10 @@ def test_unknown_and_wrong_fields_are_named() -> None:
     said = r"^worker\.disk_cache_bytes: expected 0 without worker\.host_cache_bytes \(--host-cache\), got 5$"
     with pytest.raises(ConfigError, match=said):
         read_settings(b'{"disk_cache_bytes": 5}')
+    with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected 0 on GPUs, .*, got 5$"):
+        read_settings(b'{"kv_least_bytes": 5, "device": "cuda"}')
+    with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected at most worker\.kv_memory_bytes = 4, got 5$"):
+        read_settings(b'{"kv_least_bytes": 5, "kv_memory_bytes": 4}')
 
 
 def test_zero_means_what_suits_the_device() -> None:
@@ -98,3 +102,11 @@ def test_metrics_show_that_a_batch_runs_together() -> None:
     }
     assert (buckets["2"], buckets["4"], buckets["+Inf"]) == (0, 1, 1)
     assert values["tardigrade_worker_step_seconds_sum"] == pytest.approx(0.003)
+
+
+def test_the_least_number_of_pages_has_room_for_its_bytes_and_for_a_short_sequence() -> None:
+    assert count_least_pages(0, 100, 50) == 0
+    assert count_least_pages(1000, 100, 50) == 10
+    assert count_least_pages(1001, 100, 50) == 11
+    assert count_least_pages(1, 100, 50) == 4
+    assert count_least_pages(10**9, 100, 50) == 50

@@ -235,3 +235,13 @@ def test_output_is_not_all_the_same(runner: ModelRunner) -> None:
 def test_reset_forgets(runner: ModelRunner) -> None:
     first = alone(runner, prompt_of(20), GREEDY)
     assert alone(runner, prompt_of(20), GREEDY) == first
+
+
+def test_pages_that_were_returned_read_as_zeros_and_are_used_again(runner: ModelRunner) -> None:
+    tokens = alone(runner, prompt_of(45), GREEDY)
+    n_pages = runner.capacity().n_pages
+    runner.return_pages(np.arange(n_pages, dtype=np.int32))
+    assert not runner._kv.storage[:n_pages].any()
+    assert alone(runner, prompt_of(45), GREEDY) == tokens
+    with pytest.raises(ValueError, match=r"^pages: expected numbers from 0 to"):
+        runner.return_pages(np.array([n_pages], np.int32))  # the dummy page

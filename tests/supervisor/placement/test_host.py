@@ -115,6 +115,9 @@ def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.Mon
         plan_start(ServerConfig(tp=4))
     with pytest.raises(ConfigError, match=r"^worker\.disk_cache_bytes: expected 0 without worker\.host_cache_bytes .*, got 7$"):
         plan_start(ServerConfig(worker=WorkerSettings(disk_cache_bytes=7)))
+    with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected 0 on GPUs, .*, got 7$"):
+        plan_start(ServerConfig(worker=WorkerSettings(kv_least_bytes=7)))
+    assert plan_start(ServerConfig(gpus=0, worker=WorkerSettings(kv_least_bytes=7))).device == "cpu"
     monkeypatch.setenv(VISIBLE_VARIABLE, "3,1")
     assert [gpu.device_id for gpu in plan_start(ServerConfig()).gpus] == ["3", "1"]
     with pytest.raises(ConfigError, match=r"^gpus: expected at most 2 \(2 x NVIDIA H200\), got 4$"):

@@ -20,6 +20,7 @@ CACHES: tuple[Message, ...] = (
         loaded_hashes=uint64s([3, 5]),
     ),
     page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
+    page_moves.ReturnPages(epoch=2, pages=int32s([9, 8])),
     disk_moves.MoveDiskPages(
         epoch=2,
         number=5,
@@ -31,8 +32,8 @@ CACHES: tuple[Message, ...] = (
         read_hashes=uint64s([3, 5]),
     ),
     disk_moves.DiskPagesMoved(epoch=2, number=5, failed=int32s([0]), read_s=0.03),
-    prefixes.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
-    prefixes.PagesDropped(number=2, hashes=uint64s([5])),
+    prefixes.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True, sent_s=20.5),
+    prefixes.PagesDropped(number=2, hashes=uint64s([5]), sent_s=20.5),
     prefixes.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
     prefixes.PagesForgotten(call=3, pages=40),
     prefixes.InventoryWanted(),

@@ -67,6 +67,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 _OF_TIER = ("MovePages", "PagesMoved")
 _OF_ANSWERS = ("AnswersKept",)
+_OF_SIZING = ("ReturnPages",)
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
@@ -93,8 +94,14 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
 _ALL = tuple(_pairs())
 OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
 OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
-WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER)
-PAIRS = WITHOUT_TIER + OF_TIER
+OF_SIZING = tuple(pair for pair in _ALL if pair[0].endswith(_OF_SIZING))  # only servers with a least size reach these
+_OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in OF_TIER + OF_SIZING)
+PAIRS = _OF_ALL_SERVERS + OF_TIER + OF_SIZING
+
+
+def reachable_pairs(has_tier: bool, is_sized: bool) -> tuple[tuple[str, Fault], ...]:
+    """The pairs that a server with or without a host tier, and with or without a least size, reaches."""
+    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized
 
 
 @dataclass

@@ -61,6 +61,8 @@ class Scenario:
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
     n_host_places: int = 0  # of the host tier
+    n_replicas: int = 0  # 0: drawn from the seed
+    n_least_pages: int = 0  # in use at the least, where their number follows the load
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -105,9 +107,11 @@ def scenario_of(seed: int) -> Scenario:
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
     whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
+    sized = random.Random(f"least size {seed}")
     return Scenario(
         n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
         n_host_places=n_host_places,
+        n_least_pages=sized.choice((1, 4, 12)) if sized.random() < 0.3 else 0,
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
         n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
@@ -140,6 +144,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
+        kv_least_bytes=scenario.n_least_pages * PAGE_TOKENS * 8,
     )
     gateway = GatewaySettings(
         orphan_s=15.0,
@@ -156,11 +161,13 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
         tp=scenario.tp,
-        replicas=chance.choice((1, 1, 2)),
+        replicas=(chance.choice((1, 1, 2)), scenario.n_replicas)[scenario.n_replicas > 0],
         gateways=chance.choice((1, 2)),
         max_length=512,
         speculate=chance.random() < 0.7,
         worker=worker,
         gateway=gateway,
-        scheduler=SchedulerSettings(eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS),
+        scheduler=SchedulerSettings(
+            eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
+        ),
     )

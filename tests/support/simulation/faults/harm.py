@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
-from tests.support.simulation.edges import OF_DEVICES, PAIRS, WITHOUT_TIER, Fault
+from tests.support.simulation.edges import OF_DEVICES, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
@@ -90,7 +90,7 @@ class Harm:
     def _aim(self) -> None:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
-        pairs = PAIRS if self._scenario.n_host_places else WITHOUT_TIER
+        pairs = reachable_pairs(self._scenario.n_host_places > 0, self._scenario.n_least_pages > 0)
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
         self._machine.edges.aim(*pairs[number])
 

@@ -1,0 +1,1 @@
+"""How fast the cache directory is, beside a bare ZeroMQ round trip of the same two processes."""
