@@ -26,9 +26,12 @@ from typing import Any, Generic
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.rank_disk import RankDisk
+from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.process.step_events import StepEvents
 from gpu_workers.vault.page_places import PagePlaces
-from messages.caches.disk_moves import MoveDiskPages, Moves
+from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.exchange import ExchangePages
+from messages.caches.moves import Moves
 from messages.caches.page_moves import MovePages, PagesMoved
 from messages.steps import Plan, Reset, StepFailed
 from messages.wire.arrays import int32s
@@ -59,9 +62,10 @@ class StepThread(Generic[Launched]):
         on_error: Callable[[], None] = lambda: None,
         least_hang_s: float = 0.5,
         disk: RankDisk | None = None,
+        exchange: RankExchange | None = None,
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
-        self._on_error, self._disk = on_error, disk
+        self._on_error, self._disk, self._exchange = on_error, disk, exchange
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
@@ -196,7 +200,7 @@ class StepThread(Generic[Launched]):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
             if command.is_memory_suspect:
-                for tier in (engine.host_tier, self._disk):
+                for tier in (engine.host_tier, self._disk, engine.exchange):
                     if tier is not None:
                         tier.clear()
             engine.reset(command.epoch)
@@ -219,7 +223,12 @@ class StepThread(Generic[Launched]):
         if isinstance(moves, MoveDiskPages):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
-        elif not (self._has_refused or self._has_skipped):
+        elif self._has_refused or self._has_skipped:
+            pass
+        elif isinstance(moves, ExchangePages):
+            if self._exchange is not None:
+                self._report(self._events.on_moved, epoch, self._exchange.move(engine.exchange, moves))
+        else:
             failed, load_s = move_pages(engine.host_tier, moves)
             moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=load_s)
             self._report(self._events.on_moved, epoch, moved)

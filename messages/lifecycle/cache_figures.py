@@ -45,6 +45,16 @@ class DiskFigures(msgspec.Struct, frozen=True):
     read_s: float  # that reads have taken
 
 
+class ExchangeFigures(msgspec.Struct, frozen=True):
+    """The moves of pages between replicas, in pages; the counts are since an incarnation of each scheduler."""
+
+    places: int
+    lent: int  # that others were offered
+    moved: int
+    failed: int  # did not come, or damaged
+    move_s: float  # from questions until the pages could be used
+
+
 class AnswerFigures(msgspec.Struct, frozen=True):
     """Kept answers at all gateways; since an incarnation of each."""
 
@@ -78,6 +88,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix: PrefixFigures | None = None
     host: HostFigures | None = None
     disk: DiskFigures | None = None
+    exchange: ExchangeFigures | None = None
     answers: AnswerFigures | None = None
     similar: SimilarFigures | None = None
     directory: DirectoryFigures | None = None
@@ -97,6 +108,7 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
         prefix=_prefix_cache(schedulers) if "pages" in schedulers else None,
         host=_host_tier(schedulers) if "host_places" in schedulers else None,
         disk=_disk_tier(schedulers) if "disk_places" in schedulers else None,
+        exchange=_exchange(schedulers) if "exchange_places" in schedulers else None,
         answers=_answer_cache(gateways) if "answers_kept" in gateways else None,
         similar=_similar_answers(directory) if "similar_answers" in directory else None,
         directory=DirectoryFigures(int(directory["hashes"]), int(directory["queries"])) if "hashes" in directory else None,
@@ -144,6 +156,19 @@ def _disk_tier(sums: Mapping[str, float]) -> DiskFigures:
         read=count("disk_read"),
         failed=count("disk_failed"),
         read_s=round(sums.get("disk_read_s", 0.0), 3),
+    )
+
+
+def _exchange(sums: Mapping[str, float]) -> ExchangeFigures:
+    def count(key: str) -> int:
+        return int(sums.get(key, 0))
+
+    return ExchangeFigures(
+        places=count("exchange_places"),
+        lent=count("exchange_lent"),
+        moved=count("exchange_moved"),
+        failed=count("exchange_failed"),
+        move_s=round(sums.get("exchange_move_s", 0.0), 3),
     )
 
 
