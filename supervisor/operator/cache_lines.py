@@ -5,6 +5,7 @@ from __future__ import annotations
 from messages.lifecycle.cache_figures import (
     AnswerFigures,
     DiskFigures,
+    ExchangeFigures,
     HostFigures,
     PrefixFigures,
     SimilarFigures,
@@ -19,6 +20,7 @@ def cache_lines(report: StatusReport) -> list[str]:
     lines = [_prefix_text(found.prefix)] if found.prefix is not None else []
     lines += [_host_text(found.host)] if found.host is not None else []
     lines += [_disk_text(found.disk)] if found.disk is not None else []
+    lines += [_exchange_text(found.exchange)] if found.exchange is not None else []
     lines += [_answers_text(found.answers)] if found.answers is not None else []
     return lines + ([_similar_text(found.similar)] if found.similar is not None else [])
 
@@ -37,6 +39,11 @@ def _host_text(tier: HostFigures) -> str:
 def _disk_text(tier: DiskFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
     return f"disk cache: {pages} in {tier.read_s:,.1f} s, {tier.failed:,} missing or damaged"
+
+
+def _exchange_text(moves: ExchangeFigures) -> str:
+    pages = f"{moves.moved:,} pages in {moves.move_s:,.1f} s, {moves.lent:,} offered, {moves.failed:,} missing or damaged"
+    return f"moved between replicas: {pages}"
 
 
 def _answers_text(cache: AnswerFigures) -> str:
