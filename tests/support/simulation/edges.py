@@ -66,6 +66,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 
 _OF_TIER = ("MovePages", "PagesMoved")
+_OF_EXCHANGE = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
 _OF_ANSWERS = ("AnswersKept",)
 
 
@@ -93,8 +94,9 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
 _ALL = tuple(_pairs())
 OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
 OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
-WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER)
-PAIRS = WITHOUT_TIER + OF_TIER
+OF_EXCHANGE = tuple(pair for pair in _ALL if pair[0].endswith(_OF_EXCHANGE))  # only replicas that move pages reach these
+WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER + OF_EXCHANGE)
+PAIRS = WITHOUT_TIER + OF_TIER + OF_EXCHANGE
 
 
 @dataclass

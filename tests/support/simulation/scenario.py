@@ -61,6 +61,7 @@ class Scenario:
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
     n_host_places: int = 0  # of the host tier
+    n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -104,6 +105,7 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
     whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
+    exchanging = random.Random(f"exchange {seed}")
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     return Scenario(
         n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
@@ -126,6 +128,7 @@ def scenario_of(seed: int) -> Scenario:
         n_flips=whole.choice((0, 0, 0, 1, 3)),
         n_common_pauses=whole.choice((0, 0, 0, 0, 0, 0, 0, 1)),
         longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
+        n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
     )
 
@@ -139,6 +142,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         hash_chain_pages=16 if scenario.n_host_places else chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
+        exchange_bytes=scenario.n_exchange_places * PAGE_TOKENS * 8,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
     )
     gateway = GatewaySettings(
@@ -149,14 +153,14 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
     return ServerConfig(
-        vault=chance.random() < 0.6,
+        vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
         embedding_model="hash" if scenario.n_embedding_clients else "",
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
         tp=scenario.tp,
-        replicas=chance.choice((1, 1, 2)),
+        replicas=max(chance.choice((1, 1, 2)), 2 if scenario.n_exchange_places else 1),
         gateways=chance.choice((1, 2)),
         max_length=512,
         speculate=chance.random() < 0.7,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
-from tests.support.simulation.edges import OF_DEVICES, PAIRS, WITHOUT_TIER, Fault
+from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, OF_TIER, WITHOUT_TIER, Fault
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
@@ -45,6 +46,8 @@ class Harm:
         s = self._scenario
         if s.sought is not None:
             self._seek(*s.sought)
+        elif s.n_exchange_places and s.is_harmful:
+            self._machine.edges.aim(*random.Random(f"exchange aims {self._seed}").choice(OF_EXCHANGE))
         kinds = (
             [self._kill] * s.n_deaths
             + [self._pause] * s.n_pauses
@@ -90,7 +93,7 @@ class Harm:
     def _aim(self) -> None:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
-        pairs = PAIRS if self._scenario.n_host_places else WITHOUT_TIER
+        pairs = WITHOUT_TIER + OF_TIER if self._scenario.n_host_places else WITHOUT_TIER
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
         self._machine.edges.aim(*pairs[number])
 
