@@ -44,8 +44,9 @@ class _Rank:
 
     def store(self, page: int, place: int, content_hash: int) -> int:
         """Returns the number of the memory that the place is in."""
-        stored = {"stored_pages": int32s([page]), "stored_places": int32s([place]), "stored_hashes": uint64s([content_hash])}
-        return int(self.move(ExchangePages(epoch=1, number=1, **stored)).region)
+        pages, places, hashes = int32s([page]), int32s([place]), uint64s([content_hash])
+        moves = ExchangePages(epoch=1, number=1, stored_pages=pages, stored_places=places, stored_hashes=hashes)
+        return int(self.move(moves).region)
 
     def load(self, place: int, content_hash: int, region: int) -> int | None:
         """What is loaded from a place of replica 0 to page 9; None: it has no such content."""
