@@ -91,7 +91,7 @@ ELSEWHERE = {
     "GrammarPrepared": "as PrepareGrammar",
     "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
     "PagesMoved": "as MovePages",
-    "PagesWanted": "tests/simulation/test_page_exchange.py: a question without an answer is given up",
+    "PagesWanted": "tests/actors/scheduler/planning/exchange/test_moved_pages.py: silence of each is given up",
     "PagesLent": "as PagesWanted",
     "ExchangePages": "as PagesWanted",
     "PagesExchanged": "as PagesWanted",
