@@ -36,6 +36,9 @@ class Engine(Protocol[Launched]):
     max_in_flight: int  # 1: `launch` has done the work when it returns
     kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared
     host_tier: PagePlaces | None = None  # has as many places as the capacity says; None: there are none
+    exchange: PagePlaces | None = (
+        None  # places that other replicas can read, as many as the capacity says; None: there are none
+    )
 
     @property
     def is_compiling(self) -> bool:

@@ -23,6 +23,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.exchange_places import ExchangePlaces
 from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.returned_pages import return_pages
@@ -58,7 +59,10 @@ class HashChainEngine(Engine[_Launched]):
         self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
         self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
         n_host_pages = settings.host_cache_bytes // _PAGE_BYTES
-        self.host_tier = HostPages(self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES), n_host_pages) if n_host_pages else None
+        pages = self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES)
+        self.host_tier = HostPages(pages, n_host_pages) if n_host_pages else None
+        n_exchanged = settings.exchange_bytes // _PAGE_BYTES
+        self.exchange = ExchangePlaces(pages, n_exchanged) if n_exchanged else None
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
@@ -77,6 +81,7 @@ class HashChainEngine(Engine[_Launched]):
             copies_pages=True,
             n_least_pages=min(-(-s.kv_least_bytes // _PAGE_BYTES), s.hash_chain_pages),
             n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
+            n_exchange_pages=s.exchange_bytes // _PAGE_BYTES,
             n_disk_pages=self._settings.disk_cache_bytes // place_bytes(_PAGE_BYTES),
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )

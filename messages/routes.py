@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messages import drafts, embedding, steps
-from messages.caches import disk_moves, equal, page_moves, prefixes, similar
+from messages.caches import disk_moves, equal, exchange, page_moves, prefixes, similar
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -88,6 +88,10 @@ ROUTES: tuple[Route, ...] = (
     Route(page_moves.ReturnPages, ("scheduler",), ("worker",)),
     Route(disk_moves.MoveDiskPages, ("scheduler",), ("worker",), "DiskPagesMoved from each rank, if pages are read"),
     Route(disk_moves.DiskPagesMoved, ("worker",), ("scheduler",)),
+    Route(exchange.PagesWanted, ("scheduler",), ("scheduler",), "PagesLent"),
+    Route(exchange.PagesLent, ("scheduler",), ("scheduler",)),
+    Route(exchange.ExchangePages, ("scheduler",), ("worker",), "PagesExchanged from each rank"),
+    Route(exchange.PagesExchanged, ("worker",), ("scheduler",)),
     Route(prefixes.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(prefixes.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(prefixes.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),

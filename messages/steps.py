@@ -53,6 +53,7 @@ class EngineCapacity(Part, frozen=True):
     copies_pages: bool = False  # plans may have page copies; False: ranks of the last release, which ignore these
     n_host_pages: Count = 0  # places of the host tier; 0: the ranks have none, or are of the last release
     n_disk_pages: Count = 0  # places of the disk tier; 0: as above
+    n_exchange_pages: Count = 0  # places that other replicas can read; 0: as above
     prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
     n_least_pages: Count = 0  # pages in use at the least, whose number follows the load; 0: all of them, always
 

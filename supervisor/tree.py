@@ -63,7 +63,7 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     groups = [*([_custodian(config, facts)] if config.hold_connections else []), _directory(config, facts)]
     groups += [_speculation(config)] if config.speculate else []
     replicas = range(facts.placement.replicas)
-    if facts.placement.has_vault(config.vault):
+    if facts.placement.has_vault(config.asks_vault):
         groups += [_vault(config, replica) for replica in replicas]
     groups += [_gang(config, facts, replica) for replica in replicas]
     if facts.placement.has_standby:
@@ -103,7 +103,7 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
         config.scheduler,
         tp=facts.placement.tp,
         speculation=config.speculate,
-        vault=facts.placement.has_vault(config.vault),
+        vault=facts.placement.has_vault(config.asks_vault),
         tells_directory=facts.placement.replicas > 1,
         follows_load=config.worker.kv_least_bytes > 0,
         step_s=device_s if given_s is None else given_s,
@@ -142,6 +142,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         journal_path=str(facts.state_dir / f"journal-{index}"),
         keys_file=str(facts.state_dir / KEY_FILE) if config.api_keys else "",
         gateways=config.gateways,
+        names_holders=_exchange_bytes(config, facts.placement) > 0,
         schedulers=facts.placement.replicas,
         **_embedding_of(facts),
         have_gateways_changed=facts.have_gateways_changed,
@@ -238,8 +239,9 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         tp=placement.tp,
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
-        vault=facts.placement.has_vault(config.vault),
+        vault=facts.placement.has_vault(config.asks_vault),
         standby=placement.has_standby,
+        exchange_bytes=_exchange_bytes(config, placement),
         disk_cache_dir=config.worker.disk_cache_dir or str(facts.state_dir / "pages"),
     )
     deadlines = Deadlines(
@@ -248,6 +250,12 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
     name = actor_name("worker", replica, rank, seat)
     engine = () if settings.is_hash_chain else (f"gpu_workers.process.engine_loading:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))
+
+
+def _exchange_bytes(config: ServerConfig, placement: Placement) -> int:
+    """The size of a rank's places that other replicas can read; 0 if there are none, or nothing can give them these places."""
+    is_on = placement.replicas > 1 and placement.has_vault(config.asks_vault)
+    return config.worker.exchange_bytes if is_on else 0
 
 
 def _cpu_env(threads: int) -> dict[str, str]:

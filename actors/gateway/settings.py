@@ -55,6 +55,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback
     allowed_hosts: list[_HostName] = []
     allowed_origins: list[_Origin] = []  # whose pages may use this server and read its answers (CORS); ["*"]: all pages
+    names_holders: bool = False  # schedulers learn which other replica has more of a prompt, and can get its pages
     have_gateways_changed: bool = False  # their number, of late: requests may be at gateways that do not own their ids now
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none

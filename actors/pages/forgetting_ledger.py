@@ -55,6 +55,10 @@ class ForgettingLedger(PageLedger):
         super().seal(page, content_hash, parent, tokens, is_planned)
         self._since_s[page] = self._now_s()
 
+    def note_old(self, page: int) -> None:
+        """The content of a page was computed before it came here, nobody knows when: it is older than any age."""
+        self._since_s[page] = -math.inf
+
     def release(self, pages: list[int]) -> None:
         super().release(pages)
         if self._forgotten:

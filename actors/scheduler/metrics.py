@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.disk_tier import DiskTier
+from actors.scheduler.planning.exchange.page_exchange import PageExchange
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -77,6 +78,12 @@ class SchedulerMetrics:
         self.disk_read_pages = gauge("disk_read_pages", "Pages that came back from the disk to the host tier")
         self.disk_failed_pages = gauge("disk_failed_pages", "Pages that the disk did not give")
         self.disk_read_seconds = gauge("disk_read_seconds", "Time that reads from the disk have taken")
+        self.exchange_lent_pages = gauge("exchange_lent_pages", "Pages that other replicas were offered copies of")
+        self.exchange_moved_pages = gauge("exchange_moved_pages", "Pages that came from other replicas")
+        self.exchange_failed_pages = gauge("exchange_failed_pages", "Pages of other replicas that did not come, or damaged")
+        self.exchange_move_seconds = gauge(
+            "exchange_move_seconds", "Time from questions to other replicas until their pages could be used"
+        )
         self.by_policy = {
             field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
             for field, what in _POLICY_FIGURES.items()
@@ -130,6 +137,8 @@ class SchedulerMetrics:
             numbers |= self._show_tier(gang.tier)
         if gang.tier.disk.n_places:
             numbers |= self._show_disk(gang.tier.disk)
+        if gang.tier.exchange.n_places:
+            numbers |= self._show_exchange(gang.tier.exchange)
         numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
         numbers |= {"prefill_saved_s": round(self._saved_s, 3)}
         return numbers
@@ -166,6 +175,17 @@ class SchedulerMetrics:
         numbers = {"disk_places": float(tier.n_places), "disk_pages": float(tier.n_known)}
         numbers |= {"disk_written": float(counts.written), "disk_read": float(counts.read)}
         return numbers | {"disk_failed": float(counts.failed), "disk_read_s": round(counts.read_s, 3)}
+
+    def _show_exchange(self, exchange: PageExchange) -> dict[str, float]:
+        """As `_show_tier`, of the moves between replicas."""
+        counts, n_lent = exchange.borrower.counts, exchange.lending.n_lent
+        self.exchange_lent_pages.set(n_lent)
+        self.exchange_moved_pages.set(counts.moved)
+        self.exchange_failed_pages.set(counts.failed)
+        self.exchange_move_seconds.set(counts.moved_s)
+        numbers = {"exchange_places": float(exchange.n_places), "exchange_lent": float(n_lent)}
+        numbers |= {"exchange_moved": float(counts.moved), "exchange_failed": float(counts.failed)}
+        return numbers | {"exchange_move_s": round(counts.moved_s, 3)}
 
     def _show_policies(self, pages: LedgerStatistics) -> dict[str, float]:
         """Set the gauges of each eviction policy. Returns the same numbers, with names such as `lru_hits`."""

@@ -33,10 +33,10 @@ from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.tier_moves import TierMoves
+from actors.scheduler.tier_moves import TierMoves, handlers
 from actors.scheduler.trace_recorder import TraceRecorder
 from messages import drafts, steps
-from messages.caches import disk_moves, page_moves, prefixes
+from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -80,8 +80,7 @@ class SchedulerActor(Actor):
             steps.StepFailed: self.on_step_failed,
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
-            page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
-            disk_moves.DiskPagesMoved: lambda delivery, message: self._moves.disk_moved(delivery.sender, message),
+            **handlers(lambda: self._moves),
             prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
@@ -137,6 +136,7 @@ class SchedulerActor(Actor):
             for sequence in self._queues.of_gateway(name):
                 self._endings.release(sequence)
         self._hints.peer_down(name)
+        self._moves.peer_down(name)
 
     def on_rank_ending(self, delivery: Delivery, ending: RankEnding) -> None:
         """A rank computes nothing more. Its next incarnation, and its memory, have to wait for the proof of its death."""

@@ -1,29 +1,59 @@
-"""The mail about pages that change their place: the host tier, the disk tier, and pages whose memory goes back to the system.
+"""The mail about pages that change their place: the host tier, the disk tier, the exchange with other replicas, and pages whose
+memory goes back to the system.
 
 The scheduler's side; `HostTier` and `SizedLedger` decide."""
 
 from __future__ import annotations
 
-from actors.actor import Actor
+from collections.abc import Callable, Mapping
+
+from actors.actor import Actor, Handler
 from actors.pages.sizing.sized_ledger import SizedLedger
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.exchange.lending import Asker
 from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.caches.disk_moves import DiskPagesMoved
+from messages.caches.exchange import PagesExchanged, PagesLent, PagesWanted
 from messages.caches.page_moves import MOST_MOVED, PagesMoved, ReturnPages
+from messages.errors import MailboxFull
+from messages.transport.mailbox import Delivery
 from messages.wire.arrays import int32s
+from messages.wire.message import Message
 
 
 class TierMoves:
-    """Sends moves to the ranks of one gang. `actor` sends and logs."""
+    """Sends moves to the ranks of one gang, and asks and answers other schedulers. `actor` sends and logs."""
 
     def __init__(self, actor: Actor, gang: GangView, seats: GangSeats) -> None:
         self._actor, self._gang, self._seats = actor, gang, seats
+        self.exchange = gang.tier.exchange
+        self.exchange.borrower.is_up = lambda name: name in actor.child.peers
+        if actor.child.spawn_spec.incarnation > 1:
+            self.exchange.borrower.rest()  # the one before may have carried out a reset that others have not yet
 
     def send(self, planned: PlannedStep | None) -> None:
         """Send what is to be moved before this plan; None: no plan can be made now."""
         for moves in self._gang.tier.take_moves(planned):
             self._actor.mailbox.send_all(self._seats.ranks, moves)
+        if self.exchange.n_places:
+            self._send_mail()
+
+    def _send_mail(self) -> None:
+        questions, answers = self.exchange.take_mail(self._seats.ranks)
+        for name, question in questions:
+            self._send(name, question)
+        for asker, answer in answers:
+            peer = self._actor.child.peers.get(asker.scheduler)
+            if peer is not None and peer.incarnation == asker.incarnation:
+                self._send(asker.scheduler, answer)
+
+    def _send(self, name: str, message: Message) -> None:
+        """Send a message that may be lost: whoever waits for it has a deadline."""
+        try:
+            self._actor.send(name, message)
+        except MailboxFull:
+            self._actor.log.warning("an optional message could not be sent", peer=name, kind=type(message).__name__)
 
     def begin(self) -> None:
         """An epoch begins: tell the ranks which pages are not needed. Those before them may have died before they knew."""
@@ -55,7 +85,34 @@ class TierMoves:
             self._actor.log.warning("pages of the disk tier have not come", rank=rank, pages=len(answer.failed))
         self._gang.tier.disk.moved(rank, answer)
 
+    def exchanged(self, rank: str, answer: PagesExchanged) -> None:
+        """A rank has stored pages for other replicas, or loaded some of theirs."""
+        if len(answer.failed):
+            self._actor.log.warning("pages of another replica have not come", rank=rank, pages=len(answer.failed))
+        self.exchange.exchanged(rank, answer)
+
+    def wanted(self, delivery: Delivery, message: PagesWanted) -> None:
+        """The scheduler of another replica wants pages."""
+        self.exchange.wanted(Asker(delivery.sender, delivery.sender_incarnation, int(message.call)), message)
+
+    def peer_down(self, name: str) -> None:
+        """An actor has died, which may be a scheduler that was asked for pages."""
+        self.exchange.borrower.lender_down(name)
+
     def _give_up_late(self) -> None:
         """Let sequences compute what has not come in time."""
         if n_late := self._gang.tier.give_up_late():
             self._actor.log.error("the gang has not answered loads from the host tier or the disk", loads=n_late)
+        if n_late := self.exchange.give_up_late():
+            self._actor.log.warning("moves of pages between replicas have not come in time", moves=n_late)
+
+
+def handlers(moves: Callable[[], TierMoves]) -> Mapping[type[Message], Handler]:
+    """For the mail from ranks and from other schedulers. moves: called for each message."""
+    return {
+        PagesMoved: lambda delivery, message: moves().moved(delivery.sender, message),
+        DiskPagesMoved: lambda delivery, message: moves().disk_moved(delivery.sender, message),
+        PagesWanted: lambda delivery, message: moves().wanted(delivery, message),
+        PagesLent: lambda delivery, message: moves().exchange.lent(delivery.sender, message),
+        PagesExchanged: lambda delivery, message: moves().exchanged(delivery.sender, message),
+    }

@@ -10,6 +10,7 @@ import msgspec
 
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.memory_generation import MemoryGeneration
+from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.page_places import PagePlaces
@@ -28,6 +29,7 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "kv_least_bytes": 0,
     "host_cache_bytes": 0,
     "disk_cache_bytes": 0,
+    "exchange_bytes": 0,
     "disk_cache_dir": "",
     "shared_weights": True,
 }
@@ -35,17 +37,21 @@ _WEIGHTS_LAYOUT = 1  # to be raised when the same files give other finished weig
 
 
 class RankMemory:
-    """The memory of one rank that outlives it. `vault`: the name of the replica's vault."""
+    """The memory of one rank that outlives it. `vault`: the name of the replica's vault. `exchange`: its part in the exchange
+    of pages; None: it has none."""
 
-    def __init__(self, vault: str, kept: RankVault, generation: MemoryGeneration) -> None:
-        self.vault = vault
+    def __init__(self, vault: str, kept: RankVault, generation: MemoryGeneration, exchange: RankExchange | None = None) -> None:
+        self.vault, self.exchange = vault, exchange
         self.kept, self._generation = kept, generation
 
-    def prepare(self, epoch: EpochId, region: Region, places: PagePlaces | None, is_suspect: bool) -> int:
+    def prepare(
+        self, epoch: EpochId, region: Region, places: PagePlaces | None, is_suspect: bool, exchange: PagePlaces | None = None
+    ) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
         rank 0, else 0.
 
-        region: of keys and values; places: of the host tier; is_suspect: the memory of the gang before this one may be damaged.
+        region: of keys and values; places: of the host tier; is_suspect: the memory of the gang before this one may be damaged;
+        exchange: the places that other replicas can read, whose memory is always new.
         A gang that has memory already made it itself."""
         kv, host = self.kept.kv, self.kept.host
         if kv.number == 0:
@@ -54,6 +60,8 @@ class RankMemory:
             else:
                 host.map_region(places.region, is_suspect)
                 places.open()
+            if exchange is not None and self.kept.exchange is not None:
+                self.kept.exchange.map_region(exchange.region, is_suspect=True)
             kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 
@@ -76,7 +84,12 @@ def memory_of(spawn_spec: SpawnSpec, settings: WorkerSettings, gang_dir: Path) -
     if settings.shared_weights and not settings.is_hash_chain:
         weights = WeightVault(path, weights_owner(spawn_spec.name), content_of_weights(settings))
     generation = MemoryGeneration(gang_dir, settings.rank, settings.tp)
-    return RankMemory(actor_name("vault", replica), RankVault(kv, host, weights), generation)
+    vault = actor_name("vault", replica)
+    if not settings.exchange_bytes:
+        return RankMemory(vault, RankVault(kv, host, weights), generation)
+    places = KeptMemory(path, owner, layout, "exchange")
+    exchange = RankExchange(Path(spawn_spec.run_dir), settings.rank, layout, places)
+    return RankMemory(vault, RankVault(kv, host, weights, places), generation, exchange)
 
 
 def layout_of(settings: WorkerSettings) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gpu_workers.process.gang_agreement import EpochId
-from messages.caches.disk_moves import Moved
+from messages.caches.moves import Moved
 from messages.steps import EngineCapacity, Result, StepFailed
 
 

@@ -27,8 +27,11 @@ from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
+from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.process.step_events import StepEvents
-from messages.caches.disk_moves import MoveDiskPages, Moves
+from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.exchange import ExchangePages
+from messages.caches.moves import Moves
 from messages.caches.page_moves import ReturnPages
 from messages.steps import Plan, Reset, StepFailed
 
@@ -59,9 +62,10 @@ class StepThread(Generic[Launched]):
         on_error: Callable[[], None] = lambda: None,
         least_hang_s: float = 0.5,
         disk: RankDisk | None = None,
+        exchange: RankExchange | None = None,
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
-        self._on_error, self._disk = on_error, disk
+        self._on_error, self._disk, self._exchange = on_error, disk, exchange
         self._mover = PageMover(lambda doing, error: self._fault(error, doing))
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
@@ -198,7 +202,7 @@ class StepThread(Generic[Launched]):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
             if command.is_memory_suspect:
-                for tier in (engine.host_tier, self._disk):
+                for tier in (engine.host_tier, self._disk, engine.exchange):
                     if tier is not None:
                         tier.clear()
             engine.reset(command.epoch)
@@ -223,7 +227,12 @@ class StepThread(Generic[Launched]):
         elif isinstance(moves, MoveDiskPages):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
-        elif not (self._has_refused or self._has_skipped):
+        elif self._has_refused or self._has_skipped:
+            pass
+        elif isinstance(moves, ExchangePages):
+            if self._exchange is not None:
+                self._report(self._events.on_moved, epoch, self._exchange.move(engine.exchange, moves))
+        else:
             self._mover.move(engine.host_tier, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         self._n_moves += 1
 

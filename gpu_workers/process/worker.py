@@ -38,7 +38,7 @@ from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_events import StepEvents
 from gpu_workers.process.step_thread import StepThread
 from gpu_workers.settings import read_settings
-from messages.caches.disk_moves import Moved, Moves
+from messages.caches.moves import Moved, Moves
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
@@ -93,6 +93,7 @@ class Worker(LifecycleEvents, StepEvents):
             self._distrust_memory,
             self.settings.least_hang_s,
             disk,
+            self._memory.exchange if self._memory is not None else None,
         )
 
     async def run(self) -> int:
@@ -169,7 +170,9 @@ class Worker(LifecycleEvents, StepEvents):
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
         if self._memory is not None and (kv := engine.kv_region) is not None:
-            self._memory_generation = self._memory.prepare(epoch, kv, engine.host_tier, reset.is_memory_suspect)
+            self._memory_generation = self._memory.prepare(
+                epoch, kv, engine.host_tier, reset.is_memory_suspect, engine.exchange
+            )
 
     def _distrust_memory(self) -> None:
         """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of
@@ -221,12 +224,8 @@ class Worker(LifecycleEvents, StepEvents):
     def on_loaded(self, capacity: EngineCapacity) -> None:
         """Report to the supervisor that this rank is ready."""
         self._capacity = capacity
-        details = {
-            "device": capacity.device,
-            "pages": str(capacity.n_pages),
-            "slots": str(capacity.n_slots),
-            "max_length": str(capacity.max_length),
-        }
+        sizes = {"pages": capacity.n_pages, "slots": capacity.n_slots, "max_length": capacity.max_length}
+        details = {"device": capacity.device, **{name: str(size) for name, size in sizes.items()}}
         self.child.ready(details)
         self.log.info("ready", **details, loading_s=self._loading.seconds())
 

@@ -37,6 +37,7 @@ from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.exchange_places import ExchangePlaces
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -79,12 +80,20 @@ def load_model_runner(
     if device.captures_steps:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
-    if capacity.n_host_pages:
-        add_host_tier(runner, kv, capacity.n_host_pages, is_kept=kept is not None)
+    _add_places(runner, kv, capacity, is_kept=kept is not None)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)
     return runner
+
+
+def _add_places(runner: ModelRunner, kv: KvPages, capacity: EngineCapacity, is_kept: bool) -> None:
+    """Memory of the host for copies of pages: of evicted ones, and of those that other replicas want. is_kept: as for
+    `add_host_tier`."""
+    if capacity.n_host_pages:
+        add_host_tier(runner, kv, capacity.n_host_pages, is_kept)
+    if capacity.n_exchange_pages:
+        runner.exchange = ExchangePlaces(kv.as_bytes(), capacity.n_exchange_pages)
 
 
 def _join_gang(device: RankDevice, settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> TensorGroup:
@@ -146,6 +155,7 @@ def measure_capacity(
         prepares_grammars=True,
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
+        n_exchange_pages=model.parts.group.least(settings.exchange_bytes // model.kv_shape.bytes_per_page),
         n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
     )
 

@@ -9,8 +9,10 @@ All of it lies in one region, which can be exchanged for that of the process bef
 
 from __future__ import annotations
 
+import mmap
 import threading
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,31 @@ from gpu_workers.vault.page_places import PagePlaces
 _ALIGNED_BYTES = 4096  # where the places begin
 
 
+class PlaceArrays(NamedTuple):
+    """The parts of a region, by place."""
+
+    hashes: np.ndarray  # [n_places] uint64; 0: no content
+    sums: np.ndarray  # [n_places] uint32
+    places: np.ndarray  # [n_places, bytes of a page] uint8
+
+
+def region_bytes(n_places: int, page_bytes: int) -> int:
+    """Size of a region of so many places."""
+    return _places_at(n_places) + n_places * page_bytes
+
+
+def place_arrays(memory: memoryview | mmap.mmap, n_places: int, page_bytes: int) -> PlaceArrays:
+    """The parts of a region."""
+    places = np.frombuffer(memory, np.uint8, n_places * page_bytes, _places_at(n_places)).reshape(n_places, page_bytes)
+    return PlaceArrays(
+        np.frombuffer(memory, np.uint64, n_places), np.frombuffer(memory, np.uint32, n_places, n_places * 8), places
+    )
+
+
+def _places_at(n_places: int) -> int:
+    return -(-n_places * 12 // _ALIGNED_BYTES) * _ALIGNED_BYTES
+
+
 class HostPages(PagePlaces):
     """`n_places` places beside the pages of one rank."""
 
@@ -27,27 +54,22 @@ class HostPages(PagePlaces):
         """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move.
 
         Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
-        self._pages = pages
+        self.pages = pages
         self._lock = threading.Lock()  # is held while one place is copied or changed, because a disk has a thread of its own
-        page_bytes, sums_at = pages.shape[1], n_places * 8
-        self.page_bytes = page_bytes
-        places_at = -(-(sums_at + n_places * 4) // _ALIGNED_BYTES) * _ALIGNED_BYTES
-        self.region = HostRegion(places_at + n_places * page_bytes)
-        memory = self.region.buffer
-        self._hashes = np.frombuffer(memory, np.uint64, n_places)  # 0: no content
-        self._sums = np.frombuffer(memory, np.uint32, n_places, sums_at)
-        self._places = np.frombuffer(memory, np.uint8, n_places * page_bytes, places_at).reshape(n_places, page_bytes)
+        self.page_bytes = pages.shape[1]
+        self.region = HostRegion(region_bytes(n_places, self.page_bytes))
+        self._hashes, self._sums, self._places = place_arrays(self.region.buffer, n_places, self.page_bytes)
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         self._check(pages, places)
         for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
-            self._fill(place, content_hash, zlib.crc32(self._pages[page].data), self._pages[page])
+            self._fill(place, content_hash, self._check_of(content_hash, self.pages[page]), self.pages[page])
 
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
         self._check(pages, places)
         failed = []
         for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
-            if self.take(place, content_hash, self._pages[page]) is None:
+            if self.take(place, content_hash, self.pages[page]) is None:
                 self._hashes[place] = 0
                 failed.append(index)
         return failed
@@ -58,7 +80,7 @@ class HostPages(PagePlaces):
                 return None
             page[:] = self._places[place]
             check = int(self._sums[place])
-        return check if zlib.crc32(page.data) == check else None
+        return check if self._check_of(content_hash, page) == check else None
 
     def put(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
         self._fill(place, content_hash, check, page)
@@ -66,6 +88,13 @@ class HostPages(PagePlaces):
     def clear(self) -> None:
         with self._lock:
             self._hashes[:] = 0
+
+    def check_pages(self, pages: np.ndarray) -> None:
+        _check_numbers("pages", pages, len(self.pages))
+
+    def _check_of(self, content_hash: int, page: np.ndarray) -> int:
+        """The checksum of a page that has this content."""
+        return zlib.crc32(page.data)
 
     def _fill(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
         with self._lock:
@@ -75,6 +104,10 @@ class HostPages(PagePlaces):
             self._hashes[place] = content_hash
 
     def _check(self, pages: np.ndarray, places: np.ndarray) -> None:
-        for name, numbers, n in (("pages", pages, len(self._pages)), ("places", places, len(self._places))):
-            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
-                raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")
+        self.check_pages(pages)
+        _check_numbers("places", places, len(self._places))
+
+
+def _check_numbers(name: str, numbers: np.ndarray, n: int) -> None:
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
+        raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")

@@ -1,6 +1,7 @@
 """Memory of one rank in its replica's vault: found there, or made new, and given again to the next vault.
 
-Of the kind "kv" are the pages of keys and values, of the kind "host" the places of the host tier.
+Of the kind "kv" are the pages of keys and values, of the kind "host" the places of the host tier, of the kind "exchange" those
+that other replicas can read.
 
 A rank takes the memory when its scheduler begins the first epoch with it: until then the gang before it may still write there.
 Memory is reused only with the same layout: the key in the vault is a hash of all that decides what its bytes mean. Each new
@@ -27,6 +28,7 @@ from messages.errors import DescriptorError
 
 _WAIT_S = 2.0  # for a vault that starts at this moment; without one the memory is private until the next vault comes
 _DISTRUST_S = 1.0  # for a vault that does not answer; the fault is reported only after that
+_SHORT_BITS = 52  # of a number in messages, which fits a double
 _META = struct.Struct("<2Q")
 
 
@@ -44,11 +46,16 @@ class KeptMemory:
     def __init__(self, path: Path, owner: str, layout: bytes, kind: str = "kv") -> None:
         self._path, self._owner, self._kind = path, owner, kind
         self._lock = threading.Lock()  # the step thread maps memory, the event loop's helper thread gives it again
-        self._key = f"{kind} " + blake2b(layout, digest_size=16).hexdigest()
+        self._key = _key_of(kind, layout)
         self._descriptor: int | None = None
         self._n_bytes = 0
         self.number = 0  # of the memory in use; 0: none yet
         self._log = structlog.get_logger().bind(owner=owner, kind=kind)
+
+    @property
+    def short_number(self) -> int:
+        """The number as messages have it; 0 while no vault can give the memory to others."""
+        return _short(self.number) if self._descriptor is not None else 0
 
     def map_region(self, region: Region, is_suspect: bool) -> None:
         """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
@@ -154,6 +161,22 @@ class KeptMemory:
                 client.put(self._owner, self._key, self._descriptor, _META.pack(self.number, self._n_bytes))
         except DescriptorError as error:
             self._log.warning("the memory is not in the vault", reason=str(error))
+
+
+def find_memory(path: Path, owner: str, layout: bytes, kind: str, timeout_s: float) -> tuple[int, int] | None:
+    """The memory of a rank of another replica, from the vault at `path`: (its descriptor, which the caller closes; its number
+    as messages have it). None if there is none of this layout and kind. Raises: DescriptorError."""
+    with DescriptorClient(path, timeout_s=timeout_s) as client:
+        kept = next(iter(client.find(owner, _key_of(kind, layout))), None)
+    return None if kept is None else (kept.descriptor, _short(_read_meta(kept.meta).number))
+
+
+def _key_of(kind: str, layout: bytes) -> str:
+    return f"{kind} " + blake2b(layout, digest_size=16).hexdigest()
+
+
+def _short(number: int) -> int:
+    return number >> (63 - _SHORT_BITS)
 
 
 def _read_meta(meta: bytes) -> _Meta:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import msgspec
 
-from messages.caches.page_moves import MovePages, PagesMoved, ReturnPages
 from messages.wire.arrays import EMPTY_I32, Int32s, UInt64s, check_arrays
 from messages.wire.message import Count, Message
 
@@ -55,7 +54,3 @@ class DiskPagesMoved(Message, frozen=True):
     number: Count
     failed: Int32s = EMPTY_I32  # indices of pages that have not come; their places of the host tier are as they were or empty
     read_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the reads took
-
-
-Moves = MovePages | MoveDiskPages | ReturnPages
-Moved = PagesMoved | DiskPagesMoved

@@ -37,6 +37,13 @@ class Suspicion(Part, frozen=True):
     passed: Count  # tokens: positions that were computed without a death
 
 
+class Holder(Part, frozen=True):
+    """The replica that has most of a prompt in its cache, and is not the one that gets the sequence."""
+
+    replica: Count
+    pages: Count  # leading ones of the prompt, as far as the cache directory knows
+
+
 class Submit(Message, frozen=True):
     """Submits one sequence: prompt tokens, followed by the generated tokens that the gateway already has."""
 
@@ -48,6 +55,7 @@ class Submit(Message, frozen=True):
     terms: Terms  # limits count over all attempts: `max_tokens` includes the generated ones in `tokens`
     suspicion: Suspicion | None = None  # None: no gang has died with this sequence
     x_request_id: ShortText = ""  # what its client calls it, for log lines; "": nothing, or the gateway is of the last release
+    holder: Holder | None = None  # None: no other replica has more of it, or this one cannot ask it
 
 
 class Taken(Message, frozen=True):

@@ -52,6 +52,16 @@ class DiskFigures(msgspec.Struct, frozen=True):
     read_s: float  # that reads have taken
 
 
+class ExchangeFigures(msgspec.Struct, frozen=True):
+    """The moves of pages between replicas, in pages; the counts are since an incarnation of each scheduler."""
+
+    places: int
+    lent: int  # that others were offered
+    moved: int
+    failed: int  # did not come, or damaged
+    move_s: float  # from questions until the pages could be used
+
+
 class AnswerFigures(msgspec.Struct, frozen=True):
     """Kept answers at all gateways; since an incarnation of each."""
 
@@ -97,6 +107,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix: PrefixFigures | None = None
     host: HostFigures | None = None
     disk: DiskFigures | None = None
+    exchange: ExchangeFigures | None = None
     answers: AnswerFigures | None = None
     shared: SharedFigures | None = None
     similar: SimilarFigures | None = None
@@ -118,6 +129,7 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
         prefix=_figures(PrefixFigures, schedulers, "pages_", _OF_PREFIXES) if "pages" in schedulers else None,
         host=_figures(HostFigures, schedulers, "host_") if "host_places" in schedulers else None,
         disk=_figures(DiskFigures, schedulers, "disk_") if "disk_places" in schedulers else None,
+        exchange=_figures(ExchangeFigures, schedulers, "exchange_") if "exchange_places" in schedulers else None,
         answers=_figures(AnswerFigures, gateways, "answer_", _OF_ANSWERS) if "answers_kept" in gateways else None,
         shared=_figures(SharedFigures, directory, "shared_") if "shared_answers" in directory else None,
         similar=_figures(SimilarFigures, directory, "similar_") if "similar_answers" in directory else None,

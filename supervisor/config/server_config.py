@@ -70,6 +70,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "keys_file"): "api_keys",
     ("gateway", "gateways"): "gateways",
     ("gateway", "schedulers"): "replicas",
+    ("gateway", "names_holders"): "worker.exchange_bytes",
     ("gateway", "custodian_socket"): "run_dir",
     ("custodian", "socket_path"): "run_dir",
     ("embedder", "model_folder"): "embedding_model",
@@ -128,8 +129,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
-    # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs, and with a
-    # standby
+    # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs, with a
+    # standby, and with worker.exchange_bytes
     vault: bool | None = None
     # a second gang of each replica, ready to take over, and a vault; not set: where there is room for it
     standby: bool | None = None
@@ -146,6 +147,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculation: SpeculationSettings = SpeculationSettings()
     worker: WorkerSettings = WorkerSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+
+    @property
+    def asks_vault(self) -> bool | None:
+        """`vault`, but where the operator has not said it, pages that replicas share need one: it gives memory to others."""
+        return True if self.vault is None and self.worker.exchange_bytes else self.vault
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
@@ -215,6 +221,8 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
         )
     if config.gateway.answer_cache == "semantic":
         yield from _semantic_errors(config)
+    if config.worker.exchange_bytes and config.vault is False and not config.standby:
+        yield "worker.exchange_bytes: expected 0 without a vault, which gives the memory to other replicas; set vault"
     if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > MAX_PORT:
         yield f"zeromq_port: expected room for {config.gateways} ports, got {config.zeromq_port}"
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from messages.lifecycle.cache_figures import (
     AnswerFigures,
     DiskFigures,
+    ExchangeFigures,
     HostFigures,
     PrefixFigures,
     SharedFigures,
@@ -26,6 +27,7 @@ def cache_lines(report: StatusReport) -> list[str]:
         _line(_prefix_text, found.prefix),
         _line(_host_text, found.host),
         _line(_disk_text, found.disk),
+        _line(_exchange_text, found.exchange),
         _line(_answers_text, found.answers),
         _line(_shared_text, found.shared),
         _line(_similar_text, found.similar),
@@ -51,6 +53,11 @@ def _host_text(tier: HostFigures) -> str:
 def _disk_text(tier: DiskFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
     return f"disk cache: {pages} in {tier.read_s:,.1f} s, {tier.failed:,} missing or damaged"
+
+
+def _exchange_text(moves: ExchangeFigures) -> str:
+    pages = f"{moves.moved:,} pages in {moves.move_s:,.1f} s, {moves.lent:,} offered, {moves.failed:,} missing or damaged"
+    return f"moved between replicas: {pages}"
 
 
 def _answers_text(cache: AnswerFigures) -> str:

@@ -30,6 +30,7 @@ class CpuRoom:
             return asked
         kv_bytes = self.worker.kv_memory_bytes or default_cpu_kv_bytes(self.memory_bytes)
         all_weights_bytes = weight_bytes if self.worker.shared_weights else _PAIR * weight_bytes
-        rank_bytes = kv_bytes + self.worker.host_cache_bytes + _PAIR * _RANK_BYTES  # a standby writes no place of its own
+        place_bytes = self.worker.host_cache_bytes + self.worker.exchange_bytes  # a standby writes no place of its own
+        rank_bytes = kv_bytes + place_bytes + _PAIR * _RANK_BYTES
         needed_bytes = all_weights_bytes + n_ranks * rank_bytes
         return _MEMORY_SHARE * needed_bytes <= self.memory_bytes

@@ -18,7 +18,13 @@ from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
-from supervisor.placement.placement_offers import check_deterministic, check_kv_dtype, check_quantization, plan_or_offer
+from supervisor.placement.placement_offers import (
+    check_deterministic,
+    check_exchange,
+    check_kv_dtype,
+    check_quantization,
+    plan_or_offer,
+)
 from supervisor.placement.plan import check_gpus
 
 _FILES, _FILES_OF_LINKS = 128, 8
@@ -50,6 +56,7 @@ def plan_start(config: ServerConfig) -> Placement:
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_quantization(placement)
     check_kv_least(config.worker, placement.device)
+    check_exchange(placement, config.worker.exchange_bytes)
     _check_open_files(n_children(config, placement))
     return placement
 
@@ -82,7 +89,7 @@ def _check_embedder(config: ServerConfig) -> None:
 def n_children(config: ServerConfig, placement: Placement) -> int:
     """The number of children of the supervisor; `build_tree` makes them."""
     n_gangs = 2 if placement.has_standby else 1
-    of_replica = placement.has_vault(config.vault) + n_gangs * placement.tp + 1
+    of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
     return config.hold_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
 
 

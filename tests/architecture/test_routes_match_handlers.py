@@ -38,7 +38,8 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
     expected = {
-        ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", "MovePages", "MoveDiskPages", "ReturnPages", "PrepareGrammar")
+        ROUTE_BY_KIND[name].kind
+        for name in ("Reset", "Plan", "MovePages", "MoveDiskPages", "ExchangePages", "ReturnPages", "PrepareGrammar")
     }
     assert received_by("worker") - LIFECYCLE_KINDS == expected
 
@@ -53,7 +54,7 @@ def test_every_kind_stands_in_the_table_once() -> None:
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
     from messages import drafts, embedding, steps
-    from messages.caches import disk_moves, page_moves, prefixes, similar
+    from messages.caches import disk_moves, exchange, page_moves, prefixes, similar
     from messages.generation import replica_state, sequences
     from messages.lifecycle import lifecycle, tree
     from messages.wire.message import Message
@@ -68,6 +69,7 @@ def test_every_kind_of_an_internal_message_has_a_route() -> None:
         similar,
         page_moves,
         disk_moves,
+        exchange,
         drafts,
         embedding,
     ):

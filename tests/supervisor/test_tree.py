@@ -234,3 +234,12 @@ def test_without_them_nothing_is_shared() -> None:
 @pytest.mark.parametrize("placement", [on_cpu(), on_cpu(tp=2, replicas=3), on_cpu(tp=2, replicas=2, has_standby=True)])
 def test_the_number_of_children_is_known_before_there_is_a_tree(config: ServerConfig, placement: Placement) -> None:
     assert n_children(config, placement) == sum(len(group.children) for group in tree_of(config, placement))
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_only_several_replicas_have_places_for_each_other(replicas: int) -> None:
+    config = ServerConfig(worker=WorkerSettings(exchange_bytes=7))
+    groups = tree_of(config, on_cpu(replicas=replicas))
+    assert settings_of(groups, "worker/0.0")["exchange_bytes"] == (7 if replicas > 1 else 0)
+    assert settings_of(groups, "worker/0.0")["vault"]
+    assert settings_of(groups, "gateway/0")["names_holders"] is (replicas > 1)

@@ -18,7 +18,7 @@ from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.page_moves import move_pages
 from gpu_workers.settings import WorkerSettings
 from messages import steps
-from messages.caches import disk_moves, page_moves
+from messages.caches import disk_moves, exchange, page_moves
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens
@@ -28,6 +28,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
 from tests.support.disk.memory_disk import MemoryDisk
+from tests.support.scheduler.memory_exchange import exchange_of
 
 DEADLINE_S = 60.0
 ActorT = TypeVar("ActorT", bound=Actor)
@@ -84,6 +85,7 @@ class Gang(ScriptedActor):
         self.memory_generation: int = before.memory_generation if before is not None else incarnation
         self.plans: list[steps.Plan] = []
         self.moves: list[page_moves.MovePages] = []
+        self.exchanges: list[exchange.ExchangePages] = []
         self.loses_moves = False  # as if they had not come
         self.disk = before.disk if before is not None else MemoryDisk()
         self._held: list[steps.Result] | None = None
@@ -121,6 +123,10 @@ class Gang(ScriptedActor):
                     answer = self.disk.move(self.engine.host_tier, message)
                     if answer is not None:
                         self.mailbox.send(sender, answer)
+            case exchange.ExchangePages() if message.epoch == self._epoch:
+                self.exchanges.append(message)
+                if not self.loses_moves:
+                    self.mailbox.send(sender, exchange_of(self.engine, message, self.cluster.scripted, self.memory_generation))
             case steps.Plan() if message.epoch == self._epoch:
                 self.plans.append(message)
                 try:
@@ -148,14 +154,15 @@ class CollectingGateway(ScriptedActor):
         self.conditions: list[ReplicaCondition] = []  # of the scheduler's replica, as it has told them
         self.n_messages = 0
         self.acknowledges = True
+        self.scheduler = "scheduler/0"  # that gets what is submitted
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
         """Submit one sequence. It is greedy and without drafts unless `fields` (of Submit or of Terms) say otherwise."""
-        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling", "x_request_id") if name in fields}
+        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling", "x_request_id", "holder") if name in fields}
         submit = {"n_prompt": len(tokens), "sampling": Sampling(temperature=0.0)} | submit
         terms = Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
         message = Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)
-        self.mailbox.send("scheduler/0", message)
+        self.mailbox.send(self.scheduler, message)
 
     def handle(self, sender: str, message: object) -> None:
         match message:

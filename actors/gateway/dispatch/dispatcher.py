@@ -17,13 +17,13 @@ from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
 from actors.gateway.dispatch.post import Post, Timer, send_now
 from actors.gateway.dispatch.prefix_queries import PrefixQueries
-from actors.gateway.dispatch.routing import AttemptBook, choose_replica
+from actors.gateway.dispatch.routing import AttemptBook, choose_replica, holder_for
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
 from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaState
-from messages.generation.sequences import Cancel, CancelReason, Refused, Submit, Taken
+from messages.generation.sequences import Cancel, CancelReason, Holder, Refused, Submit, Taken
 from messages.lifecycle import lifecycle
 from messages.wire.arrays import int32s
 
@@ -175,9 +175,13 @@ class Dispatcher:
         if not sequences:
             return
         candidates = self._candidates()
-        if len(candidates) > 1 and self._queries.ask(sequences):
+        if (len(candidates) > 1 or (candidates and self._has_holders())) and self._queries.ask(sequences):
             return
         self._route(sequences, {}, candidates)
+
+    def _has_holders(self) -> bool:
+        """True if a replica can get pages from others, also from those that no attempts may go to now."""
+        return self._settings.names_holders and len(self._post.living("scheduler")) > 1
 
     def _candidates(self) -> list[str]:
         """The schedulers that attempts may go to now."""
@@ -191,10 +195,11 @@ class Dispatcher:
             self._waiting.update((s.key, s) for s in sequences)
             return
         name = choose_replica(self.book.loads(candidates), pages_by_name)
+        holder = holder_for(name, pages_by_name) if self._settings.names_holders else None
         for sequence in sequences:
-            self._submit(sequence, name)
+            self._submit(sequence, name, holder)
 
-    def _submit(self, sequence: GrowingSequence, name: str) -> None:
+    def _submit(self, sequence: GrowingSequence, name: str, holder: Holder | None) -> None:
         spec = sequence.request.spec
         self._waiting.pop(sequence.key, None)
         message = Submit(
@@ -206,6 +211,7 @@ class Dispatcher:
             terms=spec.terms,
             suspicion=sequence.suspicion_now(),
             x_request_id=spec.correlation_id,
+            holder=holder,
         )
         if not send_now(self._post, name, message, spec.terms.trace_id):
             self.book.close(sequence)

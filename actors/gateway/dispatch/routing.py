@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.logprobs import PromptLogprobs
+from messages.generation.sequences import Holder
+from messages.ids import replica_of
 
 _LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack is not chosen for its cached prefix
 
@@ -27,6 +29,17 @@ def choose_replica(load_by_name: Mapping[str, int], pages_by_name: Mapping[str, 
         return (-pages_by_name.get(name, 0) if load <= ceiling else 0, load, name)
 
     return min(load_by_name, key=rank)
+
+
+def holder_for(name: str, pages_by_name: Mapping[str, int]) -> Holder | None:
+    """The replica that has more of a prompt than that of the scheduler `name`, which gets it: the one that has most. None if
+    there is none.
+
+    Args: pages_by_name: as for `choose_replica`; of living schedulers."""
+    best = max(pages_by_name, key=lambda one: (pages_by_name[one], one), default=name)
+    if pages_by_name.get(best, 0) <= pages_by_name.get(name, 0):
+        return None
+    return Holder(replica=replica_of(best), pages=pages_by_name[best])
 
 
 class AttemptBook:

@@ -67,7 +67,7 @@ class GangMemory:
     def forget(self, wanted: Forgetting) -> int | None:
         """Forget the pages that are wanted, and all of the host tier; returns how many of the device. None while pages of an
         earlier scheduler may still be adopted."""
-        self._tier.clear()
+        self._tier.forget()
         if self.ledger is not None:
             return self.ledger.forget(wanted, self.roots)
         return None if self._has_left else 0

@@ -21,6 +21,7 @@ from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.seal_table import Seals, private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.planning.disk_tier import DiskTier
+from actors.scheduler.planning.exchange.page_exchange import PageExchange
 from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
@@ -29,7 +30,7 @@ from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.moves import Moves
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS, EngineCapacity
 from messages.wire.arrays import EMPTY_I32, EMPTY_U64, int32s, uint64s
@@ -68,6 +69,7 @@ class HostTier:
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
+        self.exchange = PageExchange(settings.tp, self._choice, cost, lambda: len(queues.running), now_s)
         self.disk = DiskTier(settings.tp, self._choice, cost, lambda places: self._stores.take_of([], places), now_s)
 
     @property
@@ -83,7 +85,7 @@ class HostTier:
     @property
     def held(self) -> list[list[int]]:
         """The pages that loads hold."""
-        return [[*load.before, *load.pages] for load in self._loads]
+        return [*([*load.before, *load.pages] for load in self._loads), *self.exchange.held]
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class HostTier:
             self._host = HostLedger(table or private_table(generation, n_places))
         ledger.on_evicted = self._evicted if n_places else None
         self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
+        self.exchange.begin_epoch(epoch, ledger, capacity.n_exchange_pages)
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""
@@ -115,6 +118,12 @@ class HostTier:
         for store in self._stores.take_except(()):
             self._host.discard(store.content_hash)
         self.disk.end_epoch()
+        self.exchange.end_epoch()
+
+    def forget(self) -> None:
+        """Caches are reset: forget all contents, also those that are on their way from elsewhere."""
+        self.clear()
+        self.exchange.borrower.rest()
 
     def clear(self) -> None:
         """Forget all contents, also those that are on their way."""
@@ -127,14 +136,21 @@ class HostTier:
             if host is not None:
                 host.clear()
         self._left = None
+        self.exchange.clear()
 
     # -- what the planner asks ----------------------------------------------------------------------------------
 
     def must_wait(self, sequence: Sequence, shared: list[int], n_pages: int) -> bool:
         """True if a sequence should wait for pages that come back. shared: the pages of its prefix that the device has, fewer
         than `n_pages`, the most that it could share. May begin a load, which evicts cached pages."""
-        if not self.n_places or self._is_paused():
+        if self._is_paused():
             return False
+        if self.n_places and self._must_wait_here(sequence, shared, n_pages):
+            return True
+        return self.exchange.must_wait(sequence, shared, n_pages)
+
+    def _must_wait_here(self, sequence: Sequence, shared: list[int], n_pages: int) -> bool:
+        """As `must_wait`, for pages of the host tier and of the disk."""
         if self._loads.is_waiting(sequence.number):
             return True
         if sequence.loaded_stay == sequence.stay:
@@ -194,7 +210,7 @@ class HostTier:
         """True if moves that are not taken yet copy this page."""
         return page in self._stores
 
-    def take_moves(self, planned: PlannedStep | None) -> list[MovePages | MoveDiskPages]:
+    def take_moves(self, planned: PlannedStep | None) -> list[Moves]:
         """What every rank is to do before this plan, in order. None: no plan can be made now."""
         stores = self._take_stores(planned) if self._stores else []
         piece = self._loads.next_piece(self._number + 1, self._stores.__contains__)
@@ -205,7 +221,17 @@ class HostTier:
             stores += self._stores.take_of(piece.pages, places)
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
-        return [*moves, *([self._loaded(piece, places)] if piece is not None else []), *self.disk.take_moves()]
+        loads = [self._loaded(piece, places)] if piece is not None else []
+        return [*moves, *loads, *self.disk.take_moves(), *self._take_exchanges()]
+
+    def _take_exchanges(self) -> list[Moves]:
+        """Moves to and from other replicas. What lies in the pages that they overwrite is stored before."""
+        moves: list[Moves] = []
+        for exchanged in self.exchange.take_moves(self._stores.__contains__):
+            stores = self._stores.take_of(exchanged.loaded_pages.tolist(), [])
+            self.counts.stored += len(stores)
+            moves += [*([self._stored(stores)] if stores else []), exchanged]
+        return moves
 
     def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
         """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
@@ -267,10 +293,5 @@ class HostTier:
         """The first pages of a load have their content, the others have none."""
         self._loads.end(load)
         self._host.unpin(load.contents)
-        if self._ledger is None:
-            return
-        before = load.before[-1] if load.before else None
-        for page, content in zip(load.pages[: load.n_good], load.contents, strict=False):
-            self._ledger.seal(page, *content, is_planned=False, before=before)
-            before = page
-        self._ledger.release([*load.before, *load.pages])
+        if self._ledger is not None:
+            load.give_to(self._ledger)

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content
 from actors.scheduler.planning.load_cost import LoadCost
+from messages.caches.exchange import PagesExchanged
 from messages.caches.page_moves import PagesMoved
 
 _MOST_LOADS = 16
@@ -27,6 +29,15 @@ class PageLoad:
     before: list[int]  # pages of the prefix that it continues
     n_sent: int = 0  # pages that a message has named
     n_good: int = 0  # pages that have their content
+
+    def give_to(self, ledger: ForgettingLedger) -> None:
+        """Give all pages back. The first ones are sealed: they have their content, the others have none."""
+        before = self.before[-1] if self.before else None
+        for page, content in zip(self.pages[: self.n_good], self.contents, strict=False):
+            ledger.seal(page, *content, is_planned=False, before=before)
+            ledger.note_old(page)
+            before = page
+        ledger.release([*self.before, *self.pages])
 
 
 @dataclass(eq=False)
@@ -119,7 +130,7 @@ class PageLoads:
         self._piece = LoadPiece(number, load, first, end, self._now_s())
         return self._piece
 
-    def moved(self, rank: str, answer: PagesMoved) -> LoadPiece | None:
+    def moved(self, rank: str, answer: PagesMoved | PagesExchanged) -> LoadPiece | None:
         """A rank has answered. Returns the piece once every rank has answered it; then the load knows how far it has come."""
         piece = self._piece
         if piece is None or piece.number != answer.number:

@@ -65,6 +65,8 @@ class Sequence:
         self.slot = -1
         self.loaded_stay = -1  # the last one in which it has waited for pages of the host tier
         self.disk_stay = -1  # the last one in which it has had pages read from the disk
+        self.borrowed_stay = -1  # the last one in which it has waited for pages of another replica
+        self.holder = submit.holder
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
         self.n_cached = 0  # tokens reused from the cache in its first stay

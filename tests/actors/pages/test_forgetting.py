@@ -231,3 +231,10 @@ def test_any_history_keeps_every_count_right(eviction: EvictionName) -> None:
             bench.ledger.release(pages)
         bench.ledger.audit([])
         assert not bench.ledger._forgotten, "nobody holds a page any more"
+
+
+def test_what_came_from_elsewhere_is_older_than_any_age() -> None:
+    bench = Bench()
+    pages = bench.compute(1, 2)
+    bench.ledger.note_old(pages[0])
+    assert bench.ledger.forget(Forgetting(older_than_s=1e6), bench.roots) == 2, "and what continues it goes too"

@@ -9,6 +9,7 @@ from messages.lifecycle.cache_figures import (
     CacheFigures,
     DirectoryFigures,
     DiskFigures,
+    ExchangeFigures,
     HostFigures,
     PrefixFigures,
     SharedFigures,
@@ -60,6 +61,17 @@ def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
         "host_load_s": 0.25,
     }
     assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(20, 8, 12, 6, 2, 0.5)
+
+
+def test_the_moves_of_all_schedulers_are_summed_up() -> None:
+    one = {
+        "exchange_places": 10.0,
+        "exchange_lent": 4.0,
+        "exchange_moved": 6.0,
+        "exchange_failed": 1.0,
+        "exchange_move_s": 0.25,
+    }
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).exchange == ExchangeFigures(20, 8, 12, 2, 0.5)
 
 
 def test_the_disk_tiers_of_all_schedulers_are_summed_up() -> None:

@@ -99,6 +99,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             "gateway.answer_cache=semantic",
             'gateway.answer_cache: expected an embedding_model beside "semantic" (all-MiniLM-L6-v2, for example), got none',
         ),
+        (
+            "gateway.names_holders=true",
+            "gateway.names_holders: the supervisor sets this key; set worker.exchange_bytes instead",
+        ),
         ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four times supervisor.beat_s (2 s), got 1"),
     ],
 )
@@ -202,3 +206,12 @@ def test_reading_the_configuration_imports_no_numpy() -> None:
     """It would take as long as all the rest of a start that is refused."""
     code = "import supervisor.config.server_config, sys; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False\n"
+
+
+def test_moves_between_replicas_need_a_vault_and_turn_it_on() -> None:
+    on = table_of("worker.exchange_bytes=1MiB")
+    assert load_config(None, [on]).asks_vault is True
+    assert load_config(None, []).asks_vault is None
+    assert load_config(None, [on, table_of("vault=false"), table_of("standby=true")]).asks_vault is False
+    with pytest.raises(ConfigError, match=r"^worker\.exchange_bytes: expected 0 without a vault"):
+        load_config(None, [on, table_of("vault=false")])

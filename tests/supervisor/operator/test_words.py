@@ -206,6 +206,7 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     host = {"host_places": 4000.0, "host_pages": 3000.0, "host_stored": 5000.0, "host_loaded": 700.0, "host_load_s": 1.24}
     disk = {"disk_places": 9000.0, "disk_pages": 8000.0, "disk_written": 8500.0, "disk_read": 600.0, "disk_read_s": 2.51}
     disk |= {"disk_failed": 4.0}
+    moves = {"exchange_places": 90.0, "exchange_lent": 70.0, "exchange_moved": 60.0, "exchange_move_s": 0.52}
     answers = {"answers_kept": 3.0, "answer_bytes": 1.5e6, "answer_hits": 5.0, "answer_misses": 15.0}
     answers |= {"answer_evicted": 2.0, "answer_oldest_s": 1200.4}
     shared = {"shared_answers": 5.0, "shared_bytes": 3.5e6, "shared_evicted": 1.0}
@@ -215,7 +216,7 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     children = [
         msgspec.structs.replace(ChildRecord(group(name).children[0]).status(0.0, with_metrics=False), statistics=statistics)
         for name, statistics in (
-            ("scheduler/0", pages | reuse | host | disk),
+            ("scheduler/0", pages | reuse | host | disk | moves),
             ("gateway/0", answers),
             ("cache_directory/0", shared | similar),
         )
@@ -225,6 +226,7 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     assert f"{said}; 41% of prompt tokens reused, 12.3 s of prefill saved" in lines
     assert "host cache: 3,000 of 4,000 pages, 5,000 stored, 700 came back in 1.2 s, 0 missing or damaged" in lines
     assert "disk cache: 8,000 of 9,000 pages, 8,500 written, 600 came back in 2.5 s, 4 missing or damaged" in lines
+    assert "moved between replicas: 60 pages in 0.5 s, 70 offered, 0 missing or damaged" in lines
     assert "kept answers: 3, 1.5 MB, the oldest of 1,200 s, 2 evicted; found for 5 of 20 requests" in lines
     assert "shared answers: 5, 3.5 MB, the oldest of 12 s, 1 evicted" in lines
     assert "answers for similar questions: 7, 2.5 MB, the oldest of 90 s, 0 evicted; found for 4 of 10 questions" in lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from messages.caches import disk_moves, equal, page_moves, prefixes, similar
-from messages.wire.arrays import float32s, int32s, uint64s
+from messages.caches import disk_moves, equal, exchange, page_moves, prefixes, similar
+from messages.wire.arrays import float32s, int32s, int64s, uint64s
 from messages.wire.message import Message
 
 CACHES: tuple[Message, ...] = (
@@ -34,6 +34,21 @@ CACHES: tuple[Message, ...] = (
     disk_moves.DiskPagesMoved(epoch=2, number=5, failed=int32s([0]), read_s=0.03),
     prefixes.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True, sent_s=20.5),
     prefixes.PagesDropped(number=2, hashes=uint64s([5]), sent_s=20.5),
+    exchange.PagesWanted(call=7, hashes=uint64s([0, 0x1234_5678_9ABC_DEF1]), tokens=int32s(range(16))),
+    exchange.PagesLent(call=7, places=int32s([3]), regions=int64s([2**51])),
+    exchange.ExchangePages(
+        epoch=2,
+        number=6,
+        stored_pages=int32s([5]),
+        stored_places=int32s([3]),
+        stored_hashes=uint64s([0x1234_5678_9ABC_DEF1]),
+        lender=1,
+        regions=int64s([2**51]),
+        loaded_places=int32s([4]),
+        loaded_pages=int32s([8]),
+        loaded_hashes=uint64s([5]),
+    ),
+    exchange.PagesExchanged(epoch=2, number=6, failed=int32s([0]), load_s=0.002, store_s=0.001, region=2**50),
     prefixes.ForgetPages(call=3, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
     prefixes.PagesForgotten(call=3, pages=40),
     prefixes.InventoryWanted(),

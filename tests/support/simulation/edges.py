@@ -66,6 +66,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 
 _OF_TIER = ("MovePages", "PagesMoved")
+_OF_EXCHANGE = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
 _OF_ANSWERS = ("AnswersKept",)
 _OF_SIZING = ("ReturnPages",)
 
@@ -94,9 +95,11 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
 _ALL = tuple(_pairs())
 OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
 OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
+OF_EXCHANGE = tuple(pair for pair in _ALL if pair[0].endswith(_OF_EXCHANGE))  # only replicas that move pages reach these
 OF_SIZING = tuple(pair for pair in _ALL if pair[0].endswith(_OF_SIZING))  # only servers with a least size reach these
-_OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in OF_TIER + OF_SIZING)
-PAIRS = _OF_ALL_SERVERS + OF_TIER + OF_SIZING
+_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE
+_OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in _SPECIAL)
+PAIRS = _OF_ALL_SERVERS + _SPECIAL
 
 
 def reachable_pairs(has_tier: bool, is_sized: bool) -> tuple[tuple[str, Fault], ...]:

@@ -63,6 +63,7 @@ class Scenario:
     n_host_places: int = 0  # of the host tier
     n_replicas: int = 0  # 0: drawn from the seed
     n_least_pages: int = 0  # in use at the least, where their number follows the load
+    n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -106,6 +107,7 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
     whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
+    exchanging = random.Random(f"exchange {seed}")
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     sized = random.Random(f"least size {seed}")
     return Scenario(
@@ -130,6 +132,7 @@ def scenario_of(seed: int) -> Scenario:
         n_flips=whole.choice((0, 0, 0, 1, 3)),
         n_common_pauses=whole.choice((0, 0, 0, 0, 0, 0, 0, 1)),
         longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
+        n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
     )
 
@@ -143,6 +146,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         hash_chain_pages=16 if scenario.n_host_places else chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
+        exchange_bytes=scenario.n_exchange_places * PAGE_TOKENS * 8,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
         kv_least_bytes=scenario.n_least_pages * PAGE_TOKENS * 8,
     )
@@ -154,14 +158,14 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
     return ServerConfig(
-        vault=chance.random() < 0.6,
+        vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
         embedding_model="hash" if scenario.n_embedding_clients else "",
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
         tp=scenario.tp,
-        replicas=(chance.choice((1, 1, 2)), scenario.n_replicas)[scenario.n_replicas > 0],
+        replicas=_n_replicas(scenario, chance.choice((1, 1, 2))),
         gateways=chance.choice((1, 2)),
         max_length=512,
         speculate=chance.random() < 0.7,
@@ -171,3 +175,8 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
             eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
         ),
     )
+
+
+def _n_replicas(scenario: Scenario, drawn: int) -> int:
+    usual = scenario.n_replicas or drawn
+    return max(usual, 2) if scenario.n_exchange_places else usual

@@ -16,7 +16,7 @@ from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.engine import PlanRefused
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
-from messages.caches.disk_moves import Moves
+from messages.caches.moves import Moves
 from messages.steps import Plan, Reset, StepFailed
 from tests.support.simulation.edges import Edges, Fault
 from tests.support.simulation.gangs import Collectives, NotYet, make_gangs_virtual

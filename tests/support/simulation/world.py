@@ -20,6 +20,7 @@ from unittest.mock import patch
 import structlog
 
 from actors.gateway import gateway_actor
+from actors.gateway.dispatch import dispatcher
 from actors.scheduler.planning.load_cost import LoadCost
 from messages.caches.page_moves import MOST_MOVED
 from messages.child import Child
@@ -31,7 +32,13 @@ from tests.support.simulation.clients.embedding_client import EmbeddingClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
-from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest, asked_alike, planned_requests
+from tests.support.simulation.clients.planned_requests import (
+    ClientKind,
+    PlannedRequest,
+    asked_alike,
+    planned_requests,
+    with_long_starts,
+)
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.faults.harm import Harm
@@ -99,6 +106,9 @@ class World:
         make_processes_findable(patch, self._machine)
         make_secrets_repeatable(patch, seed)
         patch(gateway_actor, "load_embedding_text", lambda settings: None)  # clients ask with tokens
+        if scenario.n_exchange_places:  # so that prefixes are often at the other replica
+            exchanging = random.Random(f"replicas {seed}")
+            patch(dispatcher, "choose_replica", lambda loads, pages: exchanging.choice(sorted(loads)))
         patch(LoadCost, "most_pages", random.Random(f"pieces {seed}").choice((1, 3, MOST_MOVED)))  # loads take no virtual time
         patch(Child, "fault", self.note_fault(Child.fault))
 
@@ -111,6 +121,8 @@ class World:
         planned_by_all = planned_requests(self._chance, *sizes)
         if self._scenario.asks_alike:
             planned_by_all = asked_alike(planned_by_all, random.Random(f"alike {self._seed}"))
+        if self._scenario.n_exchange_places:
+            planned_by_all = with_long_starts(planned_by_all, random.Random(f"starts {self._seed}"))
         clients = [self._client(planned) for planned in planned_by_all]
         embedding_clients = self._embedding_clients()
         work = [asyncio.ensure_future(client.run()) for client in (*clients, *embedding_clients)]

@@ -15,8 +15,9 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import NumberText
 from messages.caches import prefixes
 from messages.errors import MailboxFull
+from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
-from messages.generation.sequences import Cancel, Refused, Submit, Taken
+from messages.generation.sequences import Cancel, Holder, Refused, Submit, Taken
 from messages.generation.terms import Terms
 from messages.lifecycle.lifecycle import Cause
 from messages.wire.message import NO_TRACE, Message
@@ -75,10 +76,10 @@ class FakePost(Post):
 class Bench:
     """A dispatcher, and what it has given up."""
 
-    def __init__(self, *names: str, resubmit_budget: int = 2) -> None:
+    def __init__(self, *names: str, resubmit_budget: int = 2, names_holders: bool = False) -> None:
         self.post = FakePost(*names)
         self.given_up: list[tuple[GrowingSequence, Ended]] = []
-        settings = GatewaySettings(resubmit_budget=resubmit_budget)
+        settings = GatewaySettings(resubmit_budget=resubmit_budget, names_holders=names_holders)
         self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up, self._blame)
 
     def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:
@@ -244,3 +245,28 @@ def test_what_ends_before_its_turn_is_not_submitted() -> None:
     assert [sequence for sequence, _ in bench.given_up] == sequences[:299]
     bench.post.timers[-1].run()
     assert [message.attempt for _, message in bench.post.submits()[_SEQUENCES_A_TURN:]] == [sequences[299].attempt]
+
+
+@pytest.mark.parametrize("names_holders", [False, True])
+def test_a_replica_learns_which_other_one_has_the_prompt_if_it_can_ask_it(names_holders: bool) -> None:
+    bench = Bench(ONE, "scheduler/1", "cache_directory", names_holders=names_holders)
+    bench.post.names = [ONE]
+    for _ in range(9):
+        bench.submit([1])
+    bench.post.names = [ONE, "scheduler/1", "cache_directory"]
+    bench.submit(list(range(64)))
+    bench.dispatcher.on_prefix_found(prefixes.PrefixFound(query=1, replicas=[0], pages=[4]))
+    name, submit = bench.post.submits()[-1]
+    assert name == "scheduler/1", "the other one is far busier"
+    assert submit.holder == (Holder(replica=0, pages=4) if names_holders else None)
+
+
+def test_the_only_replica_that_can_compute_learns_what_another_one_has() -> None:
+    bench = Bench(ONE, "scheduler/1", "cache_directory", names_holders=True)
+    bench.dispatcher.on_state("scheduler/1", ReplicaState(condition=ReplicaCondition.DOWN, since_s=1.0))
+    for timer in bench.post.timers:
+        timer.run()
+    bench.submit(list(range(64)))
+    bench.dispatcher.on_prefix_found(prefixes.PrefixFound(query=1, replicas=[1], pages=[4]))
+    name, submit = bench.post.submits()[-1]
+    assert (name, submit.holder) == (ONE, Holder(replica=1, pages=4))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.dispatch.routing import AttemptBook, choose_replica
+from actors.gateway.dispatch.routing import AttemptBook, choose_replica, holder_for
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.detokenizer import NoText
@@ -35,6 +35,15 @@ def test_the_longest_prefix_wins_unless_its_holder_is_far_busier() -> None:
     assert choose_replica({"scheduler/0": 0, "scheduler/1": 9}, {"scheduler/1": 3}) == "scheduler/0"
     assert choose_replica({"scheduler/0": 2, "scheduler/1": 1}, {}) == "scheduler/1"
     assert choose_replica({"scheduler/1": 1, "scheduler/0": 1}, {"scheduler/7": 9}) == "scheduler/0"
+
+
+@given(st.sampled_from(NAMES), PAGES)
+def test_a_holder_has_more_than_the_chosen_one_and_nobody_has_more_than_it(name: str, pages: dict[str, int]) -> None:
+    holder, most = holder_for(name, pages), max(pages.values(), default=0)
+    if holder is None:
+        assert pages.get(name, 0) == most
+    else:
+        assert pages[f"scheduler/{holder.replica}"] == holder.pages == most > pages.get(name, 0)
 
 
 def test_a_dead_scheduler_gives_its_sequences_back_in_order() -> None:

@@ -161,3 +161,11 @@ def asked_alike(planned_requests: Iterable[PlannedRequest], chance: random.Rando
         leaves_after = chance.randrange(first.max_tokens) if chance.random() < 0.4 else -1
         asks_after_s = first.asks_after_s + chance.choice((0.0, chance.uniform(0.0, 0.3)))
         yield replace(planned, **same, n=n, gateway=first.gateway, leaves_after=leaves_after, asks_after_s=asks_after_s)
+
+
+def with_long_starts(planned_requests: Iterable[PlannedRequest], chance: random.Random) -> Iterator[PlannedRequest]:
+    """The same clients, but each prompt begins with one of two texts of some pages, so that it is worth while to move them."""
+    starts = [[chance.randrange(1000) for _ in range(chance.randrange(34, 66))] for _ in range(2)]
+    for planned in planned_requests:
+        start = [token % planned.vocabulary for token in chance.choice(starts)]
+        yield replace(planned, prompt=start + planned.prompt)

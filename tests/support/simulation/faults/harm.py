@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
-from tests.support.simulation.edges import OF_DEVICES, Fault, reachable_pairs
+from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
@@ -45,6 +46,8 @@ class Harm:
         s = self._scenario
         if s.sought is not None:
             self._seek(*s.sought)
+        elif s.n_exchange_places and s.is_harmful:
+            self._machine.edges.aim(*random.Random(f"exchange aims {self._seed}").choice(OF_EXCHANGE))
         kinds = (
             [self._kill] * s.n_deaths
             + [self._pause] * s.n_pauses

@@ -1,0 +1,1 @@
+"""Pages that move between replicas of one host."""
