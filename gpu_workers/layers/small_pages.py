@@ -15,6 +15,7 @@ A token writes its own bytes and no others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,10 +27,15 @@ from messages.steps import PAGE_TOKENS
 
 KEY_LEVELS, VALUE_LEVELS = 32, 11
 KEY_PLANES, VALUE_PLANES = 2, 3
+Quantise = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
 
 class SmallFormat(PageFormat):
-    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32."""
+    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32. quantise: chooses scales and
+    codes, as `small_integers.quantise`, which kernels do too."""
+
+    def __init__(self, quantise: Quantise = quantise) -> None:
+        self._quantise = quantise
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
         """With two scales each. Arguments as in `PageFormat.vector_bytes`."""
@@ -44,10 +50,10 @@ class SmallFormat(PageFormat):
     ) -> None:
         """Quantises each vector and writes its parts. Arguments as in `PageFormat.store`."""
         at = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
-        codes, scale_codes = quantise(halves_of(k), KEY_LEVELS)
+        codes, scale_codes = self._quantise(halves_of(k), KEY_LEVELS)
         first, second = codes.unbind(-2)
         _write(parts_of(k_pages, is_key=True), at, (first & 15) | (second << 4), codes >> 4, scale_codes)
-        codes, scale_codes = quantise(halves_of(v), VALUE_LEVELS)
+        codes, scale_codes = self._quantise(halves_of(v), VALUE_LEVELS)
         fields = codes[..., 0, :] * VALUE_LEVELS + codes[..., 1, :]
         low, high = (fields & 15).chunk(2, -1)
         planes = torch.stack([(fields >> bit) & 1 for bit in (4, 5, 6)], -2)
