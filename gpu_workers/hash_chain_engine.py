@@ -21,9 +21,10 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
+from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.host_pages import HostPages
+from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.host_region import HostRegion
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, PageCopies, Plan, Result, StepTime
@@ -56,8 +57,10 @@ class HashChainEngine(Engine[_Launched]):
         self._is_written = np.zeros(n_places, bool)
         self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
         self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
-        n_host_pages = settings.host_cache_bytes // _PAGE_BYTES
-        self.host_tier = HostPages(self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES), n_host_pages) if n_host_pages else None
+        self._host = _host_form_of(settings)
+        if self._host.n_places:
+            page_bytes = self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES)
+            self.host_tier = self._host.make_places(page_bytes, self._host.n_places)
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
@@ -74,8 +77,8 @@ class HashChainEngine(Engine[_Launched]):
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
             copies_pages=True,
-            n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
-            n_disk_pages=self._settings.disk_cache_bytes // place_bytes(_PAGE_BYTES),
+            n_host_pages=self._host.n_places,
+            n_disk_pages=self._settings.disk_cache_bytes // place_bytes(self._host.place_bytes),
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 
@@ -244,3 +247,8 @@ class HashChainEngine(Engine[_Launched]):
         top = np.where(is_asked, np.where(rank == 0, 0.0, _UNLIKELY), np.nan)
         chosen = float32s(np.where(asked >= 0, 0.0, np.nan))
         return TokenLogprobs(chosen=chosen, width=rank.shape[1], top_ids=int32s(top_ids.ravel()), top=float32s(top.ravel()))
+
+
+def _host_form_of(settings: WorkerSettings) -> HostForm:
+    form = ChainPlaces() if settings.host_cache_dtype != "same" else None
+    return HostForm(settings.host_cache_bytes, _PAGE_BYTES, form, settings.host_cache_dtype == "adaptive")

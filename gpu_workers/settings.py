@@ -18,6 +18,7 @@ KvDtype = Literal["auto", "int8", "int4", "fp8"]
 PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
     "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
+HostCacheDtype = Literal["same", "int4", "adaptive"]
 Quantization = Literal["none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
@@ -56,6 +57,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # ordinary memory of a rank for pages that are evicted; they come back when that is faster than to compute them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # what this memory holds; same: pages as they are; int4: compressed pages, whose numbers are rounded; adaptive: pages as
+    # they are while there is room, then those compressed that were not used for longest
+    host_cache_dtype: HostCacheDtype = "same"
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
@@ -139,6 +143,7 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
     if settings.host_cache_bytes and settings.device == "cuda":
         raise ConfigError(f"worker.host_cache_bytes: expected 0 on GPUs, got {settings.host_cache_bytes}")
     check_disk_cache(settings)
+    check_host_dtype(settings)
     return settings
 
 
@@ -147,3 +152,17 @@ def check_disk_cache(settings: WorkerSettings) -> None:
     if settings.disk_cache_bytes and not settings.host_cache_bytes:
         expected = "expected 0 without worker.host_cache_bytes (--host-cache)"
         raise ConfigError(f"worker.disk_cache_bytes: {expected}, got {settings.disk_cache_bytes}")
+
+
+def check_host_dtype(settings: WorkerSettings) -> None:
+    """Raises: ConfigError for compressed places without a host tier, of pages that are small already, or where rounding must
+    not change tokens."""
+    if settings.host_cache_dtype == "same":
+        return
+    reason = "without worker.host_cache_bytes (--host-cache)" if not settings.host_cache_bytes else ""
+    if settings.deterministic:
+        reason = "with worker.deterministic, because pages that come back would be rounded"
+    elif settings.kv_dtype == "int4":
+        reason = "with worker.kv_dtype int4, whose pages are as small"
+    if reason:
+        raise ConfigError(f"worker.host_cache_dtype: expected same {reason}, got {settings.host_cache_dtype}")

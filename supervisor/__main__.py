@@ -49,6 +49,10 @@ _ANSWER_CACHE = (
 )
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _HOST_CACHE = "Memory of each rank on CPU cores for evicted pages, such as 8GiB; they may come back. Default: none."
+_HOST_CACHE_DTYPE = (
+    "What the host cache holds. same: pages as they are. int4: compressed pages, two to seven times as many, rounded. adaptive:"
+    " only those that were not used for long are compressed. Default: same."
+)
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
@@ -83,6 +87,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
         click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
+        click.option("--host-cache-dtype", "worker__host_cache_dtype", help=_HOST_CACHE_DTYPE),
         click.option("--disk-cache", "worker__disk_cache_bytes", help=_DISK_CACHE),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives workers. Default: on GPUs or with standby."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: where there is room."),

@@ -16,9 +16,8 @@ from gpu_workers.layers.page_format import INT4, format_of
 from gpu_workers.layers.page_vectors import PageFormat
 from gpu_workers.layers.small_integers import quantise_again
 from gpu_workers.layers.small_pages import SmallFormat
-from gpu_workers.layers.vector_bytes import can_be_small
+from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.vault.place_format import PlaceFormat
-from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
 _SMALL = SmallFormat(quantise_again)  # a page may be compressed, expanded and compressed many times
@@ -28,12 +27,8 @@ class Int4Places(PlaceFormat):
     """The format of places for pages of this shape."""
 
     def __init__(self, shape: KvShape) -> None:
-        """Raises: ConfigError when the pages are of small integers already, or their heads cannot be."""
-        if shape.dtype == INT4:
-            raise ConfigError("worker.host_cache_dtype: expected same, because worker.kv_dtype is int4 already")
-        if not can_be_small(shape.head_dim):
-            expected = "expected same for this model, because others need heads whose size is a power of two and at least 32"
-            raise ConfigError(f"worker.host_cache_dtype: {expected}; got heads of {shape.head_dim}")
+        """Raises: ConfigError when the heads cannot be small integers."""
+        check_small_places(shape.head_dim)
         self._n_layers, self._n_heads, self._width = shape.n_layers, shape.n_kv_heads, shape.head_dim
         self._wide = dataclasses.replace(shape, n_layers=1)
         self._small = dataclasses.replace(self._wide, dtype=INT4)

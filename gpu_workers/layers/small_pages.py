@@ -31,10 +31,10 @@ Quantise = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 
 
 class SmallFormat(PageFormat):
-    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32. quantise: chooses scales and
-    codes, as `small_integers.quantise`, which kernels do too."""
+    """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32."""
 
     def __init__(self, quantise: Quantise = quantise) -> None:
+        """quantise: chooses codes and scales. Kernels choose as `small_integers.quantise`."""
         self._quantise = quantise
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:

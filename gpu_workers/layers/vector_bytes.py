@@ -28,3 +28,12 @@ def small_vector_bytes(head_dim: int) -> tuple[int, int]:
 def can_be_small(head_dim: int) -> bool:
     """True if vectors of this size can be small integers: a power of two, at least 32."""
     return head_dim >= _LEAST_SMALL_WIDTH and not head_dim & (head_dim - 1)
+
+
+def check_small_places(head_dim: int) -> None:
+    """Raises: ConfigError if places of the host tier cannot hold heads of this size as small integers."""
+    if not can_be_small(head_dim):
+        raise ConfigError(
+            "worker.host_cache_dtype: expected same for this model, because the others need heads whose size is a power"
+            f" of two and at least {_LEAST_SMALL_WIDTH}; got heads of {head_dim}"
+        )

@@ -14,6 +14,7 @@ from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
+from gpu_workers.layers.int4_places import Int4Places
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank, TensorGroup
@@ -36,7 +37,7 @@ from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.host_pages import HostPages
+from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -80,7 +81,7 @@ def load_model_runner(
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
     if capacity.n_host_pages:
-        runner.host_tier = HostPages(kv.as_bytes(), capacity.n_host_pages)
+        runner.host_tier = _host_form_of(settings, model).make_places(kv.as_bytes(), capacity.n_host_pages)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)
@@ -129,10 +130,12 @@ def measure_capacity(
     device: RankDevice, settings: WorkerSettings, config: ModelConfig, model: Model, n_kept: int = 0, shared_bytes: int = 0
 ) -> EngineCapacity:
     """What the gang can hold. Its number of pages is the smallest of its ranks'. n_kept: pages of the gang before; 0: none.
-    shared_bytes: of weights that two gangs of the device share. Raises: ConfigError when not even one short sequence fits."""
+    shared_bytes: of weights that two gangs of the device share. Raises: ConfigError when not even one short sequence fits, or
+    pages cannot have the form that the host tier should keep."""
     max_length = settings.length_limit(config.max_position)
     kv_bytes = device.kv_bytes(model, max_length, n_kept, shared_bytes)
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
+    host = _host_form_of(settings, model)
     return EngineCapacity(
         n_pages=model.parts.group.least(n_pages),
         n_slots=settings.slots,
@@ -144,9 +147,15 @@ def measure_capacity(
         device=_describe(device.name, settings),
         copies_pages=True,
         prepares_grammars=True,
-        n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
-        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
+        n_host_pages=model.parts.group.least(host.n_places),
+        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(host.place_bytes)),
     )
+
+
+def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
+    """Raises: ConfigError when pages of this model cannot have that form."""
+    form = Int4Places(model.kv_shape) if settings.host_cache_dtype != "same" else None
+    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, settings.host_cache_dtype == "adaptive")
 
 
 def _describe(device: str, settings: WorkerSettings) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.page_places import PagePlaces
+from gpu_workers.vault.place_format import PlaceFormat
 
 _ALIGNED_BYTES = 4096  # where the places begin
 
@@ -23,14 +24,17 @@ _ALIGNED_BYTES = 4096  # where the places begin
 class HostPages(PagePlaces):
     """`n_places` places beside the pages of one rank."""
 
-    def __init__(self, pages: np.ndarray, n_places: int) -> None:
-        """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move.
+    def __init__(self, pages: np.ndarray, n_places: int, form: PlaceFormat | None = None) -> None:
+        """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move. form: of places; None: they
+        have the bytes of pages.
 
         Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
         self._pages = pages
         self._lock = threading.Lock()  # is held while one place is copied or changed, because a disk has a thread of its own
-        page_bytes, sums_at = pages.shape[1], n_places * 8
+        self._form = form
+        page_bytes, sums_at = pages.shape[1] if form is None else form.place_bytes, n_places * 8
         self.page_bytes = page_bytes
+        self._compressed = np.empty(page_bytes if form is not None else 0, np.uint8)  # used by the step thread
         places_at = -(-(sums_at + n_places * 4) // _ALIGNED_BYTES) * _ALIGNED_BYTES
         self.region = HostRegion(places_at + n_places * page_bytes)
         memory = self.region.buffer
@@ -41,15 +45,22 @@ class HostPages(PagePlaces):
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         self._check(pages, places)
         for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
-            self._fill(place, content_hash, zlib.crc32(self._pages[page].data), self._pages[page])
+            content = self._pages[page]
+            if self._form is not None:
+                self._form.compress(content, self._compressed)
+                content = self._compressed
+            self._fill(place, content_hash, zlib.crc32(content.data), content)
 
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
         self._check(pages, places)
         failed = []
         for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
-            if self.take(place, content_hash, self._pages[page]) is None:
+            target = self._pages[page] if self._form is None else self._compressed
+            if self.take(place, content_hash, target) is None:
                 self._hashes[place] = 0
                 failed.append(index)
+            elif self._form is not None:
+                self._form.expand(target, self._pages[page])
         return failed
 
     def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:

@@ -13,7 +13,7 @@ class PagePlaces(Protocol):
     """Called on the step thread: what it does counts as done after all launched plans, and before any later one. Only `take`
     and `put` are called on the thread of the disk, which knows no plans."""
 
-    page_bytes: int
+    page_bytes: int  # of what `take` gives and `put` gets: of a page, or of a compressed one
 
     region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
 
