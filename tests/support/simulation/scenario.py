@@ -12,7 +12,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.settings import SchedulerSettings
-from gpu_workers.settings import WorkerSettings
+from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
@@ -60,7 +60,8 @@ class Scenario:
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
-    n_host_places: int = 0  # of the host tier
+    n_host_places: int = 0  # of the host tier, if they hold pages as they are
+    host_cache_dtype: HostCacheDtype = "same"
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -108,6 +109,7 @@ def scenario_of(seed: int) -> Scenario:
     return Scenario(
         n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
         n_host_places=n_host_places,
+        host_cache_dtype=tiered.choice(("same", "same", "int4", "adaptive")) if n_host_places else "same",
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
         n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
@@ -140,6 +142,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_lease_steps=chance.choice((1, 4)),
         hash_chain_vocabulary=scenario.vocabulary,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
+        host_cache_dtype=scenario.host_cache_dtype,
     )
     gateway = GatewaySettings(
         orphan_s=15.0,
