@@ -22,7 +22,7 @@ from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.vault.place_format import PlaceFormat
 from messages.steps import PAGE_TOKENS
 
-_NUMBERS_AT_ONCE = 16_384  # of keys, and of values; torch spreads operations on more than twice as many over threads
+_NUMBERS_AT_ONCE = 21_845  # of keys, and of values; values have three planes of half as many bits, and torch spreads 32,769
 _SMALL = SmallFormat(quantise_again)  # a page may be compressed, expanded and compressed many times
 
 

@@ -53,7 +53,7 @@ def _come_back(kv: KvPages, form: Int4Places) -> None:
     assert not tier.load(both, both, hashes)
 
 
-@examples(30)
+@examples(15)
 @given(st.sampled_from(_DTYPES), st.sampled_from([32, 64, 128]), st.integers(0, 1000), st.sampled_from([1e-2, 1.0, 50.0]))
 def test_numbers_stay_within_a_cell_and_do_not_drift(dtype: torch.dtype, width: int, seed: int, scale: float) -> None:
     """In the transformed halves an error is at most half a cell of the greatest scale that may be chosen, and the rounding of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ def test_unknown_and_wrong_fields_are_named() -> None:
     said = r"^worker\.disk_cache_bytes: expected 0 without worker\.host_cache_bytes \(--host-cache\), got 5$"
     with pytest.raises(ConfigError, match=said):
         read_settings(b'{"disk_cache_bytes": 5}')
+    cold, host = '"host_cache_dtype": "int4"', '"host_cache_bytes": 5'
+    for said, others in (
+        ("without worker.host_cache_bytes (--host-cache)", ""),
+        ("with worker.deterministic, because pages that come back would be rounded", f', {host}, "deterministic": true'),
+        ("with worker.kv_dtype int4, whose pages are as small", f', {host}, "kv_dtype": "int4"'),
+    ):
+        with pytest.raises(ConfigError, match=f"^worker.host_cache_dtype: expected same {re.escape(said)}, got int4$"):
+            read_settings(f"{{{cold}{others}}}".encode())
+    assert read_settings(f"{{{cold}, {host}}}".encode()).host_cache_dtype == "int4"
 
 
 def test_zero_means_what_suits_the_device() -> None:
