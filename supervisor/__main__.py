@@ -54,6 +54,7 @@ _HOST_CACHE_DTYPE = (
     " only those that were not used for long are compressed. Default: same."
 )
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
+_SET = "Any key of the configuration (check-config prints them all); may be repeated."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -98,10 +99,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--state-dir", help="Directory of the journals. Default: $XDG_STATE_HOME/tardigrade/<port>."),
         click.option("--log-format", help="console or json. Default: console."),
         click.option("--log-level", help="auto, debug, info, warning or error. Default: warning on a terminal, else info."),
-        click.option(
-            "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE",
-            help="Any key of the configuration (check-config prints them all); may be repeated.",
-        ),
+        click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help=_SET),
     ]  # fmt: skip
     return reduce(lambda inner, option: option(inner), reversed(options), command)
 

@@ -32,53 +32,70 @@ def _check_units(tier: AdaptivePages) -> None:
     assert set(tier._plain) == {place for place in np.flatnonzero(tier._hashes) if tier._units[place, 1] >= 0}
 
 
+class _Stage:
+    """A tier in memory that outlives its processes, and what should be in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.pages = chain_memory(_N_PAGES)
+        self.tier = _tier(self.pages)
+        self.descriptor = self.tier.region.make()
+        self.tier.region.share(self.descriptor)
+        self.stored: dict[int, int] = {}  # hash, by place, of undamaged contents
+        self.counts = dict.fromkeys(("loaded", "failed", "disk"), 0)
+
+    def store(self, number: int, page: int, place: int) -> None:
+        self.pages[page] = chain_page(number)
+        self.tier.store(int32s([page]), int32s([place]), uint64s([number]))
+        self.stored[place] = number
+
+    def load(self, number: int, page: int, place: int) -> None:
+        wanted = number if self.rng.random() < 0.2 else self.stored.get(place, number)
+        failed = self.tier.load(int32s([place]), int32s([page]), uint64s([wanted]))
+        assert failed == ([] if self.stored.get(place) == wanted else [0])
+        if failed:
+            self.stored.pop(place, None)
+        else:
+            assert self.pages[page].tobytes() == chain_page(wanted).tobytes()
+        self.counts["failed" if failed else "loaded"] += 1
+
+    def disk(self, number: int, _page: int, place: int) -> None:
+        """A content goes to the disk and comes back to another place."""
+        target, written = self.rng.randrange(_N_PLACES), np.zeros(self.tier.page_bytes, np.uint8)
+        check = self.tier.take(place, self.stored.get(place, number), written)
+        assert (check is not None) == (place in self.stored)
+        if check is not None:
+            self.tier.put(target, self.stored[place], check, written)
+            self.stored[target] = self.stored[place]
+            self.counts["disk"] += 1
+
+    def damage(self, _number: int, _page: int, place: int) -> None:
+        if place in self.stored:
+            unit, at = self.tier._units[place, 0], self.rng.randrange(self.tier.page_bytes)
+            self.tier._memory[unit, at] ^= 1 << self.rng.randrange(8)
+            self.stored.pop(place)
+
+    def die(self, _number: int, _page: int, _place: int) -> None:
+        self.tier = _tier(self.pages)
+        self.tier.region.share(self.descriptor)
+        self.tier._adopt()
+
+    def clear(self, _number: int, _page: int, _place: int) -> None:
+        self.tier.clear()
+        self.stored.clear()
+
+
 @pytest.mark.parametrize("seed", range(4 * DEPTH))
 def test_random_moves_with_damage_and_deaths_give_the_content_or_nothing(seed: int) -> None:
-    rng = random.Random(seed)
-    pages = chain_memory(_N_PAGES)
-    tier = _tier(pages)
-    descriptor = tier.region.make()
-    tier.region.share(descriptor)
-    stored: dict[int, int] = {}  # hash, by place, of undamaged contents
-    counts = dict.fromkeys(("loaded", "failed", "disk"), 0)
+    stage = _Stage(seed)
+    moves = (stage.store, stage.load, stage.disk, stage.damage, stage.die, stage.clear)
     for number in range(1, 1500):
-        page, place = rng.randrange(_N_PAGES), rng.randrange(_N_PLACES)
-        match rng.choices(["store", "load", "disk", "damage", "death", "clear"], [40, 30, 10, 4, 2, 0.3])[0]:
-            case "store":
-                pages[page] = chain_page(number)
-                tier.store(int32s([page]), int32s([place]), uint64s([number]))
-                stored[place] = number
-            case "load":
-                wanted = number if rng.random() < 0.2 else stored.get(place, number)
-                failed = tier.load(int32s([place]), int32s([page]), uint64s([wanted]))
-                assert failed == ([] if stored.get(place) == wanted else [0])
-                if failed:
-                    stored.pop(place, None)
-                else:
-                    assert pages[page].tobytes() == chain_page(wanted).tobytes()
-                counts["failed" if failed else "loaded"] += 1
-            case "disk":
-                target, bytes_ = rng.randrange(_N_PLACES), np.zeros(tier.page_bytes, np.uint8)
-                check = tier.take(place, stored.get(place, number), bytes_)
-                assert (check is not None) == (place in stored)
-                if check is not None:
-                    tier.put(target, stored[place], check, bytes_)
-                    stored[target] = stored[place]
-                    counts["disk"] += 1
-            case "damage" if place in stored:
-                tier._memory[tier._units[place, 0], rng.randrange(tier.page_bytes)] ^= 1 << rng.randrange(8)
-                stored.pop(place)
-            case "death":
-                tier = _tier(pages)
-                tier.region.share(descriptor)
-                tier._adopt()
-            case "clear":
-                tier.clear()
-                stored.clear()
-        if tier._header[0]:
-            _check_units(tier)
-    os.close(descriptor)
-    assert min(counts.values()) > 30
+        move = stage.rng.choices(moves, [40, 30, 10, 4, 2, 0.3])[0]
+        move(number, stage.rng.randrange(_N_PAGES), stage.rng.randrange(_N_PLACES))
+        if stage.tier._header[0]:
+            _check_units(stage.tier)
+    os.close(stage.descriptor)
+    assert min(stage.counts.values()) > 30
 
 
 def test_a_full_tier_has_compressed_all_but_the_newest() -> None:
