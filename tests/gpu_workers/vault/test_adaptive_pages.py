@@ -8,16 +8,31 @@ import random
 import numpy as np
 import pytest
 
+from gpu_workers.hash_chain import STEP, mix
 from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.vault.adaptive_pages import AdaptivePages, count_places
+from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
 from tests.support.depth import DEPTH
-from tests.support.workers.chain_pages import chain_memory, chain_page
 
 _FORM = ChainPlaces()
 _N_PAGES, _N_UNITS = 6, 17
 _N_BYTES = _N_UNITS * _FORM.place_bytes
 _N_PLACES = count_places(_N_BYTES, _FORM)
+
+
+def chain_page(number: int) -> np.ndarray:
+    """The bytes of a page of the hash chain, of its own for each number. Its compressed form is exact."""
+    state, states = mix(number), []
+    for index in range(PAGE_TOKENS):
+        states.append(state)
+        state = (state * STEP + mix((number * 31 + index) % 2**31 + 1)) % 2**64
+    return np.array(states, np.uint64).view(np.uint8)
+
+
+def chain_memory(n_pages: int) -> np.ndarray:
+    """Memory for pages: [n_pages, bytes of a page], zeroed."""
+    return np.zeros((n_pages, _FORM.page_bytes), np.uint8)
 
 
 def _tier(pages: np.ndarray) -> AdaptivePages:
