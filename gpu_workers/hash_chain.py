@@ -66,6 +66,16 @@ def mix_array(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
+def unmix_array(values: np.ndarray) -> np.ndarray:
+    """The inverse of `mix_array`."""
+    values = values ^ (values >> np.uint64(31)) ^ (values >> np.uint64(62))
+    values = values * np.uint64(pow(_MIX_C, -1, 1 << 64))
+    values = values ^ (values >> np.uint64(27)) ^ (values >> np.uint64(54))
+    values = values * np.uint64(pow(_MIX_B, -1, 1 << 64))
+    values = values ^ (values >> np.uint64(30)) ^ (values >> np.uint64(60))
+    return values - np.uint64(_MIX_A)
+
+
 def powers(base: int, n: int) -> np.ndarray:
     """[n] uint64: base^0, base^1, ... modulo 2^64."""
     powers = np.full(n, base, np.uint64)

@@ -21,10 +21,11 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
+from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.exchange_places import ExchangePlaces
-from gpu_workers.vault.host_pages import HostPages
+from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.returned_pages import return_pages
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
@@ -58,9 +59,10 @@ class HashChainEngine(Engine[_Launched]):
         self._is_written = np.zeros(n_places, bool)
         self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
         self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
-        n_host_pages = settings.host_cache_bytes // _PAGE_BYTES
+        self._host = _host_form_of(settings)
         pages = self._pages.view(np.uint8).reshape(-1, _PAGE_BYTES)
-        self.host_tier = HostPages(pages, n_host_pages) if n_host_pages else None
+        if self._host.n_places:
+            self.host_tier = self._host.make_places(pages, self._host.n_places)
         n_exchanged = settings.exchange_bytes // _PAGE_BYTES
         self.exchange = ExchangePlaces(pages, n_exchanged) if n_exchanged else None
         self.reset(0)
@@ -80,9 +82,9 @@ class HashChainEngine(Engine[_Launched]):
             device="hash-chain",
             copies_pages=True,
             n_least_pages=min(-(-s.kv_least_bytes // _PAGE_BYTES), s.hash_chain_pages),
-            n_host_pages=self._settings.host_cache_bytes // _PAGE_BYTES,
+            n_host_pages=self._host.n_places,
             n_exchange_pages=s.exchange_bytes // _PAGE_BYTES,
-            n_disk_pages=self._settings.disk_cache_bytes // place_bytes(_PAGE_BYTES),
+            n_disk_pages=self._settings.disk_cache_bytes // place_bytes(self._host.place_bytes),
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 
@@ -255,3 +257,8 @@ class HashChainEngine(Engine[_Launched]):
         top = np.where(is_asked, np.where(rank == 0, 0.0, _UNLIKELY), np.nan)
         chosen = float32s(np.where(asked >= 0, 0.0, np.nan))
         return TokenLogprobs(chosen=chosen, width=rank.shape[1], top_ids=int32s(top_ids.ravel()), top=float32s(top.ravel()))
+
+
+def _host_form_of(settings: WorkerSettings) -> HostForm:
+    form = ChainPlaces() if settings.host_cache_dtype != "same" else None
+    return HostForm(settings.host_cache_bytes, _PAGE_BYTES, form, settings.host_cache_dtype == "adaptive")

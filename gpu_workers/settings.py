@@ -18,6 +18,7 @@ KvDtype = Literal["auto", "int8", "int4", "fp8"]
 PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
     "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
+HostCacheDtype = Literal["same", "int4", "adaptive"]
 Quantization = Literal["none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
@@ -60,6 +61,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # ordinary memory of a rank for pages that are evicted, on GPUs pinned; they come back when that is faster than to compute
     # them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # what this memory holds; same: pages as they are; int4: compressed pages, whose numbers are rounded; adaptive: pages as
+    # they are while there is room, then those compressed that were not used for longest
+    host_cache_dtype: HostCacheDtype = "same"
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
@@ -146,6 +150,7 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker.exchange_bytes: expected 0 on GPUs, got {settings.exchange_bytes}")
     check_disk_cache(settings)
     check_kv_least(settings)
+    check_host_dtype(settings)
     return settings
 
 
@@ -164,3 +169,19 @@ def check_kv_least(settings: WorkerSettings, device: DeviceKind | None = None) -
         raise ConfigError(f"worker.kv_least_bytes: expected 0 on GPUs, where captured graphs fix the memory, got {least}")
     if most and least > most:
         raise ConfigError(f"worker.kv_least_bytes: expected at most worker.kv_memory_bytes = {most}, got {least}")
+
+
+def check_host_dtype(settings: WorkerSettings, device: DeviceKind | None = None) -> None:
+    """device: as for `check_kv_least`. Raises: ConfigError for compressed places without a host tier or on GPUs, of pages that
+    are small already, or where rounding must not change tokens."""
+    if settings.host_cache_dtype == "same":
+        return
+    reason = "without worker.host_cache_bytes (--host-cache)" if not settings.host_cache_bytes else ""
+    if (device or settings.device) == "cuda":
+        reason = "on GPUs"
+    elif settings.deterministic:
+        reason = "with worker.deterministic, because pages that come back would be rounded"
+    elif settings.kv_dtype == "int4":
+        reason = "with worker.kv_dtype int4, whose pages are as small"
+    if reason:
+        raise ConfigError(f"worker.host_cache_dtype: expected same {reason}, got {settings.host_cache_dtype}")

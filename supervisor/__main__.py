@@ -50,7 +50,12 @@ _ANSWER_CACHE = (
 )
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _HOST_CACHE = "Memory of the host for evicted pages of each rank, such as 8GiB; they may come back. Default: none."
+_HOST_CACHE_DTYPE = (
+    "What the host cache holds. same: pages as they are. int4: compressed pages, two to seven times as many, rounded. adaptive:"
+    " only those that were not used for long are compressed. Default: same."
+)
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
+_SET = "Any key of the configuration (check-config prints them all); may be repeated."
 _API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
 _INSECURE = "Without API keys, listen where other machines can reach the server. Default: off."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
@@ -95,6 +100,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
         click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
+        click.option("--host-cache-dtype", "worker__host_cache_dtype", help=_HOST_CACHE_DTYPE),
         click.option("--disk-cache", "worker__disk_cache_bytes", help=_DISK_CACHE),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives workers. Default: on GPUs or with standby."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: where there is room."),
@@ -105,10 +111,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--state-dir", help="Directory of the journals. Default: $XDG_STATE_HOME/tardigrade/<port>."),
         click.option("--log-format", help="console or json. Default: console."),
         click.option("--log-level", help="auto, debug, info, warning or error. Default: warning on a terminal, else info."),
-        click.option(
-            "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE",
-            help="Any key of the configuration (check-config prints them all); may be repeated.",
-        ),
+        click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help=_SET),
     ]  # fmt: skip
     return reduce(lambda inner, option: option(inner), reversed(options), command)
 

@@ -26,6 +26,7 @@ GREATEST_FP8 = 448.0
 FP8_STEP, N_FP8_STEPS = 32.0, 7  # the numbers from 256 to 448
 FP8_DROPPED_BITS = 20  # of a float32's 23: e4m3 has three
 GREATEST_INT8 = 127.0
+_WHOLE = 1.5 * 2**23  # floats of this size are whole numbers
 LEAST_SCALE = 1e-30  # vectors of smaller numbers become zeros: the reciprocal of their scale might be infinite
 
 
@@ -60,6 +61,13 @@ class PlainFormat(PageFormat):
         width = k_pages.shape[3]
         vectors = torch.add(places, page_ids, alpha=rows_between_pages(k_pages, width))
         return page_rows(k_pages, width).index_select(0, vectors), page_rows(v_pages, width).index_select(0, vectors)
+
+    def read_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return k_pages.float(), v_pages.float()
+
+    def write_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        k_pages.copy_(k)
+        v_pages.copy_(v)
 
 
 class ScaledFormat(PageFormat):
@@ -101,12 +109,22 @@ class ScaledFormat(PageFormat):
         )
         return keys, values
 
+    def read_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = (pages.float() * scales_of(pages).transpose(1, 2).float()[..., None] for pages in (k_pages, v_pages))
+        return keys, values
+
+    def write_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        for pages, (numbers, scales) in ((k_pages, self._quantise_keys(k)), (v_pages, self._quantise_values(v))):
+            scales_of(pages).copy_(scales.transpose(1, 2))
+            pages.view(torch.int8).copy_(numbers.view(torch.int8))
+
 
 def quantise_int8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """vectors [..., n] of any float dtype -> int8 [..., n] and their scales, bfloat16 [...]: the greatest magnitude / 127.
     Clamping keeps the greatest number within half a step where the scale was rounded down."""
     scaled, scales = _scaled(vectors, GREATEST_INT8)
-    return scaled.clamp(-GREATEST_INT8, GREATEST_INT8).round().to(torch.int8), scales
+    rounded = (scaled.clamp(-GREATEST_INT8, GREATEST_INT8) + _WHOLE) - _WHOLE  # as torch.round, which asks for threads
+    return rounded.to(torch.int8), scales
 
 
 def quantise_fp8(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -31,3 +31,12 @@ class PageFormat(Protocol):
         """Reads the keys and values [n, head_dim], of `dtype`, of n vectors. page_ids, places [n] int64: the page of each, and
         which vector of its page it is: token * n_kv_heads + head."""
         ...
+
+    def read_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values of whole pages, float32 [n_pages, PAGE_TOKENS, n_kv_heads, head_dim]. Without operations that
+        torch spreads over threads, if there are few numbers."""
+        ...
+
+    def write_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Writes whole pages. Shapes as of `read_pages`; k, v of any float dtype."""
+        ...

@@ -15,6 +15,8 @@ import torch
 FIRST_SCALE = 107 << 3  # float32's exponent and three digits of the scale whose code is 0: 2 ** -20
 DROPPED_BITS = 20  # of a float32's 23: scales have three
 LAST_SCALE = 255
+_NEIGHBOURS = (-1, 1, 2)  # scale codes that are tried, from the usual one
+_GREATER_FACTOR = 4.0  # by which errors with a greater scale count more
 
 
 def halves_of(vectors: torch.Tensor) -> torch.Tensor:
@@ -43,8 +45,31 @@ def quantise(halves: torch.Tensor, levels: int) -> tuple[torch.Tensor, torch.Ten
     A code stands for the middle of its cell; the greatest magnitude is the outer end of the last cell, up to the rounding of
     the scale. A vector of zeros becomes numbers below 2 ** -20."""
     scale_codes = _scale_codes(halves.abs().amax(-1) * (2 / levels))
-    cells = torch.floor(halves * scales_of_codes(scale_codes).reciprocal()[..., None] + levels / 2)
-    return cells.clamp(0, levels - 1).to(torch.uint8), scale_codes
+    return _cells(halves, scale_codes, levels), scale_codes
+
+
+def quantise_again(halves: torch.Tensor, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `quantise`, but of its scale and its neighbours the one with the least squares of errors is taken; a greater scale
+    only where it leaves less than a quarter of them.
+
+    Numbers that were restored once have their scale of then among the greater ones: their greatest magnitude is now the middle
+    of the last cell, which gives a smaller scale. So they get their codes again, and nothing is lost anew each time."""
+    first = _scale_codes(halves.abs().amax(-1) * (2 / levels))
+    best, least = first, _squares_of_errors(halves, first, levels)
+    for step in _NEIGHBOURS:
+        scale_codes = (first.to(torch.int32) + step).clamp(0, LAST_SCALE).to(torch.uint8)
+        errors = _squares_of_errors(halves, scale_codes, levels) * (_GREATER_FACTOR if step > 0 else 1.0)
+        best, least = torch.where(errors < least, scale_codes, best), torch.minimum(errors, least)
+    return _cells(halves, best, levels), best
+
+
+def _squares_of_errors(halves: torch.Tensor, scale_codes: torch.Tensor, levels: int) -> torch.Tensor:
+    return restored(_cells(halves, scale_codes, levels), scale_codes, levels).sub_(halves).square_().sum(-1)
+
+
+def _cells(halves: torch.Tensor, scale_codes: torch.Tensor, levels: int) -> torch.Tensor:
+    cells = halves * scales_of_codes(scale_codes).reciprocal()[..., None] + levels / 2
+    return cells.clamp_(0, levels - 1).to(torch.uint8)  # which rounds down; torch.floor asks for threads
 
 
 def restored(codes: torch.Tensor, scale_codes: torch.Tensor, levels: int) -> torch.Tensor:

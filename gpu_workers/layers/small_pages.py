@@ -15,6 +15,7 @@ A token writes its own bytes and no others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,10 +27,16 @@ from messages.steps import PAGE_TOKENS
 
 KEY_LEVELS, VALUE_LEVELS = 32, 11
 KEY_PLANES, VALUE_PLANES = 2, 3
+Quantise = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+_Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # numbers, unpacked bits of the planes, and scales
 
 
 class SmallFormat(PageFormat):
     """The `PageFormat` of keys of 32 levels and values of 11. head_dim: a power of two, at least 32."""
+
+    def __init__(self, quantise: Quantise = quantise) -> None:
+        """quantise: chooses codes and scales. Kernels choose as `small_integers.quantise`."""
+        self._quantise = quantise
 
     def vector_bytes(self, head_dim: int, itemsize: int) -> tuple[int, int]:
         """With two scales each. Arguments as in `PageFormat.vector_bytes`."""
@@ -44,29 +51,58 @@ class SmallFormat(PageFormat):
     ) -> None:
         """Quantises each vector and writes its parts. Arguments as in `PageFormat.store`."""
         at = slot_mapping // PAGE_TOKENS, slot_mapping % PAGE_TOKENS
-        codes, scale_codes = quantise(halves_of(k), KEY_LEVELS)
-        first, second = codes.unbind(-2)
-        _write(parts_of(k_pages, is_key=True), at, (first & 15) | (second << 4), codes >> 4, scale_codes)
-        codes, scale_codes = quantise(halves_of(v), VALUE_LEVELS)
-        fields = codes[..., 0, :] * VALUE_LEVELS + codes[..., 1, :]
-        low, high = (fields & 15).chunk(2, -1)
-        planes = torch.stack([(fields >> bit) & 1 for bit in (4, 5, 6)], -2)
-        _write(parts_of(v_pages, is_key=False), at, low | (high << 4), planes, scale_codes)
+        _write(parts_of(k_pages, is_key=True), at, *self._packed_keys(k))
+        _write(parts_of(v_pages, is_key=False), at, *self._packed_values(v))
 
     def gather(
         self, k_pages: torch.Tensor, v_pages: torch.Tensor, page_ids: torch.Tensor, places: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Restores vectors in float32, then `dtype`. Arguments as in `PageFormat.gather`."""
         tokens, heads = places // k_pages.shape[2], places % k_pages.shape[2]
-        numbers, planes, scale_codes = _read(parts_of(k_pages, is_key=True), page_ids, tokens, heads)
-        codes = torch.stack((numbers & 15, numbers >> 4), -2) | (planes << 4)
-        keys = vectors_of(restored(codes, scale_codes, KEY_LEVELS)).to(dtype)
-        numbers, planes, scale_codes = _read(parts_of(v_pages, is_key=False), page_ids, tokens, heads)
-        fields = torch.cat((numbers & 15, numbers >> 4), -1)
-        for plane, bit in zip(planes.unbind(-2), (4, 5, 6), strict=True):
-            fields |= plane << bit
-        codes = torch.stack((fields // VALUE_LEVELS, fields % VALUE_LEVELS), -2)
-        return keys, vectors_of(restored(codes, scale_codes, VALUE_LEVELS)).to(dtype)
+        keys = _keys_of(*_read(parts_of(k_pages, is_key=True), page_ids, tokens, heads))
+        values = _values_of(*_read(parts_of(v_pages, is_key=False), page_ids, tokens, heads))
+        return keys.to(dtype), values.to(dtype)
+
+    def read_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = (parts_of(pages, is_key=is_key) for pages, is_key in ((k_pages, True), (v_pages, False)))
+        return (
+            _keys_of(keys.numbers, unpack_bits(keys.planes), keys.scales.permute(0, 3, 1, 2)),
+            _values_of(values.numbers, unpack_bits(values.planes), values.scales.permute(0, 3, 1, 2)),
+        )
+
+    def write_pages(self, k_pages: torch.Tensor, v_pages: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        both = (
+            (parts_of(k_pages, is_key=True), self._packed_keys(k)),
+            (parts_of(v_pages, is_key=False), self._packed_values(v)),
+        )
+        for parts, (numbers, bits, scales) in both:
+            parts.numbers.copy_(numbers)
+            parts.planes.copy_(pack_bits(bits))
+            parts.scales.copy_(scales.permute(0, 2, 3, 1))
+
+    def _packed_keys(self, keys: torch.Tensor) -> _Packed:
+        codes, scale_codes = self._quantise(halves_of(keys), KEY_LEVELS)
+        first, second = codes.unbind(-2)
+        return (first & 15) | (second << 4), codes >> 4, scale_codes
+
+    def _packed_values(self, values: torch.Tensor) -> _Packed:
+        codes, scale_codes = self._quantise(halves_of(values), VALUE_LEVELS)
+        fields = codes[..., 0, :] * VALUE_LEVELS + codes[..., 1, :]
+        low, high = (fields & 15).chunk(2, -1)
+        return low | (high << 4), torch.stack([(fields >> bit) & 1 for bit in (4, 5, 6)], -2), scale_codes
+
+
+def _keys_of(numbers: torch.Tensor, planes: torch.Tensor, scale_codes: torch.Tensor) -> torch.Tensor:
+    codes = torch.stack((numbers & 15, numbers >> 4), -2) | (planes << 4)
+    return vectors_of(restored(codes, scale_codes, KEY_LEVELS))
+
+
+def _values_of(numbers: torch.Tensor, planes: torch.Tensor, scale_codes: torch.Tensor) -> torch.Tensor:
+    fields = torch.cat((numbers & 15, numbers >> 4), -1)
+    for plane, bit in zip(planes.unbind(-2), (4, 5, 6), strict=True):
+        fields |= plane << bit
+    codes = torch.stack((fields // VALUE_LEVELS, fields % VALUE_LEVELS), -2)
+    return vectors_of(restored(codes, scale_codes, VALUE_LEVELS))
 
 
 @dataclass(frozen=True)

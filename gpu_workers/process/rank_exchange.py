@@ -13,9 +13,8 @@ from pathlib import Path
 
 import structlog
 
-from gpu_workers.vault.exchange_places import ForeignPlaces, map_places
+from gpu_workers.vault.exchange_places import ExchangePlaces, ForeignPlaces, map_places
 from gpu_workers.vault.kept_memory import KeptMemory, find_memory
-from gpu_workers.vault.page_places import PagePlaces
 from messages.caches.exchange import ExchangePages, PagesExchanged
 from messages.errors import DescriptorError
 from messages.ids import actor_name
@@ -35,7 +34,7 @@ class RankExchange:
         self._rests_until_s: dict[int, float] = {}  # by replica
         self._log = structlog.get_logger()
 
-    def move(self, places: PagePlaces | None, moves: ExchangePages) -> PagesExchanged:
+    def move(self, places: ExchangePlaces | None, moves: ExchangePages) -> PagesExchanged:
         """Do these moves. places: the rank's own; None: then all loads fail. Raises: ValueError for an unknown page, or an own
         place that is unknown."""
         failed, began_s = list(range(len(moves.loaded_pages))), time.monotonic()

@@ -12,6 +12,7 @@ from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.exchange_places import ExchangePlaces
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.rank_vault import RankVault
@@ -45,7 +46,12 @@ class RankMemory:
         self.kept, self._generation = kept, generation
 
     def prepare(
-        self, epoch: EpochId, region: Region, places: PagePlaces | None, is_suspect: bool, exchange: PagePlaces | None = None
+        self,
+        epoch: EpochId,
+        region: Region,
+        places: PagePlaces | None,
+        is_suspect: bool,
+        exchange: ExchangePlaces | None = None,
     ) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
         rank 0, else 0.

@@ -14,6 +14,7 @@ from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import find_vocabulary
+from gpu_workers.layers.int4_places import Int4Places
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank, TensorGroup
@@ -38,6 +39,7 @@ from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.exchange_places import ExchangePlaces
+from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -80,18 +82,18 @@ def load_model_runner(
     if device.captures_steps:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
-    _add_places(runner, kv, capacity, is_kept=kept is not None)
+    _add_places(runner, kv, _host_form_of(settings, model), capacity, is_kept=kept is not None)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)
     return runner
 
 
-def _add_places(runner: ModelRunner, kv: KvPages, capacity: EngineCapacity, is_kept: bool) -> None:
+def _add_places(runner: ModelRunner, kv: KvPages, host: HostForm, capacity: EngineCapacity, is_kept: bool) -> None:
     """Memory of the host for copies of pages: of evicted ones, and of those that other replicas want. is_kept: as for
     `add_host_tier`."""
     if capacity.n_host_pages:
-        add_host_tier(runner, kv, capacity.n_host_pages, is_kept)
+        add_host_tier(runner, kv, host, capacity.n_host_pages, is_kept)
     if capacity.n_exchange_pages:
         runner.exchange = ExchangePlaces(kv.as_bytes(), capacity.n_exchange_pages)
 
@@ -138,10 +140,12 @@ def measure_capacity(
     device: RankDevice, settings: WorkerSettings, config: ModelConfig, model: Model, n_kept: int = 0, shared_bytes: int = 0
 ) -> EngineCapacity:
     """What the gang can hold. Its number of pages is the smallest of its ranks'. n_kept: pages of the gang before; 0: none.
-    shared_bytes: of weights that two gangs of the device share. Raises: ConfigError when not even one short sequence fits."""
+    shared_bytes: of weights that two gangs of the device share. Raises: ConfigError when not even one short sequence fits, or
+    pages cannot have the form that the host tier should keep."""
     max_length = settings.length_limit(config.max_position)
     kv_bytes = device.kv_bytes(model, max_length, n_kept, shared_bytes)
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
+    host = _host_form_of(settings, model)
     return EngineCapacity(
         n_pages=model.parts.group.least(n_pages),
         n_slots=settings.slots,
@@ -154,10 +158,16 @@ def measure_capacity(
         copies_pages=True,
         prepares_grammars=True,
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
-        n_host_pages=model.parts.group.least(settings.host_cache_bytes // model.kv_shape.bytes_per_page),
+        n_host_pages=model.parts.group.least(host.n_places),
         n_exchange_pages=model.parts.group.least(settings.exchange_bytes // model.kv_shape.bytes_per_page),
-        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(model.kv_shape.bytes_per_page)),
+        n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(host.place_bytes)),
     )
+
+
+def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
+    """Raises: ConfigError when pages of this model cannot have that form."""
+    form = Int4Places(model.kv_shape) if settings.host_cache_dtype != "same" else None
+    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, settings.host_cache_dtype == "adaptive")
 
 
 def _describe(device: str, settings: WorkerSettings) -> str:

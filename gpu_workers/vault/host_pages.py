@@ -18,6 +18,7 @@ import numpy as np
 
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.page_places import PagePlaces
+from gpu_workers.vault.place_format import PlaceFormat
 
 _ALIGNED_BYTES = 4096  # where the places begin
 
@@ -50,28 +51,38 @@ def _places_at(n_places: int) -> int:
 class HostPages(PagePlaces):
     """`n_places` places beside the pages of one rank."""
 
-    def __init__(self, pages: np.ndarray, n_places: int) -> None:
-        """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move.
+    def __init__(self, pages: np.ndarray, n_places: int, form: PlaceFormat | None = None) -> None:
+        """pages: [n_pages, bytes of a page] uint8, the memory of the pages, which must not move. form: of places; None: they
+        have the bytes of pages.
 
         Raises: OSError when the machine has no memory for the places. The kernel gives it when they are first written."""
         self.pages = pages
         self._lock = threading.Lock()  # is held while one place is copied or changed, because a disk has a thread of its own
-        self.page_bytes = pages.shape[1]
+        self._form = form
+        self.page_bytes = pages.shape[1] if form is None else form.place_bytes
+        self._compressed = np.empty(self.page_bytes if form is not None else 0, np.uint8)  # used by the step thread
         self.region = HostRegion(region_bytes(n_places, self.page_bytes))
         self._hashes, self._sums, self._places = place_arrays(self.region.buffer, n_places, self.page_bytes)
 
     def store(self, pages: np.ndarray, places: np.ndarray, hashes: np.ndarray) -> None:
         self._check(pages, places)
         for page, place, content_hash in zip(pages.tolist(), places.tolist(), hashes.tolist(), strict=True):
-            self._fill(place, content_hash, self._check_of(content_hash, self.pages[page]), self.pages[page])
+            content = self.pages[page]
+            if self._form is not None:
+                self._form.compress(content, self._compressed)
+                content = self._compressed
+            self._fill(place, content_hash, self._check_of(content_hash, content), content)
 
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
         self._check(pages, places)
         failed = []
         for index, (place, page, content_hash) in enumerate(zip(places.tolist(), pages.tolist(), hashes.tolist(), strict=True)):
-            if self.take(place, content_hash, self.pages[page]) is None:
+            target = self.pages[page] if self._form is None else self._compressed
+            if self.take(place, content_hash, target) is None:
                 self._hashes[place] = 0
                 failed.append(index)
+            elif self._form is not None:
+                self._form.expand(target, self.pages[page])
         return failed
 
     def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
@@ -90,6 +101,7 @@ class HostPages(PagePlaces):
             self._hashes[:] = 0
 
     def check_pages(self, pages: np.ndarray) -> None:
+        """Raises: ValueError for an unknown page."""
         _check_numbers("pages", pages, len(self.pages))
 
     def _check_of(self, content_hash: int, page: np.ndarray) -> int:

@@ -32,8 +32,7 @@ class PagePlaces(Protocol):
     """Called on the step thread: what it does counts as done after all launched plans, and before any later one. Only `take`
     and `put` are called on the thread of the disk, which knows no plans."""
 
-    page_bytes: int
-    pages: np.ndarray  # [n_pages, page_bytes] uint8: the memory of the pages
+    page_bytes: int  # of what `take` gives and `put` gets: of a page, or of a compressed one
 
     region: Region  # all that is at the places, with hashes and checksums; the places are empty where it is zero
 
@@ -53,10 +52,6 @@ class PagePlaces(Protocol):
     def load(self, places: np.ndarray, pages: np.ndarray, hashes: np.ndarray) -> list[int]:
         """Copy places to pages. Returns the indices of those that hold no content of the expected hash: their pages are
         undefined, and the places are empty. Args and errors as of `store`."""
-        ...
-
-    def check_pages(self, pages: np.ndarray) -> None:
-        """Raises: ValueError for an unknown page."""
         ...
 
     def clear(self) -> None:

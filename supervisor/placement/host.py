@@ -8,11 +8,12 @@ import resource
 from typing import Any
 
 from gpu_workers.embedding.model_files import check_model
+from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
-from gpu_workers.settings import check_disk_cache, check_kv_least
+from gpu_workers.settings import check_disk_cache, check_host_dtype, check_kv_least
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
@@ -51,11 +52,14 @@ def plan_start(config: ServerConfig) -> Placement:
         raise
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
+    if model is not None and config.worker.host_cache_dtype != "same":
+        check_small_places(model.head_dim)
     placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_quantization(placement)
     check_kv_least(config.worker, placement.device)
+    check_host_dtype(config.worker, placement.device)
     check_exchange(placement, config.worker.exchange_bytes)
     _check_open_files(n_children(config, placement))
     return placement

@@ -46,6 +46,7 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
         host_cache_bytes=rng.choice([3, 12, 30]) * PAGE_BYTES,
         disk_cache_bytes=rng.choice([5, 50, 500]) * place_bytes(PAGE_BYTES),
         max_lease_steps=rng.choice([1, 4]),
+        host_cache_dtype=rng.choice(["same", "int4", "adaptive"]),
     )
 
 

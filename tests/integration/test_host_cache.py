@@ -32,9 +32,10 @@ def _moved(server: RealServer, name: str) -> float:
     return server.child("scheduler/0").statistics.get(name, 0.0)  # a scheduler says it when it first tells of its progress
 
 
-@pytest.fixture(scope="module")
-def chain() -> Iterator[RealServer]:
-    """A device of 40 pages of the hash chain. Its steps take no time, so that loads would never be worth it."""
+@pytest.fixture(scope="module", params=["same", "adaptive"])
+def chain(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """A device of 40 pages of the hash chain. Its steps take no time, so that loads would never be worth it. The host cache has
+    to compress some pages, if it does so."""
     sets = ("worker.hash_chain_pages=40", "scheduler.tier_loads=always")
     with real_server(
         "--model",
@@ -42,7 +43,9 @@ def chain() -> Iterator[RealServer]:
         "--max-length",
         "256",
         "--host-cache",
-        "64KiB",
+        "64KiB" if request.param == "same" else "6KiB",
+        "--host-cache-dtype",
+        request.param,
         *(part for each in sets for part in ("--set", each)),
     ) as server:
         yield server
@@ -94,5 +97,35 @@ def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
         again = [_ask(client, number) for number in range(5)]
         assert [tokens for tokens, _ in again] == first
         assert all(n_cached == _PROMPT_PAGES * PAGE_TOKENS for _, n_cached in again)
+        server.wait_for(lambda report: _moved(server, "host_loaded") >= _PROMPT_PAGES)
+        assert _moved(server, "host_failed") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kv_dtype", "host_dtype"), [("int8", "int4"), ("auto", "adaptive")])
+def test_rounded_pages_of_a_real_model_come_back(kv_dtype: str, host_dtype: str) -> None:
+    """Most tokens are as before: a prompt says clearly what follows, or else it may go on in another way."""
+    page_bytes, place_bytes = {"auto": 737_280, "int8": 190_080}[kv_dtype], 103_680
+    sets = (f"worker.kv_memory_bytes={40 * page_bytes}", "worker.n_slots=4")
+    flags = (
+        "--kv-dtype",
+        kv_dtype,
+        "--dtype",
+        "float32",
+        "--host-cache",
+        str(90 * place_bytes),
+        "--host-cache-dtype",
+        host_dtype,
+        "--max-length",
+        "256",
+        "--no-speculation",
+    )
+    with real_server(*flags, *(part for each in sets for part in ("--set", each))) as server, Client(server.zeromq) as client:
+        first = [_ask(client, number)[0] for number in range(5)]
+        again = [_ask(client, number) for number in range(5)]
+        assert all(n_cached == _PROMPT_PAGES * PAGE_TOKENS for _, n_cached in again)
+        pairs = [pair for before, (after, _) in zip(first, again, strict=True) for pair in zip(before, after, strict=True)]
+        print(f"{sum(one == other for one, other in pairs)} of {len(pairs)} tokens are equal")
+        assert sum(one == other for one, other in pairs) >= len(pairs) // 2
         server.wait_for(lambda report: _moved(server, "host_loaded") >= _PROMPT_PAGES)
         assert _moved(server, "host_failed") == 0

@@ -6,10 +6,13 @@ from collections import Counter
 
 import pytest
 
+from gpu_workers.settings import HostCacheDtype
 from tests.support.depth import DEPTH
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate
+
+_DTYPES: tuple[HostCacheDtype, ...] = ("same", "int4", "adaptive")
 
 
 @pytest.mark.seeds
@@ -19,7 +22,13 @@ def test_every_promise_holds(tp: int) -> None:
     for seed in range(6 * DEPTH):
         loss = Loss(0.02, 0.02, 0.02) if seed % 2 else Loss()
         scenario = Scenario(
-            n_clients=24, n_deaths=seed, n_device_faults=seed % 2, loss=loss, tp=tp, n_host_places=(5, 50, 500)[seed % 3]
+            n_clients=24,
+            n_deaths=seed,
+            n_device_faults=seed % 2,
+            loss=loss,
+            tp=tp,
+            n_host_places=(5, 50, 500)[seed % 3],
+            host_cache_dtype=_DTYPES[(seed // 3 + tp) % 3],
         )
         outcome = simulate(seed, scenario)
         assert not outcome.problems, f"seed {seed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ def test_unknown_and_wrong_fields_are_named() -> None:
         read_settings(b'{"kv_least_bytes": 5, "device": "cuda"}')
     with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected at most worker\.kv_memory_bytes = 4, got 5$"):
         read_settings(b'{"kv_least_bytes": 5, "kv_memory_bytes": 4}')
+    cold, host = '"host_cache_dtype": "int4"', '"host_cache_bytes": 5'
+    for said, others in (
+        ("without worker.host_cache_bytes (--host-cache)", ""),
+        ("with worker.deterministic, because pages that come back would be rounded", f', {host}, "deterministic": true'),
+        ("with worker.kv_dtype int4, whose pages are as small", f', {host}, "kv_dtype": "int4"'),
+    ):
+        with pytest.raises(ConfigError, match=f"^worker.host_cache_dtype: expected same {re.escape(said)}, got int4$"):
+            read_settings(f"{{{cold}{others}}}".encode())
+    assert read_settings(f"{{{cold}, {host}}}".encode()).host_cache_dtype == "int4"
 
 
 def test_zero_means_what_suits_the_device() -> None:

@@ -16,8 +16,8 @@ import pytest
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.gang_agreement import epoch_id
 from gpu_workers.process.memory_generation import MemoryGeneration
-from gpu_workers.process.rank_memory import RankMemory
-from gpu_workers.settings import WorkerSettings
+from gpu_workers.process.rank_memory import RankMemory, layout_of
+from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
@@ -117,6 +117,12 @@ def test_a_new_vault_gets_the_places(vault: StoreProcess) -> None:
     second.begin()
     successor.kill()
     assert second.load(2, 7) == 77
+
+
+def test_the_layout_in_the_vault_has_the_form_of_the_places() -> None:
+    forms: tuple[HostCacheDtype, ...] = ("same", "int4", "adaptive")
+    layouts = {layout_of(msgspec.structs.replace(_SETTINGS, host_cache_dtype=form)) for form in forms}
+    assert len(layouts) == len(forms)
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,22 @@ async def _follow(client: AsyncClient, rng: random.Random, killer: _Killer) -> i
     return n_right
 
 
-@pytest.fixture(params=["--standby", "--vault"])
+_FLAGS = {
+    "standby": ("--standby", "--host-cache", "64KiB"),
+    "vault": ("--vault", "--host-cache", "64KiB"),
+    "adaptive": (
+        "--vault",
+        "--host-cache",
+        "20KiB",
+        "--host-cache-dtype",
+        "adaptive",
+    ),  # 264 places for 240 pages, or 160 as they are
+}
+
+
+@pytest.fixture(params=list(_FLAGS))
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
-    flags = ("--model", "hash-chain", "--max-length", "256", "--host-cache", "64KiB", request.param)
+    flags = ("--model", "hash-chain", "--max-length", "256", *_FLAGS[request.param])
     with real_server(*flags, *(part for each in (*_SETS, *_BUDGETS) for part in ("--set", each))) as server:
         yield server
 

@@ -12,7 +12,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.settings import SchedulerSettings
-from gpu_workers.settings import WorkerSettings
+from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
@@ -60,7 +60,8 @@ class Scenario:
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
-    n_host_places: int = 0  # of the host tier
+    n_host_places: int = 0  # of the host tier, if they hold pages as they are
+    host_cache_dtype: HostCacheDtype = "same"
     n_replicas: int = 0  # 0: drawn from the seed
     n_least_pages: int = 0  # in use at the least, where their number follows the load
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
@@ -114,6 +115,7 @@ def scenario_of(seed: int) -> Scenario:
         n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
         n_host_places=n_host_places,
         n_least_pages=sized.choice((1, 4, 12)) if sized.random() < 0.3 else 0,
+        host_cache_dtype=tiered.choice(("same", "same", "int4", "adaptive")) if n_host_places else "same",
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
         n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
@@ -149,6 +151,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         exchange_bytes=scenario.n_exchange_places * PAGE_TOKENS * 8,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
         kv_least_bytes=scenario.n_least_pages * PAGE_TOKENS * 8,
+        host_cache_dtype=scenario.host_cache_dtype,
     )
     gateway = GatewaySettings(
         orphan_s=15.0,

@@ -11,6 +11,7 @@ import pytest
 from actors.scheduler.planning.load_cost import LoadCost
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.adaptive_pages import AdaptivePages
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages
@@ -195,10 +196,11 @@ class _FaultyGang(Gang):
     def handle(self, sender: str, message: object) -> None:
         if isinstance(message, MovePages):
             tier = self.engine.host_tier
-            assert isinstance(tier, HostPages)
+            assert isinstance(tier, HostPages | AdaptivePages)
             self.loses_moves = self.rng.random() < 0.02
             if self.rng.random() < 0.2:
-                tier._places[self.rng.randrange(len(tier._places)), self.rng.randrange(_PAGE_BYTES)] ^= 1
+                places = tier._places if isinstance(tier, HostPages) else tier._memory
+                places[self.rng.randrange(len(places)), self.rng.randrange(tier.page_bytes)] ^= 1
         super().handle(sender, message)
 
 
@@ -210,6 +212,7 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
         hash_chain_pages=rng.choice([17, 24, 40]),
         host_cache_bytes=rng.choice([3, 30, 300]) * _PAGE_BYTES,
         max_lease_steps=rng.choice([1, 4]),
+        host_cache_dtype=rng.choice(["same", "int4", "adaptive"]),
     )
 
 
