@@ -18,6 +18,9 @@ import mmap
 import os
 import struct
 import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -47,14 +50,15 @@ def aligned_buffer(n_bytes: int) -> np.ndarray:
 
 
 class DiskFile:
-    """One open file. Used by one thread, which may wait in any method for as long as the disk does."""
+    """One open file. `read` and `write` may be called on several threads, which wait in them for as long as the disk does; all
+    else by one, while no other uses the file."""
 
     def __init__(self, path: Path, fingerprint: bytes, page_bytes: int, n_places: int, calls: DiskCalls | None = None) -> None:
         """Open the file, or begin it anew. fingerprint: `FINGERPRINT_BYTES`. Raises: OSError; BlockingIOError when another
         process has it."""
         self.path, self.page_bytes, self.n_places = path, page_bytes, n_places
         self._place_bytes, self._calls = place_bytes(page_bytes), calls or OsCalls()
-        self._buffer = aligned_buffer(self._place_bytes)
+        self._buffers: deque[np.ndarray] = deque()  # for a place each; as many as there were threads at once
         self._facts = (_MAGIC, fingerprint, page_bytes, n_places)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._descriptor, self.is_direct = _open_locked(path)
@@ -67,22 +71,24 @@ class DiskFile:
     def write(self, place: int, content_hash: int, check: int, page: np.ndarray) -> None:
         """Write a page with the host tier's checksum of it. Raises: OSError, with the place empty or as it was; ENOSPC also
         when only a part was written."""
-        page_of(self._buffer, self.page_bytes)[:] = page
-        write_tag(self._buffer, self.page_bytes, self._generation, place, content_hash, check)
-        self._write_whole(self._buffer, self._offset(place))
+        with self._lent_buffer() as buffer:
+            page_of(buffer, self.page_bytes)[:] = page
+            write_tag(buffer, self.page_bytes, self._generation, place, content_hash, check)
+            self._write_whole(buffer, self._offset(place))
 
     def read(self, place: int, content_hash: int, page: np.ndarray) -> int | Unreadable:
         """Read the page of this content into `page`. Returns the host tier's checksum of it. Raises: OSError."""
-        if self._calls.read(self._descriptor, self._buffer, self._offset(place)) != self._place_bytes:
-            is_past_end = os.fstat(self._descriptor).st_size < self._offset(place) + self._place_bytes
-            return Unreadable.MISSING if is_past_end else Unreadable.SHORT
-        if not names(self._buffer, self._generation, place, content_hash):
-            return Unreadable.MISSING
-        check = read_tag(self._buffer, self.page_bytes)
-        if check is None:
-            return Unreadable.DAMAGED
-        page[:] = page_of(self._buffer, self.page_bytes)
-        return check
+        with self._lent_buffer() as buffer:
+            if self._calls.read(self._descriptor, buffer, self._offset(place)) != self._place_bytes:
+                is_past_end = os.fstat(self._descriptor).st_size < self._offset(place) + self._place_bytes
+                return Unreadable.MISSING if is_past_end else Unreadable.SHORT
+            if not names(buffer, self._generation, place, content_hash):
+                return Unreadable.MISSING
+            check = read_tag(buffer, self.page_bytes)
+            if check is None:
+                return Unreadable.DAMAGED
+            page[:] = page_of(buffer, self.page_bytes)
+            return check
 
     def clear(self) -> None:
         """Forget all contents, and give their room back. Raises: OSError, with the contents forgotten by this process."""
@@ -95,6 +101,14 @@ class DiskFile:
                 self.path.unlink(missing_ok=True)
         finally:
             os.close(self._descriptor)
+
+    @contextmanager
+    def _lent_buffer(self) -> Iterator[np.ndarray]:
+        buffer = self._buffers.pop() if self._buffers else aligned_buffer(self._place_bytes)
+        try:
+            yield buffer
+        finally:
+            self._buffers.append(buffer)
 
     def _offset(self, place: int) -> int:
         if not 0 <= place < self.n_places:

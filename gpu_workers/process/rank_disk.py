@@ -17,7 +17,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from gpu_workers.disk.disk_file import DiskFile
-from gpu_workers.disk.disk_thread import Answer, DiskThread
+from gpu_workers.disk.disk_queue import Answer
+from gpu_workers.disk.disk_threads import DiskThreads
 from gpu_workers.disk.disk_work import DiskWork, read_clock
 from gpu_workers.engine import Engine
 from gpu_workers.process.rank_memory import layout_of
@@ -36,49 +37,49 @@ class RankDisk(Collector):
     def __init__(self, path: Path, settings: WorkerSettings) -> None:
         self._path, self._settings = path, settings
         self._log = structlog.get_logger()
-        self._thread: DiskThread | None = None
+        self._threads: DiskThreads | None = None
         self._must_clear = False
 
     def move(self, engine: Engine[Any], moves: MoveDiskPages, answer: Answer) -> None:
         """Do these moves soon. `answer` is called on any thread, if there are pages to read. Raises: ValueError for an unknown
         place, or when the engine has no tiers."""
-        if self._thread is None:
-            self._thread = self._begin(engine)
-        self._thread.move(moves, answer)
+        if self._threads is None:
+            self._threads = self._begin(engine)
+        self._threads.move(moves, answer)
 
     def clear(self) -> None:
         """Forget all contents."""
-        if self._thread is not None:
-            self._thread.clear()
+        if self._threads is not None:
+            self._threads.clear()
         else:
             self._must_clear = True
 
     def close(self) -> None:
         """End the thread, and remove the file."""
-        if self._thread is not None and not self._thread.close(_CLOSE_S):
+        if self._threads is not None and not self._threads.close(_CLOSE_S):
             self._log.warning("the disk has not answered in time: its file stays", file=str(self._path))
 
     def collect(self) -> Iterable[Metric]:
         """What was moved and what was not; nothing before the first move."""
-        if self._thread is not None:
+        if self._threads is not None:
             text = "Pages of the disk tier, by what became of them."
             family = CounterMetricFamily("tardigrade_worker_disk_pages", text, labels=["outcome"])
-            for outcome, count in vars(self._thread.counts).items():
+            for outcome, count in vars(self._threads.counts).items():
                 family.add_metric([outcome], count)
             yield family
 
-    def _begin(self, engine: Engine[Any]) -> DiskThread:
+    def _begin(self, engine: Engine[Any]) -> DiskThreads:
         host, capacity = engine.host_tier, engine.capacity()
         if host is None or not capacity.n_disk_pages:
             got = f"{capacity.n_host_pages} and {capacity.n_disk_pages}"
             raise ValueError(f"moves to a disk: expected a host tier and places on the disk, got {got} places")
         n_places = capacity.n_disk_pages
         work = DiskWork(lambda: self._open(host, n_places), host, self._log.warning, read_clock)
-        thread = DiskThread(work, host, capacity.n_host_pages, n_places, read_clock)
+        threads = DiskThreads(work, host, capacity.n_host_pages, n_places, read_clock)
         if self._must_clear:
-            thread.clear()
-        thread.start()
-        return thread
+            threads.clear()
+        threads.start()
+        return threads
 
     def _open(self, host: PagePlaces, n_places: int) -> DiskFile:
         """Called on the disk thread. Raises: OSError."""

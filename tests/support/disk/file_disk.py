@@ -36,8 +36,9 @@ class FileDisk(MemoryDisk):
         reads, failed = (moves.read_disk_places, moves.read_places, moves.read_hashes), []
         for index, (disk_place, place, content_hash) in enumerate(zip(*(column.tolist() for column in reads), strict=True)):
 
-            def land(check: int, page: np.ndarray, place: int = place, content_hash: int = content_hash) -> None:
+            def land(check: int, page: np.ndarray, place: int = place, content_hash: int = content_hash) -> bool:
                 host.put(place, content_hash, check, page)
+                return True
 
             if not self._work.read(disk_place, content_hash, land):
                 failed.append(index)

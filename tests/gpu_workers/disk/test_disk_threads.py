@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gpu_workers.disk.disk_file import DiskFile
-from gpu_workers.disk.disk_thread import LIMIT_S, DiskThread
+from gpu_workers.disk.disk_queue import LIMIT_S
+from gpu_workers.disk.disk_threads import DiskThreads
 from gpu_workers.disk.disk_work import REST_S, DiskWork
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
@@ -53,7 +54,11 @@ class _Stage:
         return True
 
     def read(self, disk_place: int, place: int, content_hash: int) -> bool:
-        return self.work.read(disk_place, content_hash, lambda check, page: self.host.put(place, content_hash, check, page))
+        def land(check: int, page: np.ndarray) -> bool:
+            self.host.put(place, content_hash, check, page)
+            return True
+
+        return self.work.read(disk_place, content_hash, land)
 
 
 def content_of(content_hash: int) -> bytes:
@@ -180,14 +185,14 @@ def _moves(number: int, writes: list[tuple[int, int, int]], reads: list[tuple[in
 
 
 @pytest.fixture
-def threaded(tmp_path: Path) -> tuple[_Stage, DiskThread, _Answers]:
+def threaded(tmp_path: Path) -> tuple[_Stage, DiskThreads, _Answers]:
     stage = _Stage(tmp_path, random.Random(1))
-    thread = DiskThread(stage.work, stage.host, _N_PLACES, _N_DISK, lambda: stage.now_s)
+    thread = DiskThreads(stage.work, stage.host, _N_PLACES, _N_DISK, lambda: stage.now_s)
     thread.start()
     return stage, thread, _Answers()
 
 
-def _write(stage: _Stage, thread: DiskThread, answers: _Answers) -> None:
+def _write(stage: _Stage, thread: DiskThreads, answers: _Answers) -> None:
     """Write content 7 from place 0 to place 0 of the disk, and wait until it is there."""
     stage.store(0, 7)
     thread.move(_moves(1, [(0, 0, 7)], []), answers)
@@ -197,7 +202,7 @@ def _write(stage: _Stage, thread: DiskThread, answers: _Answers) -> None:
             return
 
 
-def test_the_thread_moves_pages_and_says_which_have_failed(threaded: tuple[_Stage, DiskThread, _Answers]) -> None:
+def test_the_thread_moves_pages_and_says_which_have_failed(threaded: tuple[_Stage, DiskThreads, _Answers]) -> None:
     stage, thread, answers = threaded
     _write(stage, thread, answers)
     thread.move(_moves(3, [], [(0, 2, 7), (1, 3, 9), (0, 4, 7)]), answers)
@@ -208,7 +213,7 @@ def test_the_thread_moves_pages_and_says_which_have_failed(threaded: tuple[_Stag
     assert not (stage.folder / "pages").exists()
 
 
-def test_a_disk_that_hangs_keeps_nobody_and_is_off_for_a_while(threaded: tuple[_Stage, DiskThread, _Answers]) -> None:
+def test_a_disk_that_hangs_keeps_nobody_and_is_off_for_a_while(threaded: tuple[_Stage, DiskThreads, _Answers]) -> None:
     stage, thread, answers = threaded
     _write(stage, thread, answers)
     stage.disk.hang()
@@ -233,7 +238,7 @@ def test_a_disk_that_hangs_keeps_nobody_and_is_off_for_a_while(threaded: tuple[_
     ],
 )
 def test_unknown_places_are_errors(
-    threaded: tuple[_Stage, DiskThread, _Answers],
+    threaded: tuple[_Stage, DiskThreads, _Answers],
     writes: list[tuple[int, int, int]],
     reads: list[tuple[int, int, int]],
     name: str,
@@ -243,7 +248,7 @@ def test_unknown_places_are_errors(
         thread.move(_moves(1, writes, reads), answers)
 
 
-def test_a_page_that_comes_too_late_is_not_put_into_the_host_tier(threaded: tuple[_Stage, DiskThread, _Answers]) -> None:
+def test_a_page_that_comes_too_late_is_not_put_into_the_host_tier(threaded: tuple[_Stage, DiskThreads, _Answers]) -> None:
     stage, thread, answers = threaded
     _write(stage, thread, answers)
     stage.disk.hang()
@@ -263,7 +268,7 @@ def test_a_page_that_comes_too_late_is_not_put_into_the_host_tier(threaded: tupl
     assert stage.warnings == ["the disk tier is off for a while"]
 
 
-def test_what_was_asked_for_before_a_clear_is_dropped(threaded: tuple[_Stage, DiskThread, _Answers]) -> None:
+def test_what_was_asked_for_before_a_clear_is_dropped(threaded: tuple[_Stage, DiskThreads, _Answers]) -> None:
     stage, thread, answers = threaded
     _write(stage, thread, answers)
     stage.disk.hang()
