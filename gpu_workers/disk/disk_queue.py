@@ -70,11 +70,12 @@ Job = PageRead | PageWrite | Clear
 
 class DiskQueue:
     """What waits and what is being done, for a host tier of `n_places` and a disk of `n_disk_places`. now_s: the monotonic
-    clock. `changed` is its lock, and is notified when there may be something to do."""
+    clock. `on_change` is called, with the lock, when there may be something to do."""
 
     def __init__(self, n_places: int, n_disk_places: int, now_s: Callable[[], float]) -> None:
         self._n_places, self._n_disk_places, self._now_s = n_places, n_disk_places, now_s
-        self.changed = threading.Condition()  # guards all below
+        self.lock = threading.Condition()  # guards all below
+        self.on_change: Callable[[], None] = lambda: None
         self._n_messages = 0  # that have pages to read
         self._reads: deque[PageRead] = deque()
         self._writes: deque[PageWrite] = deque()
@@ -88,7 +89,7 @@ class DiskQueue:
         """Do these moves soon. `answer` is called if there are pages to read. Raises: ValueError for an unknown place."""
         self._check(moves)
         n_reads, n_writes = len(moves.read_places), len(moves.written_places)
-        with self.changed:
+        with self.lock:
             if self._is_stuck() or self._n_messages >= _MOST_READS:
                 self.n_late += n_reads + n_writes
                 if n_reads:
@@ -101,28 +102,28 @@ class DiskQueue:
             if n_reads:
                 self._n_messages += 1
                 self._reads.extend(_reads_of(MessageReads(moves, answer, self._era, self._now_s(), n_reads)))
-            self.changed.notify_all()
+            self.on_change()
 
     def clear(self) -> None:
         """Forget all contents, also those on their way. Waits for no disk."""
-        with self.changed:
+        with self.lock:
             self._era += 1
             self._is_clear_due = True
             self._writes.clear()
             dropped, self._reads = self._reads, deque()
             for read in dropped:
                 self._end_page(read, has_come=False)
-            self.changed.notify_all()
+            self.on_change()
 
     def close(self) -> None:
         """Nothing more is begun."""
-        with self.changed:
+        with self.lock:
             self.is_closing = True
-            self.changed.notify_all()
+            self.on_change()
 
     def take(self) -> Job | None:
         """What to do next, if there is something that may be begun now. `done` must be called for it."""
-        with self.changed:
+        with self.lock:
             job = None if self.is_closing else self._next()
             if job is not None:
                 self._busy[job] = self._now_s()
@@ -156,7 +157,7 @@ class DiskQueue:
 
     def put(self, read: PageRead, host: PagePlaces, check: int, page: np.ndarray) -> bool:
         """Give a page that was read to the host tier. Returns False if it comes too late."""
-        with self.changed:
+        with self.lock:
             is_wanted = read.reads.era == self._era and self._now_s() - read.reads.began_s <= LIMIT_S
             if is_wanted:
                 host.put(read.place, read.content_hash, check, page)
@@ -164,16 +165,16 @@ class DiskQueue:
 
     def age_s(self, job: Job) -> float:
         """For how long this has been under way."""
-        with self.changed:
+        with self.lock:
             return self._now_s() - self._busy[job]
 
     def done(self, job: Job, *, has_come: bool = False) -> None:
         """It is over. has_come: the page is in the host tier."""
-        with self.changed:
+        with self.lock:
             del self._busy[job]
             if isinstance(job, PageRead):
                 self._end_page(job, has_come=has_come)
-            self.changed.notify_all()
+            self.on_change()
 
     def _end_page(self, read: PageRead, *, has_come: bool) -> None:
         reads = read.reads

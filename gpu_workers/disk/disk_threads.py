@@ -39,7 +39,7 @@ class DiskThreads:
     ) -> None:
         self._work, self._host = work, host
         self._queue = DiskQueue(n_places, n_disk_places, now_s)
-        self._threads = [threading.Thread(target=self._run, name=f"disk {n}", daemon=True) for n in range(N_THREADS)]
+        self._threads: list[threading.Thread] = []
 
     @property
     def counts(self) -> DiskCounts:
@@ -49,6 +49,8 @@ class DiskThreads:
 
     def start(self) -> None:
         """Start the threads. The file is opened for the first move."""
+        self._queue.on_change = self._wake
+        self._threads += [threading.Thread(target=self._run, name=f"disk {n}", daemon=True) for n in range(N_THREADS)]
         for thread in self._threads:
             thread.start()
 
@@ -65,19 +67,24 @@ class DiskThreads:
         self._queue.close()
         end_s = time.monotonic() + timeout_s
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(end_s - time.monotonic(), 0.0))
+            thread.join(max(end_s - time.monotonic(), 0.0))
         if any(thread.is_alive() for thread in self._threads):
             return False
-        self._work.close(is_removed=True)
+        self._end()
         return True
+
+    def _end(self) -> None:
+        self._work.close(is_removed=True)
+
+    def _wake(self) -> None:
+        self._queue.lock.notify_all()
 
     def _run(self) -> None:
         queue = self._queue
         while not queue.is_closing:
-            with queue.changed:
+            with queue.lock:
                 while (job := queue.take()) is None and not queue.is_closing:
-                    queue.changed.wait()
+                    queue.lock.wait()
             if job is not None:
                 self._do(job)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,6 @@ from gpu_workers.vault.page_places import PagePlaces
 
 REST_S = 10.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-read_clock = time.monotonic
 Warn = Callable[..., Any]  # a method of a logger: the event, and its fields
 
 

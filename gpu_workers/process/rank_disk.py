@@ -6,6 +6,7 @@ file in turn.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,7 @@ from prometheus_client.registry import Collector
 from gpu_workers.disk.disk_file import DiskFile
 from gpu_workers.disk.disk_queue import Answer
 from gpu_workers.disk.disk_threads import DiskThreads
-from gpu_workers.disk.disk_work import DiskWork, read_clock
+from gpu_workers.disk.disk_work import DiskWork
 from gpu_workers.engine import Engine
 from gpu_workers.process.rank_memory import layout_of
 from gpu_workers.settings import WorkerSettings
@@ -74,8 +75,8 @@ class RankDisk(Collector):
             got = f"{capacity.n_host_pages} and {capacity.n_disk_pages}"
             raise ValueError(f"moves to a disk: expected a host tier and places on the disk, got {got} places")
         n_places = capacity.n_disk_pages
-        work = DiskWork(lambda: self._open(host, n_places), host, self._log.warning, read_clock)
-        threads = DiskThreads(work, host, capacity.n_host_pages, n_places, read_clock)
+        work = DiskWork(lambda: self._open(host, n_places), host, self._log.warning, _now_s)
+        threads = DiskThreads(work, host, capacity.n_host_pages, n_places, _now_s)
         if self._must_clear:
             threads.clear()
         threads.start()
@@ -87,6 +88,10 @@ class RankDisk(Collector):
         file = DiskFile(self._path, fingerprint, host.page_bytes, n_places)
         self._log.info("disk tier opened", file=str(self._path), is_direct=file.is_direct, places=n_places)
         return file
+
+
+def _now_s() -> float:
+    return time.monotonic()
 
 
 def disk_of(spec: SpawnSpec, settings: WorkerSettings) -> RankDisk:

@@ -50,7 +50,6 @@ _NEVER = (
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches
     *("FindSimilar", "SimilarFound", "KeepSimilar"),  # there is no embedding model
-    *("MoveDiskPages", "DiskPagesMoved"),  # only with a disk tier
     *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
@@ -66,6 +65,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 
 _OF_TIER = ("MovePages", "PagesMoved")
+_OF_DISK = ("MoveDiskPages", "DiskPagesMoved")
 _OF_ANSWERS = ("AnswersKept",)
 
 
@@ -93,8 +93,10 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
 _ALL = tuple(_pairs())
 OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
 OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
-WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER)
-PAIRS = WITHOUT_TIER + OF_TIER
+OF_DISK = tuple(pair for pair in _ALL if pair[0].endswith(_OF_DISK))  # only servers with a disk tier too
+WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER + OF_DISK)
+WITHOUT_DISK = WITHOUT_TIER + OF_TIER
+PAIRS = WITHOUT_DISK + OF_DISK
 
 
 @dataclass

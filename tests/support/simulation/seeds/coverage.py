@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.simulation.edges import OF_ANSWERS, OF_TIER, PAIRS, Count, Fault
+from tests.support.simulation.edges import OF_ANSWERS, OF_DISK, OF_TIER, PAIRS, Count, Fault
 from tests.support.simulation.scenario import Outcome, Scenario, scenario_of
 from tests.support.simulation.world import simulate
 
@@ -20,8 +20,13 @@ def missing(hit: Count) -> list[tuple[str, Fault]]:
 def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
     """A server and clients of this seed; the fault happens as soon as the edge is reached."""
     usual = scenario_of(seed)
-    n_clients, n_host_places = (20, 40) if pair in OF_TIER else (9 if pair in OF_ANSWERS else 8, 0)
-    return Scenario(n_clients=n_clients, n_host_places=n_host_places, tp=usual.tp, vocabulary=usual.vocabulary, sought=pair)
+    n_clients, n_host_places, n_disk_places = 9 if pair in OF_ANSWERS else 8, 0, 0
+    if pair in OF_TIER:
+        n_clients, n_host_places = 20, 40
+    elif pair in OF_DISK:
+        n_clients, n_host_places, n_disk_places = 24, 12, 600
+    places = {"n_host_places": n_host_places, "n_disk_places": n_disk_places}
+    return Scenario(n_clients=n_clients, tp=usual.tp, vocabulary=usual.vocabulary, sought=pair, **places)
 
 
 def seek(pair: tuple[str, Fault]) -> Iterator[Outcome]:
