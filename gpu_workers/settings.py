@@ -59,6 +59,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
+    disk_cache_kept: bool = True  # when the server stops, the files stay for its next start
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0

@@ -33,10 +33,10 @@ from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.tier_moves import TierMoves
+from actors.scheduler.tier_moves import TierMoves, tier_handlers
 from actors.scheduler.trace_recorder import TraceRecorder
 from messages import drafts, steps
-from messages.caches import disk_moves, page_moves, prefixes
+from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -81,8 +81,7 @@ class SchedulerActor(Actor):
             steps.StepFailed: self.on_step_failed,
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
-            page_moves.PagesMoved: lambda delivery, message: self._moves.moved(delivery.sender, message),
-            disk_moves.DiskPagesMoved: lambda delivery, message: self._moves.disk_moved(delivery.sender, message),
+            **tier_handlers(lambda: self._moves),
             prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
@@ -246,6 +245,7 @@ class SchedulerActor(Actor):
                 self.send(gateway, message)
         self._hints.send_changes()
         self._gang.audit()
+        self._resets.tell()
         if self._is_draining and not len(self._queues):
             self._is_draining = False
             self.child.drained()

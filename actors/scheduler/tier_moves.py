@@ -1,13 +1,16 @@
-"""The mail of the host tier and the disk tier: the scheduler's side. `HostTier` decides."""
+"""The mail of the host tier and the disk tier: the scheduler's side. `HostTier` and `DiskTier` decide."""
 
 from __future__ import annotations
 
-from actors.actor import Actor
+from collections.abc import Callable
+
+from actors.actor import Actor, Handler
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
-from messages.caches.disk_moves import DiskPagesMoved
+from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved
 from messages.caches.page_moves import PagesMoved
+from messages.wire.message import Message
 
 
 class TierMoves:
@@ -37,3 +40,20 @@ class TierMoves:
         """Let sequences compute what has not come in time."""
         if n_late := self._gang.tier.give_up_late():
             self._actor.log.error("the gang has not answered loads from the host tier or the disk", loads=n_late)
+
+    def disk_found(self, rank: str, answer: DiskPagesFound) -> None:
+        """A rank says what its disk has."""
+        contents = self._gang.tier.disk.contents
+        was_asking = contents.is_asking
+        contents.found(rank, answer)
+        if was_asking and not contents.is_asking:
+            self._actor.log.info("the pages on the disk are known", pages=len(contents.ledger))
+
+
+def tier_handlers(moves: Callable[[], TierMoves]) -> dict[type[Message], Handler]:
+    """What is done with the answers of ranks. moves: of the scheduler, which may be made later."""
+    return {
+        PagesMoved: lambda delivery, message: moves().moved(delivery.sender, message),
+        DiskPagesMoved: lambda delivery, message: moves().disk_moved(delivery.sender, message),
+        DiskPagesFound: lambda delivery, message: moves().disk_found(delivery.sender, message),
+    }

@@ -2,7 +2,8 @@
 
     clear     comes before all else, and runs alone
     reads     come next, several pages at a time: a sequence waits for them
-    writes    come when no read waits, one at a time, in the order in which they were asked for
+    look      at what the disk has, when no read waits, one at a time
+    writes    come when nothing else waits, one at a time, in the order in which they were asked for
 
 No page is read while its place is written. A disk that has not answered for `LIMIT_S` is stuck: what is asked for meanwhile
 fails at once. A page that arrives late, or after `clear`, is not put into the host tier.
@@ -17,14 +18,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpu_workers.disk.place_tag import Content
 from gpu_workers.vault.page_places import PagePlaces
-from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
+from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved, FindDiskPages, MoveDiskPages
+from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s
 
 LIMIT_S = 4.0  # less than a scheduler waits for an answer
 _MOST_WRITES = 16_384  # pages that wait; the oldest are dropped first, because their places are overwritten first
 _MOST_READS = 64  # messages that wait
-Answer = Callable[[DiskPagesMoved], None]  # is called on any thread, and returns at once
+Answer = Callable[[DiskPagesMoved | DiskPagesFound], None]  # is called on any thread, and returns at once
 
 
 @dataclass(eq=False)
@@ -57,15 +60,27 @@ class PageWrite:
 
     place: int
     disk_place: int
-    content_hash: int
+    content: Content
+
+
+@dataclass(eq=False, frozen=True)
+class Look:
+    """Find out what the disk has at some places."""
+
+    wanted: FindDiskPages
+    answer: Answer
+    era: int
 
 
 @dataclass(eq=False, frozen=True)
 class Clear:
     """Forget all that the disk has."""
 
+    wanted: MoveDiskPages | None  # None: nobody asks whether it is done
+    answer: Answer
 
-Job = PageRead | PageWrite | Clear
+
+Job = PageRead | PageWrite | Look | Clear
 
 
 class DiskQueue:
@@ -81,13 +96,17 @@ class DiskQueue:
         self._writes: deque[PageWrite] = deque()
         self._busy: dict[Job, float] = {}  # what is being done, and since when
         self._era = 0  # number of `clear`s
-        self._is_clear_due = False
+        self._clear: Clear | None = None  # is due
+        self._look: Look | None = None  # the last one that was asked for
         self.is_closing = False
         self.n_late = 0  # pages that were given up without asking the disk
 
     def ask(self, moves: MoveDiskPages, answer: Answer) -> None:
-        """Do these moves soon. `answer` is called if there are pages to read. Raises: ValueError for an unknown place."""
+        """Do these moves soon. `answer` is called if there are pages to read, or all are forgotten. Raises: ValueError for an
+        unknown place."""
         self._check(moves)
+        if moves.is_cleared:
+            self.clear(moves, answer)
         n_reads, n_writes = len(moves.read_places), len(moves.written_places)
         with self.lock:
             if self._is_stuck() or self._n_messages >= _MOST_READS:
@@ -104,12 +123,20 @@ class DiskQueue:
                 self._reads.extend(_reads_of(MessageReads(moves, answer, self._era, self._now_s(), n_reads)))
             self.on_change()
 
-    def clear(self) -> None:
-        """Forget all contents, also those on their way. Waits for no disk."""
+    def look(self, wanted: FindDiskPages, answer: Answer) -> None:
+        """Find out what the disk has. `answer` is called if it can be read."""
+        with self.lock:
+            if not self._is_stuck():
+                self._look = Look(wanted, answer, self._era)
+                self.on_change()
+
+    def clear(self, wanted: MoveDiskPages | None = None, answer: Answer = lambda moved: None) -> None:
+        """Forget all contents, also those on their way. Waits for no disk. wanted: who asks gets the answer that it is done."""
         with self.lock:
             self._era += 1
-            self._is_clear_due = True
+            self._clear = Clear(wanted, answer)
             self._writes.clear()
+            self._look = None
             dropped, self._reads = self._reads, deque()
             for read in dropped:
                 self._end_page(read, has_come=False)
@@ -132,11 +159,9 @@ class DiskQueue:
             return job
 
     def _next(self) -> Job | None:
-        if self._is_clear_due:
-            if self._busy:
-                return None
-            self._is_clear_due = False
-            return Clear()
+        if self._clear is not None:
+            clear, self._clear = (self._clear, None) if not self._busy else (None, self._clear)
+            return clear
         if any(isinstance(job, Clear) for job in self._busy):
             return None
         written = next((job for job in self._busy if isinstance(job, PageWrite)), None)
@@ -148,6 +173,9 @@ class DiskQueue:
                 return None
             else:
                 return self._reads.popleft()
+        if self._look is not None and not any(isinstance(job, Look) for job in self._busy):
+            look, self._look = self._look, None
+            return look
         if written is None and self._writes and not self._is_read(self._writes[0].disk_place):
             return self._writes.popleft()
         return None
@@ -162,6 +190,16 @@ class DiskQueue:
             if is_wanted:
                 host.put(read.place, read.content_hash, check, page)
             return is_wanted
+
+    def is_of_now(self, look: Look) -> bool:
+        """Nothing was forgotten since this was asked for."""
+        with self.lock:
+            return look.era == self._era
+
+    @property
+    def must_clear(self) -> bool:
+        """Contents are to be forgotten, and are not yet."""
+        return self._clear is not None
 
     def age_s(self, job: Job) -> float:
         """For how long this has been under way."""
@@ -196,9 +234,16 @@ class DiskQueue:
                 raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")
 
 
-def _writes_of(moves: MoveDiskPages) -> Iterable[PageWrite]:
+def _writes_of(moves: MoveDiskPages) -> list[PageWrite]:
     columns = (moves.written_places, moves.written_disk_places, moves.written_hashes)
-    return (PageWrite(*each) for each in zip(*(column.tolist() for column in columns), strict=True))
+    writes = list(zip(*(column.tolist() for column in columns), strict=True))
+    if len(moves.written_tokens) and len(moves.written_parents):
+        parents, tokens = moves.written_parents.tolist(), moves.written_tokens.astype("<i4").reshape(-1, PAGE_TOKENS)
+        named = zip(writes, parents, tokens, strict=True)
+        contents = [Content(content_hash, parent, bytes(row)) for (_, _, content_hash), parent, row in named]
+    else:
+        contents = [Content(each[2]) for each in writes]
+    return [PageWrite(place, disk_place, content) for (place, disk_place, _), content in zip(writes, contents, strict=True)]
 
 
 def _reads_of(reads: MessageReads) -> Iterable[PageRead]:

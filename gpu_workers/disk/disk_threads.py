@@ -4,6 +4,8 @@
     -----------                            ------------
     move(MoveDiskPages)       ----->       a page each at a time, in the order of `DiskQueue`
                               <-----       answer(DiskPagesMoved), once all pages of a message are read or have failed
+    move(FindDiskPages)       ----->       tags of some places
+                              <-----       answer(DiskPagesFound)
     clear()                   ----->       moves that were asked for are dropped
 
 A disk that does not answer within `LIMIT_S` keeps these threads, and nothing else, and the tier rests after it has answered.
@@ -18,10 +20,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_workers.disk.disk_queue import LIMIT_S, Answer, Clear, DiskQueue, Job, PageRead, PageWrite
+from gpu_workers.disk.disk_file import FileEnd
+from gpu_workers.disk.disk_queue import LIMIT_S, Answer, Clear, DiskQueue, Job, Look, PageRead, PageWrite
 from gpu_workers.disk.disk_work import DiskCounts, DiskWork
 from gpu_workers.vault.page_places import PagePlaces
-from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.disk_moves import MOST_FOUND, DiskMoves, DiskPagesFound, DiskPagesMoved, MoveDiskPages
+from messages.wire.arrays import int32s, uint64s
 
 N_THREADS = 4  # pages that the disk reads at once
 
@@ -54,27 +58,32 @@ class DiskThreads:
         for thread in self._threads:
             thread.start()
 
-    def move(self, moves: MoveDiskPages, answer: Answer) -> None:
-        """Do these moves soon. `answer` is called if there are pages to read. Raises: ValueError for an unknown place."""
-        self._queue.ask(moves, answer)
+    def move(self, moves: DiskMoves, answer: Answer) -> None:
+        """Do these moves soon, or look soon at what the disk has. `answer` is called if there are pages to read, if all were
+        forgotten, or if the disk could be looked at. Raises: ValueError for an unknown place."""
+        if isinstance(moves, MoveDiskPages):
+            self._queue.ask(moves, answer)
+        else:
+            self._queue.look(moves, answer)
 
     def clear(self) -> None:
         """Forget all contents, also those on their way. Waits for no disk."""
         self._queue.clear()
 
-    def close(self, timeout_s: float) -> bool:
-        """End the threads and remove the file; what waits is not done. Returns False if the disk still keeps a thread."""
+    def close(self, timeout_s: float, *, is_removed: bool = False) -> bool:
+        """End the threads; what waits is not done. is_removed: with the file. Returns False if the disk still keeps a thread:
+        then the file stays, and the next server does not trust it."""
         self._queue.close()
         end_s = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(end_s - time.monotonic(), 0.0))
         if any(thread.is_alive() for thread in self._threads):
             return False
-        self._end()
+        self._end(is_removed)
         return True
 
-    def _end(self) -> None:
-        self._work.close(is_removed=True)
+    def _end(self, is_removed: bool) -> None:
+        self._work.close(FileEnd.REMOVED if is_removed or self._queue.must_clear else FileEnd.IN_ORDER)
 
     def _wake(self) -> None:
         self._queue.lock.notify_all()
@@ -109,7 +118,27 @@ class DiskThreads:
 
                 return self._work.read(job.disk_place, job.content_hash, land)
             case PageWrite():
-                self._work.write(job.place, job.disk_place, job.content_hash)
+                self._work.write(job.place, job.disk_place, job.content)
+            case Look():
+                self._look(job)
             case Clear():
-                self._work.clear()
+                if self._work.clear() and job.wanted is not None:
+                    job.answer(DiskPagesMoved(epoch=job.wanted.epoch, number=job.wanted.number))
         return False
+
+    def _look(self, look: Look) -> None:
+        wanted = look.wanted
+        looked = self._work.find(wanted.before, MOST_FOUND)
+        if looked is None or not self._queue.is_of_now(look):
+            return
+        first, found = looked
+        answer = DiskPagesFound(
+            epoch=wanted.epoch,
+            number=wanted.number,
+            first=first,
+            places=int32s([place for place, _ in found]),
+            hashes=uint64s([content.hash for _, content in found]),
+            parents=uint64s([content.parent for _, content in found]),
+            tokens=np.frombuffer(b"".join(content.tokens for _, content in found), "<i4").astype(np.int32),
+        )
+        look.answer(answer)

@@ -16,12 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from gpu_workers.disk.disk_file import DiskFile, Unreadable
+from gpu_workers.disk.disk_file import DiskFile, FileEnd, Unreadable
+from gpu_workers.disk.place_tag import Content
 from gpu_workers.vault.page_places import PagePlaces
 
 REST_S = 10.0
+_FIND_S = 0.05  # that one look at tags may take, because reads wait meanwhile
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Warn = Callable[..., Any]  # a method of a logger: the event, and its fields
+Found = tuple[int, list[tuple[int, Content]]]  # the first place that was looked at; places with contents
+OpenFile = Callable[[bool], DiskFile]  # True: this process has used the file before. Raises: OSError
 
 
 @dataclass
@@ -44,10 +48,10 @@ class DiskCounts:
 
 
 class DiskWork:
-    """`read` and `write` may be called on several threads at once; `clear` only while no other is under way. open_file: opens
-    the file, or raises OSError. now_s: the monotonic clock."""
+    """`read`, `write` and `find` may be called on several threads at once; `clear` only while no other is under way. now_s: the
+    monotonic clock."""
 
-    def __init__(self, open_file: Callable[[], DiskFile], host: PagePlaces, warn: Warn, now_s: Callable[[], float]) -> None:
+    def __init__(self, open_file: OpenFile, host: PagePlaces, warn: Warn, now_s: Callable[[], float]) -> None:
         self._open_file, self._host, self._warn, self._now_s = open_file, host, warn, now_s
         self._lock = threading.Lock()  # guards all below; is held while the file is opened and closed
         self._file: DiskFile | None = None
@@ -56,10 +60,10 @@ class DiskWork:
         self._pages: deque[np.ndarray] = deque()  # as many as there were threads at once
         self._off_until_s = self._full_until_s = -1.0
         self._is_full = False  # since the last write that has succeeded
-        self._must_clear = False
+        self._must_clear = self._has_opened = False
         self.counts = DiskCounts()
 
-    def write(self, place: int, disk_place: int, content_hash: int) -> None:
+    def write(self, place: int, disk_place: int, content: Content) -> None:
         """Copy a place of the host tier to the disk, if it has this content."""
         if self._now_s() < self._full_until_s:
             self._count("full")
@@ -67,11 +71,11 @@ class DiskWork:
         with self._using() as file, self._lent_page() as page:
             if file is None:
                 return
-            check = self._host.take(place, content_hash, page)
+            check = self._host.take(place, content.hash, page)
             if check is None:
                 self._count("missing")
                 return
-            file.write(disk_place, content_hash, check, page)
+            file.write(disk_place, content, check, page)
             self._is_full = False
             self._count("written")
 
@@ -91,22 +95,27 @@ class DiskWork:
             return land(found, page)
         return False
 
-    def clear(self) -> None:
-        """Forget all contents, now or before the file is used again."""
+    def find(self, before: int, most: int) -> Found | None:
+        """What is at the places below `before`: see `DiskFile.find`. None if the disk cannot be read."""
+        with self._using() as file:
+            return file.find(before, most, _FIND_S, self._now_s) if file is not None else None
+        return None
+
+    def clear(self) -> bool:
+        """Forget all contents, now or before the file is used again. Returns True if they are forgotten, also by the disk."""
         with self._lock:
             self._must_clear = True
-            if self._file is not None and not self._must_close:
-                self._clear(self._file)
+            return self._opened() is not None
 
     def rest(self, reason: str) -> None:
         """Do nothing for a while."""
         self._off_until_s = self._now_s() + REST_S
         self._warn("the disk tier is off for a while", reason=reason, rest_s=REST_S)
 
-    def close(self, is_removed: bool) -> None:
-        """End with the file. Nobody may use it."""
+    def close(self, end: FileEnd) -> None:
+        """End with the file, which is removed if its contents should have been forgotten. Nobody may use it."""
         with self._lock:
-            self._close(is_removed)
+            self._close(FileEnd.REMOVED if self._must_clear else end)
 
     @contextmanager
     def _using(self) -> Iterator[DiskFile | None]:
@@ -145,7 +154,8 @@ class DiskWork:
             return None
         if self._file is None:
             try:
-                self._file = self._open_file()
+                self._file = self._open_file(self._has_opened)
+                self._has_opened = True
             except OSError as error:
                 self._note_error(error)
                 return None
@@ -176,10 +186,10 @@ class DiskWork:
 
     def _close_if_due(self) -> None:
         if self._must_close and not self._n_users:
-            self._close(is_removed=False)
+            self._close(FileEnd.LEFT)
 
-    def _close(self, is_removed: bool) -> None:
+    def _close(self, end: FileEnd) -> None:
         if self._file is not None:
             with suppress(OSError):
-                self._file.close(is_removed)
+                self._file.close(end)
         self._file, self._must_close = None, False

@@ -28,6 +28,7 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "host_cache_bytes": 0,
     "disk_cache_bytes": 0,
     "disk_cache_dir": "",
+    "disk_cache_kept": True,
     "shared_weights": True,
 }
 _WEIGHTS_LAYOUT = 1  # to be raised when the same files give other finished weights
@@ -39,6 +40,7 @@ class RankMemory:
     def __init__(self, vault: str, kept: RankVault, generation: MemoryGeneration) -> None:
         self.vault = vault
         self.kept, self._generation = kept, generation
+        self.is_of_gang_before = False  # the vault has kept its host tier, so the process before has done no harm
 
     def prepare(self, epoch: EpochId, region: Region, places: PagePlaces | None, is_suspect: bool) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
@@ -51,7 +53,7 @@ class RankMemory:
             if places is None:
                 host.drop_kept()
             else:
-                host.map_region(places.region, is_suspect)
+                self.is_of_gang_before = host.map_region(places.region, is_suspect)
             kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 

@@ -28,7 +28,7 @@ from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.step_events import StepEvents
 from gpu_workers.vault.page_places import PagePlaces
-from messages.caches.disk_moves import MoveDiskPages, Moves
+from messages.caches.disk_moves import DiskMoves, Moves
 from messages.caches.page_moves import MovePages, PagesMoved
 from messages.steps import Plan, Reset, StepFailed
 from messages.wire.arrays import int32s
@@ -195,10 +195,10 @@ class StepThread(Generic[Launched]):
         if isinstance(command, Reset):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
-            if command.is_memory_suspect:
-                for tier in (engine.host_tier, self._disk):
-                    if tier is not None:
-                        tier.clear()
+            if command.is_memory_suspect and engine.host_tier is not None:
+                engine.host_tier.clear()
+            if self._disk is not None:
+                self._disk.begin_epoch(command)
             engine.reset(command.epoch)
             self._next_step, self._has_refused, self._has_skipped = None, False, False
             self._report(self._events.on_reset, epoch)
@@ -216,7 +216,7 @@ class StepThread(Generic[Launched]):
         """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content. Those
         between the host tier and the disk have names already."""
         self._doing = f"moves {moves.number} of epoch {moves.epoch}"
-        if isinstance(moves, MoveDiskPages):
+        if isinstance(moves, DiskMoves):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         elif not (self._has_refused or self._has_skipped):

@@ -113,7 +113,7 @@ class Gang(ScriptedActor):
                 failed, load_s = move_pages(self.engine.host_tier, message)
                 moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=int32s(failed), load_s=load_s)
                 self.mailbox.send(sender, moved)
-            case disk_moves.MoveDiskPages() if message.epoch == self._epoch:
+            case disk_moves.MoveDiskPages() | disk_moves.FindDiskPages() if message.epoch == self._epoch:
                 if not self.loses_moves and self.engine.host_tier is not None:
                     answer = self.disk.move(self.engine.host_tier, message)
                     if answer is not None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
-from actors.pages.seal_table import Seals, private_table
+from actors.pages.seal_table import SealTables, private_table
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.disk_contents import DiskContents
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
@@ -29,7 +30,7 @@ from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.disk_moves import Moves
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS, EngineCapacity
 from messages.wire.arrays import EMPTY_I32, EMPTY_U64, int32s, uint64s
@@ -46,7 +47,7 @@ class TierCounts:
 
 
 class HostTier:
-    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the table of places outlives
+    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the tables of places outlive
     the scheduler. is_paused: True while no sequence may wait for a load. now_s: the monotonic clock."""
 
     def __init__(
@@ -54,12 +55,12 @@ class HostTier:
         queues: SequenceQueues,
         settings: SchedulerSettings,
         cost: StepCost,
-        seals: Seals,
+        seals: SealTables,
         is_paused: Callable[[], bool] = lambda: False,
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._queues, self._choice, self._cost = queues, settings.tier_loads, cost
-        self._seals, self._is_paused, self._now_s = seals, is_paused, now_s
+        self._seals, self._is_paused, self._now_s = seals.places, is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
         self._host = HostLedger(private_table(0, 0))
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
@@ -68,7 +69,8 @@ class HostTier:
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
-        self.disk = DiskTier(settings.tp, self._choice, cost, lambda places: self._stores.take_of([], places), now_s)
+        contents = DiskContents(settings.tp, seals.disk_places, now_s)
+        self.disk = DiskTier(settings.tp, self._choice, cost, contents, lambda places: self._stores.take_of([], places), now_s)
 
     @property
     def n_places(self) -> int:
@@ -89,6 +91,7 @@ class HostTier:
 
     def prepare(self) -> None:
         """Adopt in advance what the last scheduler has left."""
+        self.disk.contents.prepare()
         if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
             self._left = HostLedger(table)
 
@@ -190,7 +193,7 @@ class HostTier:
             self._stores.add(Store(page, place, content[0]))
         self.disk.note_used(content)
 
-    def take_moves(self, planned: PlannedStep | None) -> list[MovePages | MoveDiskPages]:
+    def take_moves(self, planned: PlannedStep | None) -> list[Moves]:
         """What every rank is to do before this plan, in order. None: no plan can be made now."""
         stores = self._take_stores(planned) if self._stores else []
         piece = self._loads.next_piece(self._number + 1, self._stores.__contains__)

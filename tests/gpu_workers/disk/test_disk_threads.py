@@ -9,10 +9,11 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from gpu_workers.disk.disk_file import DiskFile
+from gpu_workers.disk.disk_file import DiskFile, FileEnd
 from gpu_workers.disk.disk_queue import LIMIT_S
 from gpu_workers.disk.disk_threads import DiskThreads
 from gpu_workers.disk.disk_work import REST_S, DiskWork
+from gpu_workers.disk.place_tag import Content
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
 from messages.wire.arrays import int32s, uint64s
@@ -36,7 +37,9 @@ class _Stage:
         self.work = self.begin()
 
     def begin(self) -> DiskWork:
-        return DiskWork(self._open, self.host, lambda event, **_: self.warnings.append(event), lambda: self.now_s)
+        return DiskWork(
+            lambda is_own: self._open(), self.host, lambda event, **_: self.warnings.append(event), lambda: self.now_s
+        )
 
     def _open(self) -> DiskFile:
         return DiskFile(self.folder / "pages", bytes(32), _PAGE_BYTES, _N_DISK, self.disk)
@@ -78,7 +81,7 @@ def test_10000_random_moves_with_faults_give_the_content_or_nothing(tmp_path: Pa
                 number += 1
                 place, disk_place = rng.randrange(_N_PLACES), rng.randrange(_N_DISK)
                 stage.store(place, number)
-                stage.work.write(place, disk_place, number)
+                stage.work.write(place, disk_place, Content(number))
                 written[disk_place] = number
             case draw if draw < 0.96:
                 place, disk_place = rng.randrange(_N_PLACES), rng.randrange(_N_DISK)
@@ -90,7 +93,7 @@ def test_10000_random_moves_with_faults_give_the_content_or_nothing(tmp_path: Pa
                 else:
                     n_bad += 1
             case draw if draw < 0.99:  # the process dies, and the next one goes on
-                stage.work.close(is_removed=False)
+                stage.work.close(FileEnd.LEFT)
                 stage.work = stage.begin()
             case _:
                 stage.work.clear()
@@ -103,24 +106,24 @@ def test_10000_random_moves_with_faults_give_the_content_or_nothing(tmp_path: Pa
 def test_a_full_disk_is_said_once_and_writes_go_on_later(tmp_path: Path) -> None:
     stage = _Stage(tmp_path, random.Random(1), 0.0, DiskFault.FULL)
     stage.store(0, 7)
-    stage.work.write(0, 0, 7)
+    stage.work.write(0, 0, Content(7))
     stage.disk.probability = 1.0
     for _ in range(5):
-        stage.work.write(0, 1, 7)
+        stage.work.write(0, 1, Content(7))
         stage.now_s += 0.6 * REST_S
     assert stage.warnings == ["no room on the disk for evicted pages"]
     assert stage.work.counts.full == 5
     assert stage.disk.counts[DiskFault.FULL] == 3, "most of them do not ask the disk"
     assert stage.read(0, 2, 7), "pages that are there are read while the disk is full"
     stage.disk.probability, stage.now_s = 0.0, stage.now_s + 2 * REST_S
-    stage.work.write(0, 1, 7)
+    stage.work.write(0, 1, Content(7))
     assert stage.read(1, 3, 7)
 
 
 def test_after_an_error_the_disk_rests_and_comes_back_with_its_pages(tmp_path: Path) -> None:
     stage = _Stage(tmp_path, random.Random(1), 0.0, DiskFault.ERROR)
     stage.store(0, 7)
-    stage.work.write(0, 0, 7)
+    stage.work.write(0, 0, Content(7))
     stage.disk.probability = 1.0
     assert not stage.read(0, 1, 7)
     stage.disk.probability = 0.0
@@ -135,9 +138,9 @@ def test_without_a_file_every_move_fails_and_a_later_one_succeeds(tmp_path: Path
     (tmp_path / "file").touch()
     stage = _Stage(tmp_path / "file", random.Random(1))
     stage.store(0, 7)
-    stage.work.write(0, 0, 7)
+    stage.work.write(0, 0, Content(7))
     stage.folder, stage.now_s = tmp_path, 2 * REST_S
-    stage.work.write(0, 0, 7)
+    stage.work.write(0, 0, Content(7))
     assert stage.read(0, 1, 7)
     assert len(stage.warnings) == 1
 
@@ -145,7 +148,7 @@ def test_without_a_file_every_move_fails_and_a_later_one_succeeds(tmp_path: Path
 def test_a_place_that_was_overwritten_before_it_was_written_gives_nothing_and_keeps_its_content(tmp_path: Path) -> None:
     stage = _Stage(tmp_path, random.Random(1))
     stage.store(0, 8)
-    stage.work.write(0, 0, 7)
+    stage.work.write(0, 0, Content(7))
     assert not stage.read(0, 1, 7)
     assert stage.holds(0, 8)
 
@@ -209,7 +212,7 @@ def test_the_thread_moves_pages_and_says_which_have_failed(threaded: tuple[_Stag
     moved = answers.next()
     assert (moved.epoch, moved.number, moved.failed.tolist()) == (1, 3, [1])
     assert [stage.holds(place, 7) for place in (2, 3, 4)] == [True, False, True]
-    assert thread.close(_DEADLINE_S)
+    assert thread.close(_DEADLINE_S, is_removed=True)
     assert not (stage.folder / "pages").exists()
 
 

@@ -65,7 +65,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 
 _OF_TIER = ("MovePages", "PagesMoved")
-_OF_DISK = ("MoveDiskPages", "DiskPagesMoved")
+_OF_DISK = ("MoveDiskPages", "DiskPagesMoved", "FindDiskPages", "DiskPagesFound")
 _OF_ANSWERS = ("AnswersKept",)
 
 
@@ -90,10 +90,14 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
 
 
+def _kind_of(pair: tuple[str, Fault]) -> str:
+    return pair[0].rpartition(" ")[2]
+
+
 _ALL = tuple(_pairs())
-OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
-OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
-OF_DISK = tuple(pair for pair in _ALL if pair[0].endswith(_OF_DISK))  # only servers with a disk tier too
+OF_TIER = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_TIER)  # only servers with a host tier reach these edges
+OF_ANSWERS = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_ANSWERS)  # only gateways with an answer cache reach these
+OF_DISK = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_DISK)  # only servers with a disk tier too
 WITHOUT_TIER = tuple(pair for pair in _ALL if pair not in OF_TIER + OF_DISK)
 WITHOUT_DISK = WITHOUT_TIER + OF_TIER
 PAIRS = WITHOUT_DISK + OF_DISK

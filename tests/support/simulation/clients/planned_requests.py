@@ -15,7 +15,6 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
-
 _LONGEST = 250  # tokens of a sequence of which the smallest simulated device has the pages
 
 

@@ -36,11 +36,11 @@ class SimulatedDiskThreads(DiskThreads):
         self._loop, self._n_working = asyncio.get_running_loop(), 0
         self._queue.on_change = self._work_soon
 
-    def close(self, timeout_s: float) -> bool:
+    def close(self, timeout_s: float, *, is_removed: bool = False) -> bool:
         self._queue.close()
         if self._n_working:
             return False
-        self._end()
+        self._end(is_removed)
         return True
 
     def _work_soon(self) -> None:
