@@ -193,3 +193,38 @@ def test_a_file_system_that_refuses_the_first_direct_write_is_used_through_the_p
     assert not file.is_direct
     file.write(0, Content(7), 5, _page(1))
     assert _read(file, 0, 7)[0] == 5
+
+
+@pytest.mark.parametrize(("end", "is_vouched", "is_kept"), [
+    (FileEnd.IN_ORDER, False, True), (FileEnd.LEFT, True, True), (FileEnd.LEFT, False, False), (FileEnd.REMOVED, True, False),
+])  # fmt: skip
+def test_a_file_is_kept_if_its_process_has_ended_in_order_or_somebody_vouches(
+    tmp_path: Path, end: FileEnd, is_vouched: bool, is_kept: bool
+) -> None:
+    file = _open(tmp_path)
+    file.write(3, Content(7), 5, _page(1))
+    file.close(end)
+    again = DiskFile(tmp_path / "pages", _FINGERPRINT, _PAGE_BYTES, _N_PLACES, is_vouched=is_vouched)
+    assert again.is_new is not is_kept
+    assert (_read(again, 3, 7)[0] == 5) is is_kept
+    again.close()
+    assert DiskFile(tmp_path / "pages", _FINGERPRINT, _PAGE_BYTES, _N_PLACES, is_vouched=False).is_new, "it is in use again"
+
+
+def test_tags_say_what_is_where_from_the_last_place_on(tmp_path: Path) -> None:
+    file, tokens = _open(tmp_path), bytes(range(64))
+    for place in (0, 2, 3, 5):
+        file.write(place, Content(10 + place, 9, tokens), 5, _page(1))
+    file.write(4, Content(14), 5, _page(1))  # by a scheduler that tells no tokens
+    found = [(place, Content(10 + place, 9, tokens)) for place in (5, 3, 2, 0)]
+    assert file.find(_N_PLACES, 100, 60.0, lambda: 0.0) == (0, found)
+    assert file.find(_N_PLACES, 2, 60.0, lambda: 0.0) == (3, found[:2])
+    assert file.find(3, 2, 60.0, lambda: 0.0) == (0, found[2:])
+    clock = iter(range(100))
+    assert file.find(_N_PLACES, 100, 1.5, lambda: float(next(clock))) == (4, found[:1]), "the time is over"
+    with (tmp_path / "pages").open("r+b") as raw:
+        raw.seek(BLOCK_BYTES + 5 * place_bytes(_PAGE_BYTES) + 100)
+        raw.write(b"\xff")
+    assert file.find(_N_PLACES, 100, 60.0, lambda: 0.0) == (0, found[1:])
+    file.clear()
+    assert file.find(_N_PLACES, 100, 60.0, lambda: 0.0) == (0, [])

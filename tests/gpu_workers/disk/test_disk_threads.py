@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -11,7 +12,7 @@ import pytest
 
 from gpu_workers.disk.disk_file import DiskFile, FileEnd
 from gpu_workers.disk.disk_queue import LIMIT_S
-from gpu_workers.disk.disk_threads import DiskThreads
+from gpu_workers.disk.disk_threads import N_THREADS, DiskThreads
 from gpu_workers.disk.disk_work import REST_S, DiskWork
 from gpu_workers.disk.place_tag import Content
 from gpu_workers.vault.host_pages import HostPages
@@ -287,3 +288,100 @@ def test_what_was_asked_for_before_a_clear_is_dropped(threaded: tuple[_Stage, Di
     thread.move(_moves(5, [], [(0, 3, 7)]), answers)
     assert answers.next().failed.tolist() == [0]
     assert thread.close(_DEADLINE_S)
+
+
+class _MeetingDisk(FaultyDisk):
+    """A read of a page returns when `barrier` reads have come. The largest number of writes at once is counted."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1), 0.0)
+        self.barrier: threading.Barrier | None = None
+        self.n_writing = self.most_writing = 0
+
+    def read(self, descriptor: int, buffer: np.ndarray, offset: int) -> int:
+        if self.barrier is not None:
+            self.barrier.wait(_DEADLINE_S)
+        return super().read(descriptor, buffer, offset)
+
+    def write(self, descriptor: int, buffer: np.ndarray, offset: int) -> int:
+        self.n_writing += 1
+        self.most_writing = max(self.most_writing, self.n_writing)
+        try:
+            return super().write(descriptor, buffer, offset)
+        finally:
+            self.n_writing -= 1
+
+
+def test_several_pages_are_read_at_once_and_one_is_written(tmp_path: Path) -> None:
+    stage, answers = _Stage(tmp_path, random.Random(1)), _Answers()
+    disk = stage.disk = _MeetingDisk()
+    thread = DiskThreads(stage.work, stage.host, _N_PLACES, _N_DISK, lambda: stage.now_s)
+    thread.start()
+    for place in range(N_THREADS):
+        stage.store(place, 7 + place)
+    thread.move(_moves(1, [(place, place, 7 + place) for place in range(N_THREADS)], []), answers)
+    number = 1
+    while thread.counts.written < N_THREADS:  # a read waits for no write
+        number += 1
+        thread.move(_moves(number, [], [(0, 5, 1)]), answers)
+        answers.next()
+    disk.barrier = threading.Barrier(N_THREADS)
+    thread.move(_moves(100, [], [(place, place, 7 + place) for place in range(N_THREADS)]), answers)
+    assert answers.next().failed.tolist() == []
+    assert disk.most_writing == 1
+    assert thread.close(_DEADLINE_S)
+
+
+def test_the_last_write_to_a_place_is_the_one_that_stays(threaded: tuple[_Stage, DiskThreads, _Answers]) -> None:
+    stage, thread, answers = threaded
+    _write(stage, thread, answers)
+    stage.disk.hang()
+    for number in range(8, 12):
+        stage.store(number % 4, number)
+        thread.move(_moves(number, [(number % 4, 0, number)], []), answers)
+    assert stage.disk.hangs.wait(_DEADLINE_S)
+    stage.disk.let_go()
+    number, found = 100, False
+    while not found:
+        thread.move(_moves(number, [], [(0, 5, 11)]), answers)
+        found, number = not len(answers.next().failed), number + 1
+    assert stage.holds(5, 11)
+    assert thread.close(_DEADLINE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(DEPTH))
+def test_10000_random_moves_by_several_threads_give_the_content_or_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    stage, answers = _Stage(tmp_path, rng, 0.01), _Answers()
+    thread = DiskThreads(stage.work, stage.host, _N_PLACES, _N_DISK, lambda: stage.now_s)
+    thread.start()
+    written: dict[int, int] = {}  # disk place: hash of what it should have
+    n_good = n_bad = 0
+    for number in range(1, 2001):
+        stage.now_s += rng.choice((0.1, 0.9 * LIMIT_S)) if rng.random() < 0.5 else 0.0
+        writes = []
+        for index, disk_place in enumerate(rng.sample(range(_N_DISK), 2)):
+            written[disk_place] = 2 * number + index
+            stage.store(index, written[disk_place])
+            writes.append((index, disk_place, written[disk_place]))
+        wanted = [(disk_place, 3 + index, written[disk_place]) for index, disk_place in enumerate(rng.sample(list(written), 2))]
+        wanted.append((rng.randrange(_N_DISK), 5, rng.randrange(1, 2 * number + 2)))
+        thread.move(_moves(number, writes, wanted), answers)
+        answer = answers.next()
+        assert answer.number == number
+        failed = set(answer.failed.tolist())
+        n_bad += len(failed)
+        for index, (_, place, content_hash) in enumerate(wanted):
+            if index not in failed:
+                assert stage.holds(place, content_hash)
+                n_good += 1
+        if rng.random() < 0.005:
+            thread.clear()
+            written.clear()
+    assert thread.close(_DEADLINE_S)
+    assert answers.is_empty, "each message has one answer"
+    assert min(n_good, n_bad) > 50, "how many depends on when the threads run"
+    assert thread.counts.failed > 50
+    assert len(stage.work._pages) <= N_THREADS
+    assert not thread._queue._busy
