@@ -160,11 +160,12 @@ def asked_again(planned_requests: Iterable[PlannedRequest], chance: random.Rando
     for planned, prompt in zip(planned_requests, prompts, strict=False):
         yield replace(planned, prompt=prompt)
     for planned in planned_requests[n_first:]:
-        yield replace(planned, prompt=chance.choice(prompts), asks_after_s=planned.asks_after_s + later_s)
+        fitting = [prompt for prompt in prompts if len(prompt) + planned.max_tokens <= _LONGEST]
+        yield replace(planned, prompt=chance.choice(fitting or [planned.prompt]), asks_after_s=planned.asks_after_s + later_s)
 
 
 def _lengthened(planned: PlannedRequest, chance: random.Random) -> list[int]:
-    n_more = min(chance.randrange(40, 110), _LONGEST - len(planned.prompt) - planned.max_tokens)
+    n_more = min(chance.randrange(30, 100), _LONGEST - len(planned.prompt) - planned.max_tokens)
     return planned.prompt + [chance.randrange(1000) % planned.vocabulary for _ in range(n_more)]
 
 
