@@ -31,7 +31,7 @@ _GENERATION = 1  # of the table: files outlive all memory of the ranks
 
 
 @dataclass
-class _Asked:
+class _Unanswered:
     """A message that every rank has to answer."""
 
     number: int
@@ -40,7 +40,7 @@ class _Asked:
 
 
 @dataclass
-class _Question(_Asked):
+class _DiskQuestion(_Unanswered):
     first: int = 0  # all ranks have looked at the places from here on
     common: dict[int, Content] | None = None  # by place, what all ranks have that have answered
 
@@ -54,10 +54,10 @@ class DiskContents:
         self._left: SealTable | None = None  # of the last scheduler
         self._has_begun = self._is_in_epoch = False
         self._before = 0  # nobody has asked about the places below this one
-        self._question: _Question | None = None  # on its way
+        self._question: _DiskQuestion | None = None  # on its way
         self._not_before_s, self._n_unanswered = 0.0, 0
         self.is_forgotten = True  # False: some rank may still have what should be forgotten
-        self._order: _Asked | None = None  # to forget, on its way
+        self._order: _Unanswered | None = None  # to forget, on its way
         self.n_adopted = 0
 
     @property
@@ -100,10 +100,10 @@ class DiskContents:
             return []
         now_s = self._now_s()
         if not self.is_forgotten and self._order is None:
-            self._order = _Asked(next_number(), now_s)
+            self._order = _Unanswered(next_number(), now_s)
             return [disk_moves(epoch, self._order.number, is_cleared=True)]
         if self._before and self._question is None and now_s >= self._not_before_s:
-            self._question = _Question(next_number(), now_s)
+            self._question = _DiskQuestion(next_number(), now_s)
             return [FindDiskPages(epoch=epoch, number=self._question.number, before=self._before)]
         return []
 

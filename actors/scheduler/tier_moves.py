@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from actors.actor import Actor, Handler
+from actors.actor import Actor
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved
 from messages.caches.page_moves import PagesMoved
-from messages.wire.message import Message
 
 
 class TierMoves:
@@ -48,12 +45,3 @@ class TierMoves:
         contents.found(rank, answer)
         if was_asking and not contents.is_asking:
             self._actor.log.info("the pages on the disk are known", pages=len(contents.ledger))
-
-
-def tier_handlers(moves: Callable[[], TierMoves]) -> dict[type[Message], Handler]:
-    """What is done with the answers of ranks. moves: of the scheduler, which may be made later."""
-    return {
-        PagesMoved: lambda delivery, message: moves().moved(delivery.sender, message),
-        DiskPagesMoved: lambda delivery, message: moves().disk_moved(delivery.sender, message),
-        DiskPagesFound: lambda delivery, message: moves().disk_found(delivery.sender, message),
-    }

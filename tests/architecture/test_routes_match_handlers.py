@@ -37,7 +37,8 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
-    expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", "MovePages", "MoveDiskPages", "PrepareGrammar")}
+    names = ("Reset", "Plan", "MovePages", "MoveDiskPages", "FindDiskPages", "PrepareGrammar")
+    expected = {ROUTE_BY_KIND[name].kind for name in names}
     assert received_by("worker") - LIFECYCLE_KINDS == expected
 
 
