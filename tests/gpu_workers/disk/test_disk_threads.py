@@ -13,7 +13,7 @@ import pytest
 from gpu_workers.disk.disk_queue import LIMIT_S
 from gpu_workers.disk.disk_threads import N_THREADS, DiskThreads
 from gpu_workers.disk.disk_work import REST_S
-from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
+from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved, MoveDiskPages
 from messages.wire.arrays import int32s, uint64s
 from tests.support.depth import DEPTH
 from tests.support.disk.disk_stage import N_DISK, N_PLACES, DiskStage
@@ -28,7 +28,8 @@ class _Answers:
     def __init__(self) -> None:
         self._queue: SimpleQueue[DiskPagesMoved] = SimpleQueue()
 
-    def __call__(self, moved: DiskPagesMoved) -> None:
+    def __call__(self, moved: DiskPagesMoved | DiskPagesFound) -> None:
+        assert isinstance(moved, DiskPagesMoved)
         self._queue.put(moved)
 
     def next(self) -> DiskPagesMoved:

@@ -36,8 +36,8 @@ class FileDisk(MemoryDisk):
             self._work = DiskWork(lambda is_own: self._open(host), host, lambda event, **_: None, lambda: self.now_s)
         writes = (moves.written_places, moves.written_disk_places, moves.written_hashes)
         before = replace(self._work.counts)
-        for write in zip(*(column.tolist() for column in writes), strict=True):
-            self._work.write(*write[:2], Content(write[2]))
+        for place, disk_place, content_hash in zip(*(column.tolist() for column in writes), strict=True):
+            self._work.write(place, disk_place, Content(content_hash))
         reads, failed = (moves.read_disk_places, moves.read_places, moves.read_hashes), []
         for index, (disk_place, place, content_hash) in enumerate(zip(*(column.tolist() for column in reads), strict=True)):
 

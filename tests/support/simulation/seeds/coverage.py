@@ -25,8 +25,14 @@ def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
         n_clients, n_host_places = 20, 40
     elif pair in OF_DISK:
         n_clients, n_host_places, n_disk_places = 24, 12, 600
-    places = {"n_host_places": n_host_places, "n_disk_places": n_disk_places}
-    return Scenario(n_clients=n_clients, tp=usual.tp, vocabulary=usual.vocabulary, sought=pair, **places)
+    return Scenario(
+        n_clients=n_clients,
+        n_host_places=n_host_places,
+        n_disk_places=n_disk_places,
+        tp=usual.tp,
+        vocabulary=usual.vocabulary,
+        sought=pair,
+    )
 
 
 def seek(pair: tuple[str, Fault]) -> Iterator[Outcome]:
