@@ -69,6 +69,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
     # ordinary memory of a rank through which pages go to other replicas of the host; 0: none go; it needs a vault
     exchange_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    disk_cache_kept: bool = True  # when the server stops, the files stay for its next start
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0

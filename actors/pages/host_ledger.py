@@ -1,4 +1,4 @@
-"""Which content lies at which place of the host tier, as far as the scheduler knows. Pure.
+"""Which content lies at which place of the host tier, as far as the scheduler knows; and the same of the disk tier. Pure.
 
 The tier keeps pages that the device has evicted. Each rank has the same places, and there the hash and a checksum of what is
 at each. So an entry here may be wrong: its load fails, and the entry is discarded.
@@ -30,10 +30,10 @@ class HostLedger:
         places, hashes, parents = table.read()
         order = np.argsort(-depths(hashes, parents), kind="stable")  # which one was used last is not known; prefixes stay
         self._entries = OrderedDict(zip(hashes[order].tolist(), places[order].tolist(), strict=True))  # the next to go first
-        is_free = np.ones(self.n_places, bool)
+        self._is_free = np.ones(self.n_places, bool)
         is_whole = len(self._entries) == len(places)  # no damaged record says that a content is at another place too
-        is_free[places if is_whole else list(self._entries.values())] = False
-        self._free = deque(np.flatnonzero(is_free).tolist())
+        self._is_free[places if is_whole else list(self._entries.values())] = False
+        self._free = deque(np.flatnonzero(self._is_free).tolist())  # and places that `adopt` has taken, each once more
         self._pinned: dict[int, int] = {}  # entries that are in no order while loads read them
         self._n_pins: dict[int, int] = {}  # by hash
 
@@ -59,8 +59,8 @@ class HostLedger:
             place = self._entries[content_hash]
             if self._table.content(place) == content:
                 return None  # otherwise the place has another content of the same hash
-        elif self._free:
-            place = self._free.popleft()
+        elif (free := self._take_free()) is not None:
+            place = free
         elif self._entries:
             _, place = self._entries.popitem(last=False)
         else:
@@ -73,10 +73,8 @@ class HostLedger:
     def reserve(self) -> int | None:
         """A place for a content that is on its way from elsewhere; None if loads read all others. `fill` or `give_back` ends
         this."""
-        if self._free:
-            return self._free.popleft()
-        if not self._entries:
-            return None
+        if (free := self._take_free()) is not None or not self._entries:
+            return free
         _, place = self._entries.popitem(last=False)
         self._table.erase(place)
         return place
@@ -91,7 +89,7 @@ class HostLedger:
 
     def give_back(self, place: int) -> None:
         """A reserved place stays empty."""
-        self._free.append(place)
+        self._free_place(place)
 
     def pin(self, contents: list[Content]) -> list[int]:
         """A load reads the places of these contents, which `find` has returned. Returns the places."""
@@ -114,11 +112,35 @@ class HostLedger:
         place = self._entries.pop(content_hash, None)
         if place is not None:
             self._table.erase(place)
-            self._free.append(place)
+            self._free_place(place)
+
+    def adopt(self, place: int, content: Content) -> bool:
+        """A place that is free here has this content, from an earlier scheduler: it is the next to be overwritten. Returns
+        False if the place is not free, or if the content is at another one."""
+        if not self._is_free[place] or content[0] in self._entries or content[0] in self._pinned:
+            return False
+        self._is_free[place] = False
+        self._table.record(place, *content)
+        self._entries[content[0]] = place
+        self._entries.move_to_end(content[0], last=False)
+        return True
 
     def clear(self) -> None:
         """Forget all contents. Must not be called while a place is pinned."""
         assert not self._pinned, f"{len(self._pinned)} places are pinned"
         self._table.clear()
         self._free = deque(range(self.n_places))
+        self._is_free[:] = True
         self._entries.clear()
+
+    def _take_free(self) -> int | None:
+        while self._free:
+            place = self._free.popleft()
+            if self._is_free[place]:
+                self._is_free[place] = False
+                return place
+        return None
+
+    def _free_place(self, place: int) -> None:
+        self._is_free[place] = True
+        self._free.append(place)

@@ -1,5 +1,5 @@
 """Which content each KV page has, in shared memory that outlives its scheduler: the next scheduler adopts these pages. The
-host tier has a table of its own, with a record for each of its places.
+host tier and the disk tier have tables of their own, with a record for each of their places.
 
     header    magic, memory generation, number of pages             three uint64, padded to 64 bytes
     record i  of page i: content hash, parent's hash, tokens        two uint64, PAGE_TOKENS int32
@@ -165,10 +165,12 @@ class NoSeals(Seals):
 
 
 class SealTables(NamedTuple):
-    """Where the tables of one replica outlive its scheduler: of the device's pages, and of the places of the host tier."""
+    """Where the tables of one replica outlive its scheduler: of the device's pages, and of the places of the host tier and the
+    disk tier."""
 
     pages: Seals
     places: Seals
+    disk_places: Seals
 
 
-NO_SEALS = SealTables(NoSeals(), NoSeals())
+NO_SEALS = SealTables(NoSeals(), NoSeals(), NoSeals())

@@ -57,18 +57,17 @@ class SchedulerActor(Actor):
         self.settings = msgspec.json.decode(spawn_spec.settings, type=SchedulerSettings)
         super().__init__(spawn_spec, make_mailbox)
         replica = replica_of(spawn_spec.name)
-        self._seats = GangSeats(replica, self.settings.tp)
+        self._seats, self.metrics = GangSeats(replica, self.settings.tp), SchedulerMetrics(self.registry)
         self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
         self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
         self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
-        self._reports, self._resets = ConditionReports(self, self._gang), CacheResets(self, self._gang)
-        self._moves, self.metrics = TierMoves(self, self._gang, self._seats), SchedulerMetrics(self.registry)
+        self._reports, self._idleness = ConditionReports(self, self._gang), Idleness()
+        self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
-        self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
-        self._next_number, self._is_draining = 1, False
+        self._next_number, self._is_draining, self._grammars = 1, False, GrammarGate(lambda: time.monotonic())
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
@@ -156,9 +155,9 @@ class SchedulerActor(Actor):
         self._grammars.begin(capacity.epoch, self._seats.ranks if usable.prepares_grammars else ())
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
-        running, waiting = len(self._queues.running), len(self._queues.waiting)
-        adopted = self._gang.ledger.n_known if self._gang.ledger is not None else 0
-        pages = {"adopted_pages": adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
+        running, waiting, ledger = len(self._queues.running), len(self._queues.waiting), self._gang.ledger
+        n_adopted, n_tail = ledger.n_known if ledger is not None else 0, self._gang.n_tail_tokens - n_kept_before
+        pages = {"adopted_pages": n_adopted, "kept_tail_tokens": n_tail}
         self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
@@ -246,6 +245,7 @@ class SchedulerActor(Actor):
                 self.send(gateway, message)
         self._hints.send_changes()
         self._gang.audit()
+        self._resets.tell()
         if self._is_draining and not len(self._queues):
             self._is_draining = False
             self.child.drained()
@@ -275,8 +275,8 @@ class SchedulerActor(Actor):
 
     def _usable_drafts(self) -> ReceivedDrafts | None:
         """The received drafts; None when so many sequences run that drafts cost more than they give."""
-        is_few = len(self._queues.running) <= self.settings.draft_rows
-        return self._hints.drafts if self.settings.speculation and is_few else None
+        n_rows = len(self._queues.running)
+        return self._hints.drafts if self.settings.speculation and n_rows <= self.settings.draft_rows else None
 
     # -- life cycle ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The mail about pages that change their place: the host tier, the disk tier, the exchange with other replicas, and pages whose
 memory goes back to the system.
 
-The scheduler's side; `HostTier` and `SizedLedger` decide."""
+The scheduler's side; `HostTier`, `DiskTier` and `SizedLedger` decide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.exchange.lending import Asker
 from actors.scheduler.planning.plan_builder import PlannedStep
-from messages.caches.disk_moves import DiskPagesMoved
+from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved
 from messages.caches.exchange import PagesExchanged, PagesLent, PagesWanted
 from messages.caches.page_moves import MOST_MOVED, PagesMoved, ReturnPages
 from messages.errors import MailboxFull
@@ -106,12 +106,21 @@ class TierMoves:
         if n_late := self.exchange.give_up_late():
             self._actor.log.warning("moves of pages between replicas have not come in time", moves=n_late)
 
+    def disk_found(self, rank: str, answer: DiskPagesFound) -> None:
+        """A rank says what its disk has."""
+        contents = self._gang.tier.disk.contents
+        was_asking = contents.is_asking
+        contents.found(rank, answer)
+        if was_asking and not contents.is_asking:
+            self._actor.log.info("the pages on the disk are known", pages=len(contents.ledger))
+
 
 def handlers(moves: Callable[[], TierMoves]) -> Mapping[type[Message], Handler]:
     """For the mail from ranks and from other schedulers. moves: called for each message."""
     return {
         PagesMoved: lambda delivery, message: moves().moved(delivery.sender, message),
         DiskPagesMoved: lambda delivery, message: moves().disk_moved(delivery.sender, message),
+        DiskPagesFound: lambda delivery, message: moves().disk_found(delivery.sender, message),
         PagesWanted: lambda delivery, message: moves().wanted(delivery, message),
         PagesLent: lambda delivery, message: moves().exchange.lent(delivery.sender, message),
         PagesExchanged: lambda delivery, message: moves().exchanged(delivery.sender, message),

@@ -6,7 +6,7 @@
                           the places of its host tier                   as the KV memory
     worker/0.1 weights    the finished weights of that rank             the rank that has loaded them
     scheduler/0           the seal table: what the pages hold           the scheduler
-                          the same of the places of the host tier       the scheduler
+                          the same of the places of the other tiers     the scheduler
 
 It maps nothing and computes nothing, so nothing that a gang does can harm it. When a rank dies in a way that may be the
 device's fault, its KV memory and its host tier are dropped: the next gang computes everything again. Weights stay: no rank can

@@ -32,6 +32,7 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "disk_cache_bytes": 0,
     "exchange_bytes": 0,
     "disk_cache_dir": "",
+    "disk_cache_kept": True,
     "shared_weights": True,
 }
 _WEIGHTS_LAYOUT = 1  # to be raised when the same files give other finished weights
@@ -44,6 +45,7 @@ class RankMemory:
     def __init__(self, vault: str, kept: RankVault, generation: MemoryGeneration, exchange: RankExchange | None = None) -> None:
         self.vault, self.exchange = vault, exchange
         self.kept, self._generation = kept, generation
+        self.is_of_gang_before = False  # the vault has kept its host tier, so the process before has done no harm
 
     def prepare(
         self,
@@ -64,7 +66,7 @@ class RankMemory:
             if places is None:
                 host.drop_kept()
             else:
-                host.map_region(places.region, is_suspect)
+                self.is_of_gang_before = host.map_region(places.region, is_suspect)
                 places.open()
             if exchange is not None and self.kept.exchange is not None:
                 self.kept.exchange.map_region(exchange.region, is_suspect=True)

@@ -29,7 +29,7 @@ from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.process.step_events import StepEvents
-from messages.caches.disk_moves import MoveDiskPages
+from messages.caches.disk_moves import DiskMoves
 from messages.caches.exchange import ExchangePages
 from messages.caches.moves import Moves
 from messages.caches.page_moves import ReturnPages
@@ -202,9 +202,11 @@ class StepThread(Generic[Launched]):
             self._doing = f"reset to epoch {command.epoch}"
             self._before_reset(epoch, command, engine)
             if command.is_memory_suspect:
-                for tier in (engine.host_tier, self._disk, engine.exchange):
+                for tier in (engine.host_tier, engine.exchange):
                     if tier is not None:
                         tier.clear()
+            if self._disk is not None:
+                self._disk.begin_epoch(command)
             engine.reset(command.epoch)
             self._next_step, self._has_refused, self._has_skipped = None, False, False
             self._report(self._events.on_reset, epoch)
@@ -224,7 +226,7 @@ class StepThread(Generic[Launched]):
         self._doing = f"moves of epoch {moves.epoch}"
         if isinstance(moves, ReturnPages):
             engine.return_pages(moves.pages)
-        elif isinstance(moves, MoveDiskPages):
+        elif isinstance(moves, DiskMoves):
             if self._disk is not None:
                 self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         elif self._has_refused or self._has_skipped:

@@ -84,7 +84,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
         self._memory = memory_of(spec, self.settings, gang_dir) if self.settings.vault else None
         kept = self._memory.kept if self._memory is not None else None
-        self.registry.register(disk := disk_of(spec, self.settings))
+        self.registry.register(disk := disk_of(spec, self.settings, self._memory))
         self._steps = StepThread(
             lambda report: build(self.settings, gang_dir, report, kept),
             self,

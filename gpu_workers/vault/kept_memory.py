@@ -57,8 +57,9 @@ class KeptMemory:
         """The number as messages have it; 0 while no vault can give the memory to others."""
         return _short(self.number) if self._descriptor is not None else 0
 
-    def map_region(self, region: Region, is_suspect: bool) -> None:
-        """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
+    def map_region(self, region: Region, is_suspect: bool) -> bool:
+        """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`. Returns
+        True if it is that of the gang before.
 
         Called between epochs. Raises: OSError when the device has no memory."""
         with self._lock:
@@ -68,9 +69,10 @@ class KeptMemory:
             else:
                 self._replace(kept.descriptor, _read_meta(kept.meta).number, region.n_bytes)
             if self._descriptor is None:
-                return
+                return False
             region.share(self._descriptor)
             self._log.info("memory mapped", reused=kept is not None, bytes=region.n_bytes)
+            return kept is not None
 
     def kept_bytes(self) -> int:
         """The size of the memory of the gang before, which the next gang should have too; 0 if there is none."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
+from messages.caches.disk_moves import DiskMoves, DiskPagesFound, DiskPagesMoved
 from messages.caches.exchange import ExchangePages, PagesExchanged
 from messages.caches.page_moves import MovePages, PagesMoved, ReturnPages
 
-Moves = MovePages | MoveDiskPages | ExchangePages | ReturnPages
-Moved = PagesMoved | DiskPagesMoved | PagesExchanged
+Moves = MovePages | DiskMoves | ExchangePages | ReturnPages
+Moved = PagesMoved | DiskPagesMoved | DiskPagesFound | PagesExchanged

@@ -37,10 +37,8 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
-    expected = {
-        ROUTE_BY_KIND[name].kind
-        for name in ("Reset", "Plan", "MovePages", "MoveDiskPages", "ExchangePages", "ReturnPages", "PrepareGrammar")
-    }
+    moves = ("MovePages", "MoveDiskPages", "FindDiskPages", "ExchangePages", "ReturnPages")
+    expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", *moves, "PrepareGrammar")}
     assert received_by("worker") - LIFECYCLE_KINDS == expected
 
 

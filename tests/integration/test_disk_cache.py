@@ -47,9 +47,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pages"
 
 
-def _chain(folder: Path) -> AbstractContextManager[RealServer]:
+def _chain(folder: Path, *more: str) -> AbstractContextManager[RealServer]:
     """A device of 40 pages of the hash chain. Its steps take no time, so that the disk would never be worth it."""
-    sets = ("worker.hash_chain_pages=40", "scheduler.tier_loads=always", f"worker.disk_cache_dir={folder}")
+    sets = ("worker.hash_chain_pages=40", "scheduler.tier_loads=always", f"worker.disk_cache_dir={folder}", *more)
     flags = ("--model", "hash-chain", "--max-length", "256", "--host-cache", "8KiB", "--disk-cache", "2MiB")
     return real_server(*flags, *(part for each in sets for part in ("--set", each)))
 
@@ -60,13 +60,23 @@ def chain(folder: Path) -> Iterator[RealServer]:
         yield server
 
 
-def test_prefixes_come_back_from_the_disk_and_the_file_ends_with_the_server(folder: Path) -> None:
-    with _chain(folder) as server, Client(server.zeromq) as client:
+def test_prefixes_come_back_from_the_disk_and_the_file_ends_with_the_server_if_it_should(folder: Path) -> None:
+    with _chain(folder, "worker.disk_cache_kept=false") as server, Client(server.zeromq) as client:
         assert _ask_all(client) == 0
         assert _ask_all(client) > _N_PROMPTS * PAGE_TOKENS
         server.wait_for(lambda report: _figure(server, "disk_read") > _N_PROMPTS)
         assert [path.name for path in folder.iterdir()] == ["worker-0.0.pages"]
     assert not list(folder.iterdir())
+
+
+def test_a_server_that_is_started_again_finds_the_pages_of_the_last_one(folder: Path) -> None:
+    with _chain(folder) as server, Client(server.zeromq) as client:
+        assert _ask_all(client) == 0
+        server.wait_for(lambda report: _figure(server, "disk_pages") > 4 * _PROMPT_PAGES)
+    with _chain(folder) as server, Client(server.zeromq) as client:
+        server.wait_for(lambda report: _figure(server, "disk_pages") > 4 * _PROMPT_PAGES)
+        assert _ask_all(client) > 2 * _PROMPT_PAGES * PAGE_TOKENS
+        server.wait_for(lambda report: _figure(server, "disk_read") > 2 * _PROMPT_PAGES)
 
 
 def test_damage_and_loss_on_the_disk_cost_no_token(chain: RealServer, folder: Path) -> None:

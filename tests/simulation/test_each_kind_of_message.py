@@ -98,6 +98,8 @@ ELSEWHERE = {
     "PagesExchanged": "as PagesWanted",
     "MoveDiskPages": "tests/actors/scheduler/planning/test_disk_tier.py: a read without an answer is given up",
     "DiskPagesMoved": "as MoveDiskPages",
+    "FindDiskPages": "tests/actors/scheduler/test_disk_contents.py: a question without an answer is asked again",
+    "DiskPagesFound": "as FindDiskPages",
     "ForgetPages": "tests/simulation/test_cache_resets.py: it is sent again until it is answered",
     "PagesForgotten": "as ForgetPages",
     "FindSimilar": "tests/actors/gateway/similar_answers: a request does not wait long for the answer, and is computed",

@@ -118,7 +118,7 @@ class Gang(ScriptedActor):
                 self.mailbox.send(sender, moved)
             case page_moves.ReturnPages() if message.epoch == self._epoch:
                 self.engine.return_pages(message.pages)
-            case disk_moves.MoveDiskPages() if message.epoch == self._epoch:
+            case disk_moves.MoveDiskPages() | disk_moves.FindDiskPages() if message.epoch == self._epoch:
                 if not self.loses_moves and self.engine.host_tier is not None:
                     answer = self.disk.move(self.engine.host_tier, message)
                     if answer is not None:

@@ -51,7 +51,7 @@ class Canary:
         self._queues.add(self._sequence)
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
         pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
-        no_tier = HostTier(self._queues, settings, StepCost(), NO_SEALS.places)
+        no_tier = HostTier(self._queues, settings, StepCost(), NO_SEALS)
         self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times, no_tier)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:

@@ -52,7 +52,7 @@ class GangView:
         self._queues, self._settings = queues, settings
         self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
-        self.tier = HostTier(queues, settings, self._cost, seals.places, is_paused=lambda: self.probation.is_active)
+        self.tier = HostTier(queues, settings, self._cost, seals, is_paused=lambda: self.probation.is_active)
         self._memory = GangMemory(settings, seals.pages, self.tier)
         self.prepare_memory = self._memory.prepare
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it

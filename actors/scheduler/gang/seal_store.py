@@ -15,24 +15,26 @@ from messages.errors import DescriptorError
 from messages.ids import actor_name
 from messages.run_dir import vault_path
 
-_PAGES, _PLACES = "seal table", "host table"  # keys
+_PAGES, _PLACES, _DISK_PLACES = "seal table", "host table", "disk table"  # keys
 _TIMEOUT_S = 1.0  # the vault answers in microseconds; without it nothing is adopted, and the scheduler goes on
 
 
 class SealStore:
-    """The tables of the scheduler of `replica`: of the pages of the device, and of the places of the host tier. `vault`: the
+    """The tables of the scheduler of `replica`: of the pages of the device, and of the places of the other tiers. `vault`: the
     name of its vault. `is_on` False: it has no vault and no tables."""
 
     def __init__(self, run_dir: Path, replica: int, is_on: bool) -> None:
         self.vault = actor_name("vault", replica)
         at = vault_path(run_dir, replica), actor_name("scheduler", replica), is_on
         self.pages, self.places = KeptTable(*at, _PAGES), KeptTable(*at, _PLACES)
-        self.tables = SealTables(self.pages, self.places)
+        self.disk_places = KeptTable(*at, _DISK_PLACES)
+        self.tables = SealTables(self.pages, self.places, self.disk_places)
 
     def give_again(self) -> None:
         """Put the present tables into the vault, which may be new. Returns at once."""
         self.pages.give_again()
         self.places.give_again()
+        self.disk_places.give_again()
 
 
 class KeptTable(Seals):

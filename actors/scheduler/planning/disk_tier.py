@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.seal_table import private_table
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.disk_contents import DiskContents, disk_moves
 from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.sequence import Sequence
-from messages.caches.disk_moves import MOST_DISK_PAGES, DiskPagesMoved, MoveDiskPages
+from messages.caches.disk_moves import MOST_DISK_PAGES, DiskMoves, DiskPagesMoved
 from messages.steps import PAGE_TOKENS
-from messages.wire.arrays import int32s, uint64s
 
 _MOST_READS = 8  # at once
 _LIMIT_S = 5.0  # of a read; ranks give up before
@@ -57,6 +57,11 @@ class _Read:
     took_s: float = 0.0  # on the slowest rank
     answered: set[str] = field(default_factory=set)  # ranks
 
+    @property
+    def pages(self) -> list[tuple[int, int, Content]]:
+        """Places on disk and of the host tier, and contents."""
+        return list(zip(self.disk_places, self.places, self.contents, strict=True))
+
 
 @dataclass
 class DiskMoveCounts:
@@ -69,29 +74,35 @@ class DiskMoveCounts:
 
 
 class DiskTier:
-    """The disk tier of one gang after the other. cost: what steps of the gang cost. on_reserved: is called with places of the
-    host tier whose contents are forgotten, so that nothing is stored there any more. now_s: the monotonic clock."""
+    """The disk tier of one gang after the other. cost: what steps of the gang cost. contents: of the disk. on_reserved: is
+    called with places of the host tier whose contents are forgotten, so that nothing is stored there any more. now_s: the
+    monotonic clock."""
 
     def __init__(
         self,
         n_ranks: int,
         choice: TierLoads,
         cost: StepCost,
+        contents: DiskContents,
         on_reserved: Callable[[list[int]], object],
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._n_ranks, self._choice, self._cost = n_ranks, choice, cost
-        self._on_reserved, self._now_s = on_reserved, now_s
-        self._host = self._disk = HostLedger(private_table(0, 0))
+        self.contents, self._on_reserved, self._now_s = contents, on_reserved, now_s
+        self._host = HostLedger(private_table(0, 0))
         self._epoch = self._number = 0
         self._read_cost = LoadCost()
         self._reads: dict[int, _Read] = {}  # by number
         self._arriving: dict[int, _Read] = {}  # by hash of a content
         self._waiting: dict[int, _Read] = {}  # by number of the sequence that waits
         self._used: deque[Content] = deque()  # of the host tier, in the order of use; the next to be written first
-        self._writes: dict[int, tuple[int, int]] = {}  # unsent ones, by place on disk: place, hash
+        self._writes: dict[int, tuple[int, Content]] = {}  # unsent ones, by place on disk: place, content
         self._unsent: list[_Read] = []
         self.counts = DiskMoveCounts()
+
+    @property
+    def _disk(self) -> HostLedger:
+        return self.contents.ledger
 
     @property
     def n_places(self) -> int:
@@ -112,22 +123,28 @@ class DiskTier:
             self.end_epoch()
             self._used.clear()
         self._epoch, self._host = epoch, host
-        if n_places != self.n_places:
-            self._disk = HostLedger(private_table(0, n_places))
+        self.contents.begin(n_places)
+        if not self.contents.is_forgotten:
+            self.clear()
 
     def end_epoch(self) -> None:
         """Moves that have not been answered may never be done."""
+        self._drop_moves()
+        self.contents.end_epoch()
+
+    def _drop_moves(self) -> None:
         for read in list(self._reads.values()):
             self._end(read, is_good=False)
-        for _, content_hash in self._writes.values():
-            self._disk.discard(content_hash)
+        for _, content in self._writes.values():
+            self._disk.discard(content[0])
         self._writes.clear()
         self._unsent.clear()
 
     def clear(self) -> None:
-        """Forget all contents, also those that are on their way. The host tier does so afterwards."""
-        self.end_epoch()
-        self._disk.clear()
+        """Forget all contents, also those that are on their way, and let the ranks forget them. The host tier does so
+        afterwards."""
+        self._drop_moves()
+        self.contents.forget()
         self._used.clear()
 
     # -- reads ------------------------------------------------------------------------------------------------------
@@ -212,35 +229,25 @@ class DiskTier:
             old = self._used.popleft()
             place = self._host.find(old)
             if place is not None and (disk_place := self._disk.store(old)) is not None:
-                self._writes[disk_place] = place, old[0]
+                self._writes[disk_place] = place, old
 
-    def take_moves(self) -> list[MoveDiskPages]:
+    def take_moves(self) -> list[DiskMoves]:
         """What every rank is to do, after the stores of the host tier that came before."""
-        writes, self._writes = [(place, at, hashed) for at, (place, hashed) in self._writes.items()], {}
+        first = self.contents.take(self._epoch, self._next)
+        writes, self._writes = [(place, at, content) for at, (place, content) in self._writes.items()], {}
         reads, self._unsent = [read for read in self._unsent if read.number in self._reads], []
         self.counts.written += len(writes)
         starts = range(0, len(writes), MOST_DISK_PAGES)
-        moves = [self._message(self._next(), writes[at : at + MOST_DISK_PAGES]) for at in starts]
-        return [*moves, *(self._message(read.number, [], read) for read in reads)]
+        moves = [disk_moves(self._epoch, self._next(), writes[at : at + MOST_DISK_PAGES]) for at in starts]
+        return [*first, *moves, *(disk_moves(self._epoch, read.number, reads=read.pages) for read in reads)]
 
     def _next(self) -> int:
         self._number += 1
         return self._number
 
-    def _message(self, number: int, writes: list[tuple[int, int, int]], read: _Read | None = None) -> MoveDiskPages:
-        return MoveDiskPages(
-            epoch=self._epoch,
-            number=number,
-            written_places=int32s([place for place, _, _ in writes]),
-            written_disk_places=int32s([disk_place for _, disk_place, _ in writes]),
-            written_hashes=uint64s([content_hash for _, _, content_hash in writes]),
-            read_disk_places=int32s(read.disk_places if read is not None else []),
-            read_places=int32s(read.places if read is not None else []),
-            read_hashes=uint64s([content[0] for content in read.contents] if read is not None else []),
-        )
-
     def moved(self, rank: str, answer: DiskPagesMoved) -> None:
-        """A rank has read the pages of one message of this epoch."""
+        """A rank has read the pages of one message of this epoch, or its disk has forgotten all."""
+        self.contents.moved(rank, answer.number)
         read = self._reads.get(answer.number)
         if read is None:
             return
@@ -266,6 +273,8 @@ class DiskTier:
             self.counts.failed += len(read.contents)
             self._read_cost.learn(len(read.contents), _LIMIT_S)
             self._end(read, is_good=False)
+        if self.contents.give_up_late():
+            self.clear()
         return len(late)
 
     def _end(self, read: _Read, *, is_good: bool) -> None:

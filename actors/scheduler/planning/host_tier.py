@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
-from actors.pages.seal_table import Seals, private_table
+from actors.pages.seal_table import SealTables, private_table
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.disk_contents import DiskContents
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.exchange.page_exchange import PageExchange
 from actors.scheduler.planning.load_cost import LoadCost
@@ -47,7 +48,7 @@ class TierCounts:
 
 
 class HostTier:
-    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the table of places outlives
+    """The host tier of one gang after the other. cost: what steps of the gang cost. seals: where the tables of places outlive
     the scheduler. is_paused: True while no sequence may wait for a load. now_s: the monotonic clock."""
 
     def __init__(
@@ -55,12 +56,12 @@ class HostTier:
         queues: SequenceQueues,
         settings: SchedulerSettings,
         cost: StepCost,
-        seals: Seals,
+        seals: SealTables,
         is_paused: Callable[[], bool] = lambda: False,
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._queues, self._choice, self._cost = queues, settings.tier_loads, cost
-        self._seals, self._is_paused, self._now_s = seals, is_paused, now_s
+        self._seals, self._is_paused, self._now_s = seals.places, is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
         self._host = HostLedger(private_table(0, 0))
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
@@ -70,7 +71,8 @@ class HostTier:
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.counts = TierCounts()
         self.exchange = PageExchange(settings.tp, self._choice, cost, lambda: len(queues.running), now_s)
-        self.disk = DiskTier(settings.tp, self._choice, cost, lambda places: self._stores.take_of([], places), now_s)
+        contents = DiskContents(settings.tp, seals.disk_places, now_s)
+        self.disk = DiskTier(settings.tp, self._choice, cost, contents, lambda places: self._stores.take_of([], places), now_s)
 
     @property
     def n_places(self) -> int:
@@ -91,6 +93,7 @@ class HostTier:
 
     def prepare(self) -> None:
         """Adopt in advance what the last scheduler has left."""
+        self.disk.contents.prepare()
         if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
             self._left = HostLedger(table)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_workers.disk.disk_file import DiskFile
+from gpu_workers.disk.disk_file import DiskFile, FileEnd
 from gpu_workers.disk.disk_work import DiskWork
+from gpu_workers.disk.place_tag import Content
 from gpu_workers.vault.page_places import PagePlaces
 from messages.caches.disk_moves import DiskPagesMoved, MoveDiskPages
 from messages.wire.arrays import int32s
@@ -26,18 +27,23 @@ class FileDisk(MemoryDisk):
         self.disk, self.now_s = FaultyDisk(rng, probability), 0.0
         self._work: DiskWork | None = None
 
-    def move(self, host: PagePlaces, moves: MoveDiskPages) -> DiskPagesMoved | None:
+    def forget(self) -> None:
+        if self._work is not None:
+            self._work.clear()
+
+    def move_pages(self, host: PagePlaces, moves: MoveDiskPages) -> DiskPagesMoved | None:
         if self._work is None:
-            self._work = DiskWork(lambda: self._open(host), host, lambda event, **_: None, lambda: self.now_s)
+            self._work = DiskWork(lambda is_own: self._open(host), host, lambda event, **_: None, lambda: self.now_s)
         writes = (moves.written_places, moves.written_disk_places, moves.written_hashes)
         before = replace(self._work.counts)
-        for write in zip(*(column.tolist() for column in writes), strict=True):
-            self._work.write(*write)
+        for place, disk_place, content_hash in zip(*(column.tolist() for column in writes), strict=True):
+            self._work.write(place, disk_place, Content(content_hash))
         reads, failed = (moves.read_disk_places, moves.read_places, moves.read_hashes), []
         for index, (disk_place, place, content_hash) in enumerate(zip(*(column.tolist() for column in reads), strict=True)):
 
-            def land(check: int, page: np.ndarray, place: int = place, content_hash: int = content_hash) -> None:
+            def land(check: int, page: np.ndarray, place: int = place, content_hash: int = content_hash) -> bool:
                 host.put(place, content_hash, check, page)
+                return True
 
             if not self._work.read(disk_place, content_hash, land):
                 failed.append(index)
@@ -49,7 +55,7 @@ class FileDisk(MemoryDisk):
     def die(self) -> None:
         """The process of the rank dies: the next one opens the file."""
         if self._work is not None:
-            self._work.close(is_removed=False)
+            self._work.close(FileEnd.LEFT)
             self._work = None
 
     def _open(self, host: PagePlaces) -> DiskFile:

@@ -50,7 +50,6 @@ _NEVER = (
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches
     *("FindSimilar", "SimilarFound", "KeepSimilar"),  # there is no embedding model
-    *("MoveDiskPages", "DiskPagesMoved"),  # only with a disk tier
     *("PrepareGrammar", "GrammarPrepared"),  # the hash chain follows no grammars
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
@@ -67,6 +66,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 _OF_TIER = ("MovePages", "PagesMoved")
 _OF_EXCHANGE = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
+_OF_DISK = ("MoveDiskPages", "DiskPagesMoved", "FindDiskPages", "DiskPagesFound")
 _OF_ANSWERS = ("AnswersKept",)
 _OF_SIZING = ("ReturnPages",)
 
@@ -92,19 +92,24 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
 
 
+def _kind_of(pair: tuple[str, Fault]) -> str:
+    return pair[0].rpartition(" ")[2]
+
+
 _ALL = tuple(_pairs())
-OF_TIER = tuple(pair for pair in _ALL if pair[0].endswith(_OF_TIER))  # only servers with a host tier reach these edges
-OF_ANSWERS = tuple(pair for pair in _ALL if pair[0].endswith(_OF_ANSWERS))  # only gateways with an answer cache reach these
-OF_EXCHANGE = tuple(pair for pair in _ALL if pair[0].endswith(_OF_EXCHANGE))  # only replicas that move pages reach these
-OF_SIZING = tuple(pair for pair in _ALL if pair[0].endswith(_OF_SIZING))  # only servers with a least size reach these
-_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE
+OF_TIER = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_TIER)  # only servers with a host tier reach these edges
+OF_DISK = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_DISK)  # only servers with a disk tier too
+OF_ANSWERS = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_ANSWERS)  # only gateways with an answer cache reach these
+OF_EXCHANGE = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_EXCHANGE)  # only replicas that move pages reach these
+OF_SIZING = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_SIZING)  # only servers with a least size reach these
+_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE + OF_DISK
 _OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in _SPECIAL)
 PAIRS = _OF_ALL_SERVERS + _SPECIAL
 
 
-def reachable_pairs(has_tier: bool, is_sized: bool) -> tuple[tuple[str, Fault], ...]:
-    """The pairs that a server with or without a host tier, and with or without a least size, reaches."""
-    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized
+def reachable_pairs(has_tier: bool, is_sized: bool, has_disk: bool) -> tuple[tuple[str, Fault], ...]:
+    """The pairs that a server reaches which has these features or not."""
+    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized + OF_DISK * has_disk
 
 
 @dataclass

@@ -21,6 +21,7 @@ from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
+from gpu_workers.disk import disk_file
 from gpu_workers.hash_chain_engine import HashChainEngine
 from messages.lifecycle.lifecycle import Cause
 from messages.transport.arrivals import ArrivalKind, Arrivals
@@ -76,6 +77,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "incarnations begin at 1 in each server": (rendezvous, "read_newest", lambda path, decode: None),
     "a pause of the supervisor counts as silence of the others": (liveness, "_OVERSLEPT", float("inf")),
     "requests that followed another one are not submitted when it leaves": (Coalescing, "leave", lambda *args, **options: []),
+    "a place of the disk gives whatever it has": (disk_file, "names", lambda *facts: True),
     "endings are not in the journal": (Journal, "finish", lambda journal, *args, **options: None),
 }
 

@@ -12,6 +12,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
@@ -62,6 +63,9 @@ class Scenario:
     eviction: EvictionName = EvictionName.LRU
     n_host_places: int = 0  # of the host tier, if they hold pages as they are
     host_cache_dtype: HostCacheDtype = "same"
+    n_disk_places: int = 0  # of the disk tier
+    disk_tier_faults: float = 0.0  # share of its accesses that fail while faults happen, and share of those that are slow
+    n_disk_tier_harms: int = 0  # its files are damaged, shortened or removed
     n_replicas: int = 0  # 0: drawn from the seed
     n_least_pages: int = 0  # in use at the least, where their number follows the load
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
@@ -111,11 +115,19 @@ def scenario_of(seed: int) -> Scenario:
     exchanging = random.Random(f"exchange {seed}")
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     sized = random.Random(f"least size {seed}")
+    on_disk = random.Random(f"disk tier {seed}")
+    has_disk = n_host_places > 0 and on_disk.random() < 0.5
+    if has_disk:
+        n_host_places = on_disk.choice((4, 8, 16))  # fewer pages, so that some are overwritten there
     return Scenario(
-        n_clients=chance.randrange(2, 9) + (5 if n_host_places else 0),  # so that pages are evicted, and come back
+        n_clients=chance.randrange(2, 9)
+        + (10 if has_disk else 5 if n_host_places else 0),  # so that pages are evicted, and come back
         n_host_places=n_host_places,
         n_least_pages=sized.choice((1, 4, 12)) if sized.random() < 0.3 else 0,
         host_cache_dtype=tiered.choice(("same", "same", "int4", "adaptive")) if n_host_places else "same",
+        n_disk_places=on_disk.choice((6, 60, 600)) if has_disk else 0,
+        disk_tier_faults=on_disk.choice((0.0, 0.02, 0.2)) if has_disk else 0.0,
+        n_disk_tier_harms=on_disk.choice((0, 0, 2)) if has_disk else 0,
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
         n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
@@ -152,6 +164,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
         kv_least_bytes=scenario.n_least_pages * PAGE_TOKENS * 8,
         host_cache_dtype=scenario.host_cache_dtype,
+        disk_cache_bytes=scenario.n_disk_places * place_bytes(PAGE_TOKENS * 8),
     )
     gateway = GatewaySettings(
         orphan_s=15.0,

@@ -62,6 +62,11 @@ class SimulatedParent:
         """The run directory of the server."""
         return self._folder / "run"
 
+    @property
+    def pages_dir(self) -> Path:
+        """The folder of the files of the disk tier."""
+        return self._folder / "pages"
+
     def journal_of(self, gateway: str) -> Path:
         """The folder of a gateway's journal."""
         return self._folder / f"journal-{replica_of(gateway)}"

@@ -116,6 +116,8 @@ class SimulatedStepThread(StepThread[Any]):
         return not (self._is_working or self._queue)
 
     def stop(self, timeout_s: float) -> bool:
+        if self._disk is not None and self.is_idle:
+            self._disk.close()
         return True
 
     def _load(self) -> None:

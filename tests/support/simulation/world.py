@@ -35,12 +35,14 @@ from tests.support.simulation.clients.http_connection import make_connections_co
 from tests.support.simulation.clients.planned_requests import (
     ClientKind,
     PlannedRequest,
+    asked_again,
     asked_alike,
     planned_requests,
     with_long_starts,
 )
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
+from tests.support.simulation.faults.disk_tier import make_disks_virtual
 from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
 from tests.support.simulation.network import Loss, SimulatedNetwork
@@ -92,7 +94,7 @@ class World:
         self._machine = Machine(loop, self._kernel, self._network, chance)
         self._parent = SimulatedParent(self._machine, folder)
         self._faults: list[str] = []
-        self.harm = Harm(seed, scenario, self._machine, self._parent, self._harmed)
+        self.harm = Harm(seed, scenario, self._machine, self._parent, self._harmed, make_disks_virtual(patch, seed))
         self._problems: list[str] = []
         self._history = History()
         self._sockets = Sockets(loop, chance, self._edges, lambda: self._network.loss)
@@ -123,6 +125,8 @@ class World:
             planned_by_all = asked_alike(planned_by_all, random.Random(f"alike {self._seed}"))
         if self._scenario.n_exchange_places:
             planned_by_all = with_long_starts(planned_by_all, random.Random(f"starts {self._seed}"))
+        if self._scenario.n_disk_places:
+            planned_by_all = asked_again(planned_by_all, random.Random(f"again {self._seed}"), FAULTS_S / 2)
         clients = [self._client(planned) for planned in planned_by_all]
         embedding_clients = self._embedding_clients()
         work = [asyncio.ensure_future(client.run()) for client in (*clients, *embedding_clients)]

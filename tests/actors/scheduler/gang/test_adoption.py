@@ -46,7 +46,7 @@ class MemoryStore:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore()
-    stores = {"seal table": store, "host table": MemoryStore()}
+    stores = {"seal table": store, "host table": MemoryStore(), "disk table": MemoryStore()}
     monkeypatch.setattr(KeptTable, "left", lambda self: stores[self._key].left())
     monkeypatch.setattr(KeptTable, "open", lambda self, generation, n_pages: stores[self._key].open(generation, n_pages))
     return store

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from actors.pages.host_ledger import HostLedger
-from actors.pages.seal_table import private_table
+from actors.pages.seal_table import NoSeals, private_table
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.disk_contents import DiskContents
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.scheduler_actor import SchedulerActor
+from actors.scheduler.settings import SchedulerSettings
 from messages.caches.prefixes import ForgetPages
 from messages.steps import PAGE_TOKENS
 from tests.support.memory_cluster import Gang
@@ -109,6 +112,39 @@ async def test_a_reset_of_the_caches_forgets_what_is_on_the_disk() -> None:
     await close(bench)
 
 
+@pytest.mark.parametrize("most_found", [3, 256])
+async def test_the_next_scheduler_asks_what_the_disk_has(most_found: int) -> None:
+    bench = await full_bench()
+    known, bench.gang.disk.most_found = tier_of(bench).n_known, most_found
+    await bench.cluster.kill("scheduler/0")
+    settings = SchedulerSettings(tier_loads=TierLoads.ALWAYS)
+    bench.scheduler = bench.cluster.start(SchedulerActor, "scheduler/0", settings, 2)
+    await bench.cluster.wait_until(lambda: tier_of(bench).n_places > 0 and not tier_of(bench).contents.is_asking)
+    assert tier_of(bench).n_known == known
+    assert await ask(bench, 20, 1) == PROMPT_PAGES * PAGE_TOKENS
+    assert tier_of(bench).counts.read == PROMPT_PAGES
+    await close(bench)
+
+
+async def test_what_is_forgotten_leaves_the_disk_before_the_gateway_hears_of_it() -> None:
+    bench = await full_bench()
+    bench.gang.loses_moves = True
+    bench.gateway.mailbox.send("scheduler/0", ForgetPages(call=1))
+    await bench.cluster.settle(20)
+    assert not tier_of(bench).contents.is_forgotten
+    assert bench.scheduler._resets._unanswered
+    bench.gang.loses_moves = False
+    now_s = 1e6
+    tier_of(bench).contents._now_s = lambda: now_s
+    bench.scheduler.tick()
+    await bench.cluster.settle(1)
+    bench.scheduler.after_mail()
+    await bench.cluster.wait_until(lambda: tier_of(bench).contents.is_forgotten)
+    assert not bench.gang.disk.contents
+    assert not bench.scheduler._resets._unanswered
+    await close(bench)
+
+
 async def test_a_read_without_an_answer_is_given_up() -> None:
     bench = await full_bench()
     now_s = 1000.0
@@ -150,7 +186,7 @@ def test_a_slow_disk_is_not_asked_and_later_asked_again() -> None:
         for n_tokens in (1, 64, 256):
             cost.learn(0, n_tokens, n_tokens * n_tokens // 2, 0.001 + n_tokens * 1e-5)
     assert cost.is_known
-    tier = DiskTier(1, TierLoads.FASTER, cost, lambda places: None)
+    tier = DiskTier(1, TierLoads.FASTER, cost, DiskContents(1, NoSeals(), lambda: 0.0), lambda places: None)
     tier.begin_epoch(1, HostLedger(private_table(1, 100)), 100)
     wanted = [(index, (index + 1, index, b"")) for index in range(10)]
     tier._read_cost.learn(20, cost.prompt_s(0, 10 * PAGE_TOKENS))

@@ -15,6 +15,8 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
+_LONGEST = 250  # tokens of a sequence of which the smallest simulated device has the pages
+
 
 class ClientKind(Enum):
     """How a client asks."""
@@ -147,6 +149,24 @@ def planned_requests(
             planned = replace(planned, **same, n=n, leaves_after=-1)
         before = planned
         yield planned
+
+
+def asked_again(planned_requests: Iterable[PlannedRequest], chance: random.Random, later_s: float) -> Iterator[PlannedRequest]:
+    """The same clients with longer prompts, but the second half of them ask with prompts of the first half, `later_s` later:
+    these may have left the device, and the host tier too."""
+    planned_requests = list(planned_requests)
+    n_first = (len(planned_requests) + 1) // 2
+    prompts = [_lengthened(planned, chance) for planned in planned_requests[:n_first]]
+    for planned, prompt in zip(planned_requests, prompts, strict=False):
+        yield replace(planned, prompt=prompt)
+    for planned in planned_requests[n_first:]:
+        fitting = [prompt for prompt in prompts if len(prompt) + planned.max_tokens <= _LONGEST]
+        yield replace(planned, prompt=chance.choice(fitting or [planned.prompt]), asks_after_s=planned.asks_after_s + later_s)
+
+
+def _lengthened(planned: PlannedRequest, chance: random.Random) -> list[int]:
+    n_more = min(chance.randrange(30, 100), _LONGEST - len(planned.prompt) - planned.max_tokens)
+    return planned.prompt + [chance.randrange(1000) % planned.vocabulary for _ in range(n_more)]
 
 
 def asked_alike(planned_requests: Iterable[PlannedRequest], chance: random.Random) -> Iterator[PlannedRequest]:

@@ -10,6 +10,7 @@ from functools import partial
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
+from tests.support.simulation.faults.disk_tier import SimulatedDisk
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
 from tests.support.simulation.faults.resets import Resets
@@ -33,8 +34,11 @@ _OF_BEGINNINGS = (*_OF_ONE_ROLE, "PeerUp", "PeerDown", "Reset", "Capacity", "Rep
 class Harm:
     """Carries out the faults of one scenario, at times drawn from `chance`."""
 
-    def __init__(self, seed: int, scenario: Scenario, machine: Machine, parent: SimulatedParent, harmed: set[str]) -> None:
-        """`harmed`: the roles to which something was done are added to it."""
+    def __init__(
+        self, seed: int, scenario: Scenario, machine: Machine, parent: SimulatedParent, harmed: set[str], disk: SimulatedDisk
+    ) -> None:
+        """`harmed`: the roles to which something was done are added to it. disk: below the disk tier."""
+        self._disk = disk
         self._seed, self._harmed, self._scenario, self._machine, self._parent = seed, harmed, scenario, machine, parent
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
         self._outages, self._resets = Outages(machine, parent), Resets(machine)
@@ -64,15 +68,18 @@ class Harm:
             + [self._flip] * s.n_flips
             + [self._pause_all] * s.n_common_pauses
             + [self._resets.begin] * s.n_resets
+            + [self._harm_pages] * s.n_disk_tier_harms
             + [partial(self._outages.begin, outage) for outage in s.outages]
         )
         self._chance.shuffle(kinds)
+        self._disk.probability = s.disk_tier_faults
         for kind in kinds:
             await asyncio.sleep(self._chance.uniform(0.0, 2 * FAULTS_S / max(len(kinds), 1)))
             kind()
         await self._outages.wait()
         await asyncio.sleep(s.longest_pause_s if s.n_pauses or s.n_common_pauses else 0.0)
         SimulatedWriter.refuses = False
+        self._disk.probability = 0.0
 
     def _victim(self) -> SimulatedProcess | None:
         living = [process for process in self._machine.processes if process.is_alive]
@@ -93,7 +100,8 @@ class Harm:
     def _aim(self) -> None:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
-        pairs = reachable_pairs(self._scenario.n_host_places > 0, self._scenario.n_least_pages > 0)
+        scenario = self._scenario
+        pairs = reachable_pairs(scenario.n_host_places > 0, scenario.n_least_pages > 0, scenario.n_disk_places > 0)
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
         self._machine.edges.aim(*pairs[number])
 
@@ -187,6 +195,9 @@ class Harm:
     def _hang_disk(self) -> None:
         SimulatedWriter.hangs = True
         self._loop.call_later(self._chance.uniform(0.01, 4.0), _let_disk_go_on)
+
+    def _harm_pages(self) -> None:
+        self._disk.harm_file(self._parent.pages_dir)
 
     def _jump(self) -> None:
         self.clock_ahead_s += self._chance.choice((-7200.0, -3600.0, 3600.0, 86_400.0))

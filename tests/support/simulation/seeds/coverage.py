@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.support.simulation.edges import OF_ANSWERS, OF_EXCHANGE, OF_SIZING, OF_TIER, PAIRS, Count, Fault
+from tests.support.simulation.edges import OF_ANSWERS, OF_DISK, OF_EXCHANGE, OF_SIZING, OF_TIER, PAIRS, Count, Fault
 from tests.support.simulation.scenario import Outcome, Scenario, scenario_of
 from tests.support.simulation.world import simulate
 
@@ -21,13 +21,16 @@ def missing(hit: Count) -> list[tuple[str, Fault]]:
 def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
     """A server and clients of this seed; the fault happens as soon as the edge is reached."""
     usual = scenario_of(seed)
-    n_clients, n_host_places = (20, 40) if pair in OF_TIER else (9 if pair in OF_ANSWERS else 8, 0)
-    same = Scenario(
-        n_host_places=n_host_places,
-        n_least_pages=4 if pair in OF_SIZING else 0,
-        n_exchange_places=20 if pair in OF_EXCHANGE else 0,
-    )
-    return replace(same, n_clients=n_clients, tp=usual.tp, vocabulary=usual.vocabulary, sought=pair)
+    same = Scenario(tp=usual.tp, vocabulary=usual.vocabulary, sought=pair)
+    if pair in OF_TIER:
+        return replace(same, n_clients=20, n_host_places=40)
+    if pair in OF_DISK:
+        return replace(same, n_clients=24, n_host_places=12, n_disk_places=600)
+    if pair in OF_EXCHANGE:
+        return replace(same, n_clients=8, n_exchange_places=20)
+    if pair in OF_SIZING:
+        return replace(same, n_clients=8, n_least_pages=4)
+    return replace(same, n_clients=9 if pair in OF_ANSWERS else 8)
 
 
 def seek(pair: tuple[str, Fault]) -> Iterator[Outcome]:
