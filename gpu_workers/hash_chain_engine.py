@@ -22,10 +22,10 @@ from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import Engine
 from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
 from gpu_workers.hash_chain_places import ChainPlaces
+from gpu_workers.pages.host_form import HostForm
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.exchange_places import ExchangePlaces
-from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.returned_pages import return_pages
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs

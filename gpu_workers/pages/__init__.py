@@ -1,1 +1,1 @@
-"""The host tier of a GPU: pages move to and from pinned memory of the host by copies beside the steps"""
+"""Forms of a host tier: compressed places, and on GPUs pinned memory to and from which pages move beside the steps."""

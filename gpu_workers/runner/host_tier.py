@@ -4,8 +4,8 @@ GPUs."""
 from __future__ import annotations
 
 from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.pages.host_form import HostForm
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.vault.host_form import HostForm
 from messages.errors import ConfigError
 
 _PIN_S = 600.0  # for all places; a GiB takes about a third of a second

@@ -23,6 +23,7 @@ from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
+from gpu_workers.pages.host_form import HostForm
 from gpu_workers.runner.backend import (
     PAGE_DTYPES,
     AttentionChoice,
@@ -39,7 +40,6 @@ from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.exchange_places import ExchangePlaces
-from gpu_workers.vault.host_form import HostForm
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault

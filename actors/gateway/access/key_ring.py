@@ -28,7 +28,7 @@ _MOST_REMEMBERED = 65_536
 _EXPECTED = "Authorization: expected Bearer and an API key of this server"
 
 
-class Holder(msgspec.Struct, frozen=True):
+class KeyHolder(msgspec.Struct, frozen=True):
     """Who has shown a key. `caller`: the digest of the tenant, as requests carry it."""
 
     key_id: str
@@ -66,14 +66,14 @@ class KeyRing:
         except ConfigError as error:
             structlog.get_logger().error("API keys not read again, the old ones count", reason=str(error))
 
-    def known(self, text: str) -> Holder | None:
+    def known(self, text: str) -> KeyHolder | None:
         """The holder of a key that was checked before; None: `holder_of` has to check it."""
         record = self._proven.get(self._digest(text))
         if record is None or self._records.get(record.id) != record or not record.is_valid(self._wall_s()):
             return None
-        return Holder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role is Role.ADMIN)
+        return KeyHolder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role is Role.ADMIN)
 
-    async def holder_of(self, text: str) -> Holder:
+    async def holder_of(self, text: str) -> KeyHolder:
         """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired."""
         if (holder := self.known(text)) is not None:
             return holder

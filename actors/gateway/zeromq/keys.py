@@ -7,11 +7,11 @@ from functools import partial
 
 import msgspec
 
-from actors.gateway.access.key_ring import Holder, KeyRing
+from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.zeromq.call_tasks import CallTasks
 from messages import public
 
-Handle = Callable[[bytes, public.KeyedMessage, int, Holder | None], None]
+Handle = Callable[[bytes, public.KeyedMessage, int, KeyHolder | None], None]
 
 
 class ZmqKeys:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.access.key_ring import Holder, KeyRing
+from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
@@ -113,7 +113,7 @@ class ZmqServer:
                 kind = type(message).__name__
                 self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
 
-    def _let_in(self, identity: bytes, message: public.KeyedMessage, n_bytes: int, holder: Holder | None) -> None:
+    def _let_in(self, identity: bytes, message: public.KeyedMessage, n_bytes: int, holder: KeyHolder | None) -> None:
         """Handle a message of `n_bytes`. `holder`: of its API key; None if none are asked for, and for an operator."""
         match message:
             case public.AnswersWanted() | public.Generate():
@@ -133,7 +133,7 @@ class ZmqServer:
                 work = partial(send_vectors, self._embeddings, bodies, message, n_bytes, send)
                 self._tasks.spawn(identity, message.call, work)
 
-    def _asked(self, identity: bytes, message: Asked, n_bytes: int, holder: Holder | None) -> None:
+    def _asked(self, identity: bytes, message: Asked, n_bytes: int, holder: KeyHolder | None) -> None:
         try:
             caller = caller_of_address(self._socket.reader.sender_address) if holder is None else holder.caller
             if not self._large.read_if_large(identity, message, n_bytes, caller):

@@ -112,10 +112,8 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
     whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
-    exchanging = random.Random(f"exchange {seed}")
+    exchanging, sized, on_disk = (random.Random(f"{name} {seed}") for name in ("exchange", "least size", "disk tier"))
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
-    sized = random.Random(f"least size {seed}")
-    on_disk = random.Random(f"disk tier {seed}")
     has_disk = n_host_places > 0 and on_disk.random() < 0.5
     if has_disk:
         n_host_places = on_disk.choice((4, 8, 16))  # fewer pages, so that some are overwritten there

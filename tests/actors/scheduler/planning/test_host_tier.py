@@ -10,8 +10,8 @@ import pytest
 
 from actors.scheduler.planning.load_cost import LoadCost
 from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.pages.adaptive_pages import AdaptivePages
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.adaptive_pages import AdaptivePages
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages

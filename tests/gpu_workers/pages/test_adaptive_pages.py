@@ -10,7 +10,7 @@ import pytest
 
 from gpu_workers.hash_chain import STEP, mix
 from gpu_workers.hash_chain_places import ChainPlaces
-from gpu_workers.vault.adaptive_pages import AdaptivePages, count_places
+from gpu_workers.pages.adaptive_pages import AdaptivePages, count_places
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
 from tests.support.depth import DEPTH

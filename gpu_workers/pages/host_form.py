@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_workers.vault.adaptive_pages import AdaptivePages, count_places
+from gpu_workers.pages.adaptive_pages import AdaptivePages, count_places
 from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.place_format import PlaceFormat

@@ -1,0 +1,1 @@
+"""Seeds of the simulation about caches: tiers, moves between replicas, sizes, resets."""
