@@ -1,9 +1,9 @@
 """Pages that the device has evicted and that lie in the host tier: when they are stored there, and when they come back. Pure.
 
-A page is stored when the ledger evicts it, by moves that the ranks get before the plan that may overwrite it. A sequence whose
-next pages lie in the tier waits while a *load* brings them back, if that is expected to be faster than to compute them. They are
-ordinary cached pages then: the sequence looks for its prefix again. It waits for one load in each stay, and each piece of a load
-has a deadline, so nothing waits for ever.
+A page is stored when the ledger evicts it, by moves that the ranks get before the plan that may overwrite it. A sequence
+whose next pages lie in the tier waits while a *load* brings them back, if that is expected to be faster than to compute them.
+They are ordinary cached pages then: the sequence looks for its prefix again. It waits for one load in each stay, and each piece
+of a load has a deadline, so nothing waits for ever.
 
 A load holds the pages before its own, which it continues. Its own pages have no content until every rank has answered. A load
 that is given up gives its pages back at once: a rank that carries it out late does so before any plan that is sent later.
