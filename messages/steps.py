@@ -54,6 +54,10 @@ class EngineCapacity(Part, frozen=True):
     n_host_pages: Count = 0  # places of the host tier; 0: the ranks have none, or are of the last release
     n_disk_pages: Count = 0  # places of the disk tier; 0: as above
     n_exchange_pages: Count = 0  # places that other replicas can read; 0: as above
+    # Bytes at all ranks, of one page, of the host tier and of the disk tier; 0: those of the last release, which do not say so
+    page_bytes: Count = 0
+    host_bytes: Count = 0
+    disk_bytes: Count = 0
     prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
     n_least_pages: Count = 0  # pages in use at the least, whose number follows the load; 0: all of them, always
 

@@ -10,9 +10,11 @@ import math
 import time
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 
 from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.forgetting import Forgetting, KnownPage, RootScopes, pages_to_forget
+from actors.pages.ledger_statistics import LedgerStatistics
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable
 
@@ -29,7 +31,13 @@ class ForgettingLedger(PageLedger):
     ) -> None:
         super().__init__(n_pages, eviction, seals)
         self._now_s, self._since_s = now_s, array("d", [-math.inf]) * n_pages  # when the content was told
+        self._made_s = now_s()
         self._forgotten: dict[int, int] = {}  # held page -> the plan that completes its content; -1: an applied one
+
+    def statistics(self) -> LedgerStatistics:
+        oldest = next(iter(self._page_of.values()), None)  # contents stay in the order in which they were told
+        age_s = 0.0 if oldest is None else self._now_s() - max(self._since_s[oldest], self._made_s)
+        return replace(super().statistics(), oldest_s=age_s)
 
     def forget(self, wanted: Forgetting, roots: RootScopes) -> int:
         """Forget the contents that are wanted, and all partly filled pages that others could copy. Returns the number of pages.

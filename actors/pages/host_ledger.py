@@ -12,7 +12,10 @@ record when its page is looked up.
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections import OrderedDict, deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,9 +26,10 @@ Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 
 class HostLedger:
-    """The contents of places. `table`: one record for each place; the contents that it has are adopted."""
+    """The contents of places. `table`: one record for each place; the contents that it has are adopted. `n_evicted`: contents
+    that others have overwritten."""
 
-    def __init__(self, table: SealTable) -> None:
+    def __init__(self, table: SealTable, now_s: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._table, self.generation, self.n_places = table, table.generation, table.n_pages
         places, hashes, parents = table.read()
         order = np.argsort(-depths(hashes, parents), kind="stable")  # which one was used last is not known; prefixes stay
@@ -36,6 +40,8 @@ class HostLedger:
         self._free = deque(np.flatnonzero(self._is_free).tolist())  # and places that `adopt` has taken, each once more
         self._pinned: dict[int, int] = {}  # entries that are in no order while loads read them
         self._n_pins: dict[int, int] = {}  # by hash
+        self._now_s, self._used_s = now_s, array("d", [now_s()]) * self.n_places  # by place
+        self.n_evicted = 0
 
     def __len__(self) -> int:
         """Number of contents."""
@@ -57,17 +63,18 @@ class HostLedger:
         if content_hash in self._entries:
             self._entries.move_to_end(content_hash)
             place = self._entries[content_hash]
+            self._used_s[place] = self._now_s()
             if self._table.content(place) == content:
                 return None  # otherwise the place has another content of the same hash
         elif (free := self._take_free()) is not None:
             place = free
         elif self._entries:
-            _, place = self._entries.popitem(last=False)
+            place = self._evict()
         else:
             return None
         self._table.erase(place)
         self._table.record(place, *content)
-        self._entries[content_hash] = place
+        self._enter(content_hash, place)
         return place
 
     def reserve(self) -> int | None:
@@ -75,7 +82,7 @@ class HostLedger:
         this."""
         if (free := self._take_free()) is not None or not self._entries:
             return free
-        _, place = self._entries.popitem(last=False)
+        place = self._evict()
         self._table.erase(place)
         return place
 
@@ -85,7 +92,7 @@ class HostLedger:
             self.give_back(place)
         else:
             self._table.record(place, *content)
-            self._entries[content[0]] = place
+            self._enter(content[0], place)
 
     def give_back(self, place: int) -> None:
         """A reserved place stays empty."""
@@ -105,7 +112,7 @@ class HostLedger:
             self._n_pins[content_hash] -= 1
             if not self._n_pins[content_hash]:
                 del self._n_pins[content_hash]
-                self._entries[content_hash] = self._pinned.pop(content_hash)
+                self._enter(content_hash, self._pinned.pop(content_hash))
 
     def discard(self, content_hash: int) -> None:
         """This content is not at its place. Must not be called while that is pinned; does nothing for an unknown content."""
@@ -132,6 +139,21 @@ class HostLedger:
         self._free = deque(range(self.n_places))
         self._is_free[:] = True
         self._entries.clear()
+
+    def unused_s(self) -> float:
+        """For how long the content that goes next was not used; 0 without any. That of an adopted one counts from then on."""
+        place = next(iter(self._entries.values()), None)
+        return 0.0 if place is None else self._now_s() - self._used_s[place]
+
+    def _enter(self, content_hash: int, place: int) -> None:
+        """Make a content the last one to go."""
+        self._entries[content_hash] = place
+        self._used_s[place] = self._now_s()
+
+    def _evict(self) -> int:
+        """The place of the content that goes next, which is in no order any more."""
+        self.n_evicted += 1
+        return self._entries.popitem(last=False)[1]
 
     def _take_free(self) -> int | None:
         while self._free:

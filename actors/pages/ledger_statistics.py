@@ -20,3 +20,4 @@ class LedgerStatistics:
     evictions: int
     by_policy: Mapping[str, PolicyFigures]  # by the name of the policy
     returned: int = 0  # pages whose memory is with the system, until they are needed
+    oldest_s: float = 0.0  # age of the oldest content; that of an adopted one counts from then on

@@ -6,11 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
-from actors.scheduler.planning.disk_tier import DiskTier
-from actors.scheduler.planning.exchange.page_exchange import PageExchange
-from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.tier_metrics import TierMetrics
 
 _POLICY_FIGURES = {  # fields of PolicyFigures
     "hits": "Pages reused while this policy chose what is evicted, since the page ledger is new",
@@ -51,6 +49,7 @@ class SchedulerMetrics:
             registry=registry,
         )
         self._make_gauges(registry)
+        self._tiers = TierMetrics(registry)
         self._n_prompt = self._n_cached = 0  # tokens of admitted sequences
         self._saved_s = 0.0
 
@@ -68,22 +67,8 @@ class SchedulerMetrics:
         self.returned_pages = gauge("returned_pages", "Pages whose memory is with the system, until they are needed")
         self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
         self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
-        self.host_pages = gauge("host_pages", "Pages in the host tier, as far as the scheduler knows")
-        self.host_stored_pages = gauge("host_stored_pages", "Evicted pages that were copied to the host tier")
-        self.host_loaded_pages = gauge("host_loaded_pages", "Pages that came back from the host tier")
-        self.host_failed_pages = gauge("host_failed_pages", "Pages of the host tier that were missing or damaged")
-        self.host_load_seconds = gauge("host_load_seconds", "Time that loads from the host tier have taken")
-        self.disk_pages = gauge("disk_pages", "Pages in the disk tier, as far as the scheduler knows")
-        self.disk_written_pages = gauge("disk_written_pages", "Pages of the host tier that were to be written to the disk")
-        self.disk_read_pages = gauge("disk_read_pages", "Pages that came back from the disk to the host tier")
-        self.disk_failed_pages = gauge("disk_failed_pages", "Pages that the disk did not give")
-        self.disk_read_seconds = gauge("disk_read_seconds", "Time that reads from the disk have taken")
-        self.exchange_lent_pages = gauge("exchange_lent_pages", "Pages that other replicas were offered copies of")
-        self.exchange_moved_pages = gauge("exchange_moved_pages", "Pages that came from other replicas")
-        self.exchange_failed_pages = gauge("exchange_failed_pages", "Pages of other replicas that did not come, or damaged")
-        self.exchange_move_seconds = gauge(
-            "exchange_move_seconds", "Time from questions to other replicas until their pages could be used"
-        )
+        self.page_bytes = gauge("page_bytes", "Memory of held and cached pages at all ranks")
+        self.oldest_page_seconds = gauge("oldest_page_age_seconds", "Age of the oldest content that can be reused")
         self.by_policy = {
             field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
             for field, what in _POLICY_FIGURES.items()
@@ -133,12 +118,11 @@ class SchedulerMetrics:
             numbers |= {"pages_returned": float(pages.returned)} if pages.returned else {}
             numbers |= {"pages_reused": float(pages.hits), "pages_evicted": float(pages.evictions)}
             numbers |= self._show_policies(pages)
-        if gang.tier.n_places:
-            numbers |= self._show_tier(gang.tier)
-        if gang.tier.disk.n_places:
-            numbers |= self._show_disk(gang.tier.disk)
-        if gang.tier.exchange.n_places:
-            numbers |= self._show_exchange(gang.tier.exchange)
+            if gang.capacity is not None:
+                n_bytes = (pages.held + pages.cached) * gang.capacity.page_bytes
+                self.page_bytes.set(n_bytes)
+                numbers |= {"pages_bytes": float(n_bytes), "pages_oldest_s": round(pages.oldest_s, 1)}
+                numbers |= self._tiers.show(gang.tier, gang.capacity)
         numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
         numbers |= {"prefill_saved_s": round(self._saved_s, 3)}
         return numbers
@@ -151,41 +135,7 @@ class SchedulerMetrics:
         self.returned_pages.set(pages.returned)
         self.reused_pages.set(pages.hits)
         self.evicted_pages.set(pages.evictions)
-
-    def _show_tier(self, tier: HostTier) -> dict[str, float]:
-        """Set the gauges of the host tier. Returns the numbers for `supervisor status`."""
-        counts = tier.counts
-        self.host_pages.set(tier.n_known)
-        self.host_stored_pages.set(counts.stored)
-        self.host_loaded_pages.set(counts.loaded)
-        self.host_failed_pages.set(counts.failed)
-        self.host_load_seconds.set(counts.load_s)
-        numbers = {"host_places": float(tier.n_places), "host_pages": float(tier.n_known)}
-        numbers |= {"host_stored": float(counts.stored), "host_loaded": float(counts.loaded)}
-        return numbers | {"host_failed": float(counts.failed), "host_load_s": round(counts.load_s, 3)}
-
-    def _show_disk(self, tier: DiskTier) -> dict[str, float]:
-        """As `_show_tier`, of the disk tier."""
-        counts = tier.counts
-        self.disk_pages.set(tier.n_known)
-        self.disk_written_pages.set(counts.written)
-        self.disk_read_pages.set(counts.read)
-        self.disk_failed_pages.set(counts.failed)
-        self.disk_read_seconds.set(counts.read_s)
-        numbers = {"disk_places": float(tier.n_places), "disk_pages": float(tier.n_known)}
-        numbers |= {"disk_written": float(counts.written), "disk_read": float(counts.read)}
-        return numbers | {"disk_failed": float(counts.failed), "disk_read_s": round(counts.read_s, 3)}
-
-    def _show_exchange(self, exchange: PageExchange) -> dict[str, float]:
-        """As `_show_tier`, of the moves between replicas."""
-        counts, n_lent = exchange.borrower.counts, exchange.lending.n_lent
-        self.exchange_lent_pages.set(n_lent)
-        self.exchange_moved_pages.set(counts.moved)
-        self.exchange_failed_pages.set(counts.failed)
-        self.exchange_move_seconds.set(counts.moved_s)
-        numbers = {"exchange_places": float(exchange.n_places), "exchange_lent": float(n_lent)}
-        numbers |= {"exchange_moved": float(counts.moved), "exchange_failed": float(counts.failed)}
-        return numbers | {"exchange_move_s": round(counts.moved_s, 3)}
+        self.oldest_page_seconds.set(pages.oldest_s)
 
     def _show_policies(self, pages: LedgerStatistics) -> dict[str, float]:
         """Set the gauges of each eviction policy. Returns the same numbers, with names such as `lru_hits`."""

@@ -28,6 +28,8 @@ class PrefixFigures(msgspec.Struct, frozen=True):
     prompt_tokens: int
     cached_tokens: int  # of them were not computed
     prefill_saved_s: float  # that computing them would have taken, by measured steps
+    bytes: int  # of held and cached pages, at all ranks
+    oldest_s: float  # age of the oldest content
 
 
 class HostFigures(msgspec.Struct, frozen=True):
@@ -39,6 +41,9 @@ class HostFigures(msgspec.Struct, frozen=True):
     loaded: int
     failed: int  # were missing or damaged
     load_s: float  # that loads have taken
+    bytes: int  # of these pages, at all ranks
+    evicted: int  # overwritten by others
+    oldest_s: float  # for so long the page that is overwritten next was not used
 
 
 class DiskFigures(msgspec.Struct, frozen=True):
@@ -50,6 +55,9 @@ class DiskFigures(msgspec.Struct, frozen=True):
     read: int
     failed: int  # did not come
     read_s: float  # that reads have taken
+    bytes: int  # of these pages, at all ranks
+    evicted: int  # overwritten by others
+    oldest_s: float  # for so long the page that is overwritten next was not used
 
 
 class ExchangeFigures(msgspec.Struct, frozen=True):

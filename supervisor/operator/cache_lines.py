@@ -42,17 +42,23 @@ def _line(text_of: Callable[[_F], str], figures: _F | None) -> str:
 def _prefix_text(cache: PrefixFigures) -> str:
     share = f"{cache.cached_tokens / cache.prompt_tokens:.0%}" if cache.prompt_tokens else "none"
     pages = f"{cache.held:,} of {cache.pages:,} pages held, {cache.cached:,} cached, {cache.evicted:,} evicted"
-    return f"prefix cache: {pages}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
+    size = f"{cache.bytes / 1e6:,.1f} MB, the oldest of {cache.oldest_s:,.0f} s"
+    return f"prefix cache: {pages}; {size}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
 
 
 def _host_text(tier: HostFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back"
-    return f"host cache: {pages} in {tier.load_s:,.1f} s, {tier.failed:,} missing or damaged"
+    return f"host cache: {pages} in {tier.load_s:,.1f} s, {_overwritten(tier)}"
 
 
 def _disk_text(tier: DiskFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
-    return f"disk cache: {pages} in {tier.read_s:,.1f} s, {tier.failed:,} missing or damaged"
+    return f"disk cache: {pages} in {tier.read_s:,.1f} s, {_overwritten(tier)}"
+
+
+def _overwritten(tier: HostFigures | DiskFigures) -> str:
+    size = f"{tier.bytes / 1e6:,.1f} MB, the next to go was used {tier.oldest_s:,.0f} s ago"
+    return f"{tier.failed:,} missing or damaged, {tier.evicted:,} evicted; {size}"
 
 
 def _exchange_text(moves: ExchangeFigures) -> str:

@@ -109,11 +109,6 @@ class DiskTier:
         """Pages that it can hold; 0: there is no tier."""
         return self._disk.n_places
 
-    @property
-    def n_known(self) -> int:
-        """Contents that it holds, as far as the scheduler knows."""
-        return len(self._disk)
-
     # -- epochs -----------------------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int, host: HostLedger, n_places: int) -> None:

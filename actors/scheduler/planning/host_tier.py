@@ -79,9 +79,9 @@ class HostTier:
         return self._host.n_places
 
     @property
-    def n_known(self) -> int:
-        """Contents that it holds, as far as the scheduler knows."""
-        return len(self._host)
+    def contents(self) -> HostLedger:
+        """What it holds, as far as the scheduler knows."""
+        return self._host
 
     @property
     def held(self) -> list[list[int]]:

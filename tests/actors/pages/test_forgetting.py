@@ -238,3 +238,14 @@ def test_what_came_from_elsewhere_is_older_than_any_age() -> None:
     pages = bench.compute(1, 2)
     bench.ledger.note_old(pages[0])
     assert bench.ledger.forget(Forgetting(older_than_s=1e6), bench.roots) == 2, "and what continues it goes too"
+
+
+def test_the_age_of_the_oldest_content_is_told() -> None:
+    bench = Bench()
+    assert bench.ledger.statistics().oldest_s == 0.0
+    bench.now_s = 20.0
+    bench.cache(1)
+    bench.now_s = 25.0
+    bench.cache(2)
+    bench.now_s = 32.0
+    assert bench.ledger.statistics().oldest_s == 12.0

@@ -167,3 +167,18 @@ def test_damaged_records_never_name_another_content_and_no_place_is_lost(seed: i
         assert place is None or table.content(place) == _content(number)
     stored = [ledger.store(_content(number)) for number in range(20, 20 + _N_PLACES)]
     assert sorted(place for place in stored if place is not None) == list(range(_N_PLACES))
+
+
+def test_what_goes_next_has_the_time_since_it_was_used() -> None:
+    now_s = 100.0
+    ledger = HostLedger(private_table(1, 2), lambda: now_s)
+    assert (ledger.unused_s(), ledger.n_evicted) == (0.0, 0)
+    ledger.store(_content(1))
+    now_s = 110.0
+    ledger.store(_content(2))
+    now_s = 115.0
+    assert ledger.unused_s() == 15.0
+    ledger.store(_content(1))
+    assert ledger.unused_s() == 5.0
+    ledger.store(_content(3))
+    assert (ledger.unused_s(), ledger.n_evicted) == (0.0, 1)

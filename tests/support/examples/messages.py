@@ -160,6 +160,7 @@ INTERNAL: tuple[Message, ...] = (
             device="cpu",
             step_times=[steps.StepTime(rows=2, tokens=80, context=40, took_s=0.125)],
             copies_pages=True,
+            page_bytes=4096,
             prepares_grammars=True,
         ),
     ),

@@ -55,7 +55,7 @@ async def close(bench: SchedulerBench) -> None:
     await bench.cluster.wait_until(lambda: not bench.scheduler._gang._is_dirty)  # the ledger agrees with all holders
     tier = bench.scheduler._gang.tier
     n_free = len(tier._host._free)
-    assert n_free + tier.n_known == tier.n_places, "each place of the host tier is free or has a content"
+    assert n_free + len(tier.contents) == tier.n_places, "each place of the host tier is free or has a content"
     assert not tier.disk._disk._pinned
     assert not bench.cluster.faults
     await bench.cluster.close()

@@ -52,7 +52,7 @@ async def test_a_page_is_written_once() -> None:
     for attempt, seed in enumerate((1, 2, 3, 1, 2, 3), start=20):
         assert await ask(bench, attempt, seed) == PROMPT_PAGES * PAGE_TOKENS
     known = len(bench.gang.disk.contents)
-    assert bench.gang.disk.n_written == known == tier_of(bench).n_known
+    assert bench.gang.disk.n_written == known == len(tier_of(bench).contents.ledger)
     await close(bench)
 
 
@@ -115,12 +115,12 @@ async def test_a_reset_of_the_caches_forgets_what_is_on_the_disk() -> None:
 @pytest.mark.parametrize("most_found", [3, 256])
 async def test_the_next_scheduler_asks_what_the_disk_has(most_found: int) -> None:
     bench = await full_bench()
-    known, bench.gang.disk.most_found = tier_of(bench).n_known, most_found
+    known, bench.gang.disk.most_found = len(tier_of(bench).contents.ledger), most_found
     await bench.cluster.kill("scheduler/0")
     settings = SchedulerSettings(tier_loads=TierLoads.ALWAYS)
     bench.scheduler = bench.cluster.start(SchedulerActor, "scheduler/0", settings, 2)
     await bench.cluster.wait_until(lambda: tier_of(bench).n_places > 0 and not tier_of(bench).contents.is_asking)
-    assert tier_of(bench).n_known == known
+    assert len(tier_of(bench).contents.ledger) == known
     assert await ask(bench, 20, 1) == PROMPT_PAGES * PAGE_TOKENS
     assert tier_of(bench).counts.read == PROMPT_PAGES
     await close(bench)
