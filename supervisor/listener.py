@@ -50,13 +50,13 @@ def check_address(host: str, port: int, *, has_keys: bool = False, is_insecure: 
     Raises: ConfigError if `listen` could not listen here even if nobody else did.
     """
     probe, address = _unbound(host, port)
-    check_exposure(address[0], has_keys=has_keys, is_insecure=is_insecure)
     with probe:
         try:
             probe.bind(address)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:  # the server of this configuration may be running
                 raise ConfigError(_not_bound(host, port, error)) from None
+    check_exposure(address[0], has_keys=has_keys, is_insecure=is_insecure)
 
 
 def _unbound(host: str, port: int) -> tuple[socket.socket, Any]:
