@@ -121,6 +121,7 @@ def test_a_disk_that_cannot_be_used_costs_no_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_pages_of_two_ranks_come_back_where_both_have_them(folder: Path) -> None:
     """A real model whose second rank loses some pages."""
     page_bytes = 737_280 // 2

@@ -76,7 +76,7 @@ def test_a_kill_costs_the_pages_and_no_token(chain: RealServer, victim: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kv_dtype", ["auto", "int8", "int4"])
+@pytest.mark.parametrize("kv_dtype", ["auto", *(pytest.param(name, marks=pytest.mark.long) for name in ("int8", "int4"))])
 def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
     page_bytes = {"auto": 737_280, "int8": 190_080, "int4": 103_680}[kv_dtype]
     sets = (f"worker.kv_memory_bytes={40 * page_bytes}", "worker.n_slots=4")
@@ -102,7 +102,9 @@ def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kv_dtype", "host_dtype"), [("int8", "int4"), ("auto", "adaptive")])
+@pytest.mark.parametrize(
+    ("kv_dtype", "host_dtype"), [("int8", "int4"), pytest.param("auto", "adaptive", marks=pytest.mark.long)]
+)
 def test_rounded_pages_of_a_real_model_come_back(kv_dtype: str, host_dtype: str) -> None:
     """Most tokens are as before: a prompt says clearly what follows, or else it may go on in another way."""
     page_bytes, place_bytes = {"auto": 737_280, "int8": 190_080}[kv_dtype], 103_680

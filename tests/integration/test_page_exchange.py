@@ -80,6 +80,7 @@ def test_a_kill_while_pages_move_costs_no_token(chain: RealServer, victim: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_pages_of_a_real_model_give_the_same_tokens() -> None:
     """Answers of a replica that has got the pages are those of one that has computed them."""
     flags = ("--replicas", "2", "--dtype", "float32", "--max-length", "256", "--no-speculation", "--deterministic")

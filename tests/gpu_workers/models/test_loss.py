@@ -32,6 +32,7 @@ def model_of(folder: Path, page_dtype: torch.dtype | None = None, quantization: 
     return build_model(read_model_config(folder), folder, placement, page_dtype=page_dtype)
 
 
+@pytest.mark.long
 def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
     """Long rows, which torch computes, and rows of 10 tokens, which the kernel computes."""
     model, n_tokens = model_of(smollm2_folder, torch.int8), len(tokens_of(smollm2_folder))
@@ -49,6 +50,7 @@ def test_the_loss_of_pages_of_small_integers(smollm2_folder: Path) -> None:
     assert agreement >= 0.91
 
 
+@pytest.mark.long
 def test_the_loss_after_a_prefix_that_came_from_compressed_places(smollm2_folder: Path) -> None:
     """The rest of the text, whose own pages are as they are. The ratio is 1.0012, and as much when the prefix has come and gone
     three times."""
@@ -60,6 +62,7 @@ def test_the_loss_after_a_prefix_that_came_from_compressed_places(smollm2_folder
     assert (got == wanted).float().mean().item() >= 0.94
 
 
+@pytest.mark.long
 def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:
     """GPUs have the kernels; this is their arithmetic in torch. Over the whole text the ratio is 1.0016."""
     config = read_model_config(smollm2_folder)
