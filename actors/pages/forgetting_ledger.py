@@ -67,6 +67,14 @@ class ForgettingLedger(PageLedger):
         """The content of a page was computed before it came here, nobody knows when: it is older than any age."""
         self._since_s[page] = -math.inf
 
+    def prefix_of(self, page: int) -> list[int]:
+        """The pages from the beginning of a prompt to this known one, in order. Whoever holds it has to hold all of them."""
+        found, before = list[int](), page
+        while before is not None:
+            found.append(before)
+            before = self._page_of.get(self._content_of(before)[1])
+        return found[::-1]
+
     def release(self, pages: list[int]) -> None:
         super().release(pages)
         if self._forgotten:

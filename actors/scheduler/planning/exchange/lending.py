@@ -2,9 +2,10 @@
 
     PagesWanted -> loan: pages found and held -> pieces to the ranks, one at a time -> PagesLent
 
-A page is held until its copy is done, because a plan may overwrite it. What lies at a place stays there until other loans need
-the place: a prefix that several replicas want is copied once. A place that is overwritten before it was read costs the reader a
-failed load. The ledger of places is of one epoch, because the next ranks may have other memory.
+A page is held until its copy is done, because a plan may overwrite it, and with it the pages before it: else these could be
+evicted first. What lies at a place stays there until other loans need the place: a prefix that several replicas want is copied
+once. A place that is overwritten before it was read costs the reader a failed load. The ledger of places is of one epoch,
+because the next ranks may have other memory.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
-from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import private_table
 from actors.scheduler.planning.load_cost import LoadCost
 from messages.caches.exchange import PagesExchanged, PagesLent, PagesWanted
@@ -57,6 +58,7 @@ class _Loan:
     contents: list[Content]
     kept: list[Content]  # of these, what has a place already
     copies: list[Copy]  # of the others
+    held: list[int]  # pages: those that are copied, and all before them
     n_sent: int = 0
     n_done: int = 0
 
@@ -85,7 +87,7 @@ class Lending:
     def __init__(self, n_ranks: int, step_s: Callable[[], float], now_s: Callable[[], float]) -> None:
         self._n_ranks, self._now_s = n_ranks, now_s
         self._cost = LoadCost(step_s)
-        self._ledger: PageLedger | None = None  # of the present epoch
+        self._ledger: ForgettingLedger | None = None  # of the present epoch
         self._places = HostLedger(private_table(0, 0))
         self._loans: deque[_Loan] = deque()
         self._piece: LoanPiece | None = None
@@ -96,9 +98,9 @@ class Lending:
     @property
     def held(self) -> list[list[int]]:
         """The pages that loans hold."""
-        return [[copy.page for copy in loan.copies] for loan in self._loans]
+        return [loan.held for loan in self._loans]
 
-    def begin_epoch(self, ledger: PageLedger, n_places: int) -> None:
+    def begin_epoch(self, ledger: ForgettingLedger, n_places: int) -> None:
         """Plans of an epoch follow. n_places: of each rank."""
         self._ledger, self._places, self._regions = ledger, HostLedger(private_table(1, n_places)), {}
 
@@ -128,7 +130,7 @@ class Lending:
     def _begin(self, asker: Asker, message: PagesWanted) -> _Loan | None:
         if self._ledger is None:
             return None
-        loan, pages = _Loan(asker, [], [], []), list[int]()
+        loan, pages = _Loan(asker, [], [], [], []), list[int]()
         missing: list[Content] = []
         for content in contents_of(message)[: self._places.n_places // _LOAN_PART]:
             if self._places.find(content) is not None:
@@ -148,7 +150,9 @@ class Lending:
                 del loan.contents[loan.contents.index(content) :]
                 break
             loan.copies.append(Copy(page, place, content))
-        self._ledger.acquire([copy.page for copy in loan.copies])
+        if loan.copies:
+            loan.held = self._ledger.prefix_of(loan.copies[-1].page)
+            self._ledger.acquire(loan.held)
         return loan
 
     def next_piece(self, number: int) -> LoanPiece | None:
@@ -214,7 +218,7 @@ class Lending:
                 self._places.give_back(copy.place)
         self._places.unpin(loan.kept)
         if self._ledger is not None:
-            self._ledger.release([copy.page for copy in loan.copies])
+            self._ledger.release(loan.held)
         places = list[int]()
         for content in loan.contents if is_good else ():
             place = self._places.find(content)
