@@ -210,8 +210,9 @@ def _determine(
     groups = build_tree(config, facts)
     layout = placement.summary()
     server = Server(
-        groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat
-    )
+        groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat,
+        str(state_dir) if config.api_keys else "",
+    )  # fmt: skip
     return server, facts
 
 

@@ -24,6 +24,7 @@ from supervisor.directories.server import Server
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+_JSON = "'Content-Type: application/json'"
 _NEARLY = 0.999  # of a phase that has ended: the clock of a bar that is full stops
 
 
@@ -43,11 +44,12 @@ class Display:
         *,
         takes_text: bool = True,
         takes_chat: bool = True,
+        keys_dir: str = "",
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
         self._model_name, self._url, self._zeromq = model_name, url, zeromq
-        self._takes_text, self._takes_chat, self._is_json = takes_text, takes_chat, is_json
+        self._takes_text, self._takes_chat, self._keys_dir, self._is_json = takes_text, takes_chat, keys_dir, is_json
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
@@ -57,8 +59,8 @@ class Display:
     def of(cls, server: Server) -> Display:
         """The output for this server, on the present standard error."""
         zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
-        takes_text, takes_chat = server.takes_text, server.takes_chat
-        return cls(server.model_name, server.url, zeromq, takes_text=takes_text, takes_chat=takes_chat, is_json=is_json)
+        inputs = {"takes_text": server.takes_text, "takes_chat": server.takes_chat, "keys_dir": server.keys_dir}
+        return cls(server.model_name, server.url, zeromq, **inputs, is_json=is_json)
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
@@ -86,7 +88,8 @@ class Display:
             log, after_s = structlog.get_logger(), round(after_s, 3)
             log.info("serving", model=self._model_name, url=self._url, zeromq=self._zeromq, after_s=after_s)
         else:
-            self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, self._takes_text, self._takes_chat))
+            inputs = self._takes_text, self._takes_chat, self._keys_dir
+            self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, *inputs))
 
     def failed(self, reason: str) -> None:
         """Print why the server gives up. `reason` is one line."""
@@ -111,12 +114,23 @@ class Display:
 
 
 def serving_text(
-    model_name: str, url: str, zeromq: str, after_s: float, takes_text: bool = True, takes_chat: bool = True
+    model_name: str,
+    url: str,
+    zeromq: str,
+    after_s: float,
+    takes_text: bool = True,
+    takes_chat: bool = True,
+    keys_dir: str = "",
 ) -> str:
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
-    model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only."""
+    model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
+    API keys is; "": clients need none."""
     flag, supervisor = _server_flag(url, zeromq), supervisor_command()
     call, client = _text_calls(model_name, url, zeromq, takes_chat) if takes_text else _token_calls(model_name, url, zeromq)
+    key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
+    if keys_dir:
+        call = [call[0].replace(_JSON, f'{_JSON} -H "Authorization: Bearer $KEY"'), *call[1:]]
+        client = client.replace("')", "', api_key='$KEY')", 1)
     width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
@@ -125,6 +139,7 @@ def serving_text(
             *_addresses(url, zeromq),
             "",
             "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
+            *key,
             *call,
             "",
             f'    {_shell_path(Path(sys.executable))} -c "from messages.client import Client; {client}"',
@@ -163,7 +178,7 @@ def _token_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str
 
 def _curl(url: str, body: dict[str, object]) -> list[str]:
     text = shlex.quote(json.dumps(body))
-    return [f"    curl -N {url} -H 'Content-Type: application/json' \\", f"      -d {text}"]
+    return [f"    curl -N {url} -H {_JSON} \\", f"      -d {text}"]
 
 
 def supervisor_command() -> str:

@@ -110,3 +110,11 @@ def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     display.loading("worker/0.0", "starting", 0.0)
     assert "serves m" in said
     assert capsys.readouterr().err == ""
+
+
+def test_with_keys_the_commands_make_one_and_show_it() -> None:
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0, keys_dir="/var/state")
+    assert "keys add --tenant me --state-dir /var/state)\n" in text
+    assert "-H 'Content-Type: application/json' -H \"Authorization: Bearer $KEY\" \\" in text
+    assert "Client('ipc:///run/zeromq-0', api_key='$KEY').generate(" in text
+    assert "KEY" not in serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0)
