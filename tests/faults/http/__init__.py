@@ -1,0 +1,1 @@
+"""Faults under HTTP clients: connections that go on, streams that are read on, keys that hold."""
