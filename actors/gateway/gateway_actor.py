@@ -12,6 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,13 @@ class GatewayActor(Actor, Post, Status):
         identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.servers.claim())
         self.journal.start()
-        self.journal.on_commit = self.metrics.commit_s.observe
-        self.journal.on_failure = lambda error: self.fail("journal", error)
+        self.journal.on_commit, self.journal.on_failure = self.metrics.commit_s.observe, partial(self.fail, "journal")
         incarnation, metrics, embedder = self.spawn_spec.incarnation, self.metrics, self.embedding_dispatcher
         similar = similar_cache_of(settings, text, self, embedder, self.similar_queries, self.registry)
         manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
+        manager.access_log.tenant_of = self._tenant_of
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
@@ -129,6 +130,9 @@ class GatewayActor(Actor, Post, Status):
         )
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
+
+    def _tenant_of(self, caller: bytes) -> str:
+        return "" if self.keys is None else self.keys.tenant_of(caller)
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""

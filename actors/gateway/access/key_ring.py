@@ -44,6 +44,7 @@ class KeyRing:
         """With a file that cannot be read nobody is let in until it can."""
         self._path, self._wall_s = path, wall_s
         self._records: dict[str, KeyRecord] = {}  # by id
+        self._tenants: dict[bytes, str] = {}  # by caller
         self._proven: dict[bytes, KeyRecord] = {}  # by the digest of the text of a key that was checked
         self._secret = secrets.token_bytes(32)  # of these digests: they are of no use elsewhere
         self._threads = ThreadPoolExecutor(1, "key-check")
@@ -65,6 +66,10 @@ class KeyRing:
             self._take(read_keys(self._path))
         except ConfigError as error:
             structlog.get_logger().error("API keys not read again, the old ones count", reason=str(error))
+
+    def tenant_of(self, caller: bytes) -> str:
+        """The tenant with this digest; "" for one whose keys are not in the file any more."""
+        return self._tenants.get(caller, "")
 
     def known(self, text: str) -> KeyHolder | None:
         """The holder of a key that was checked before; None: `holder_of` has to check it."""
@@ -99,6 +104,7 @@ class KeyRing:
 
     def _take(self, keys: tuple[KeyRecord, ...]) -> None:
         self._records = {record.id: record for record in keys}
+        self._tenants = {caller_of_tenant(record.tenant): record.tenant for record in keys}
         self._proven = {digest: one for digest, one in self._proven.items() if self._records.get(one.id) == one}
 
     def _digest(self, text: str) -> bytes:

@@ -34,6 +34,7 @@ class AccessLog:
         self._log = structlog.get_logger().bind()
         self._is_on = settings.access_log and self._log.is_enabled_for(logging.INFO)
         self._waiting: list[Fields | tuple[Request, EndReason]] = []
+        self.tenant_of: Callable[[bytes], str] = lambda caller: ""  # by the digest of the caller; "": there are none
 
     def ended(self, request: Request, ending: EndReason) -> None:
         """A request is over, and changes no more. `ending`: the most serious one of its sequences."""
@@ -55,7 +56,7 @@ class AccessLog:
 
     def write(self) -> None:
         """Write the lines that wait."""
-        waiting = [line if isinstance(line, dict) else _fields_of(*line, self._model_name) for line in self._waiting]
+        waiting = [line if isinstance(line, dict) else self._fields_of(*line) for line in self._waiting]
         self._waiting = []
         config = structlog.get_config()
         *before, renderer = config["processors"]
@@ -73,6 +74,11 @@ class AccessLog:
             beginning = str(renderer(None, "info", common))
             lines = [f"{beginning} {_shown(fields)}" for fields in waiting]
         config["logger_factory"]().info("\n".join(lines))
+
+    def _fields_of(self, request: Request, ending: EndReason) -> Fields:
+        fields = _fields_of(request, ending, self._model_name)
+        tenant = self.tenant_of(request.spec.terms.caller)
+        return {**fields, "tenant": tenant} if tenant else fields
 
 
 def _fields_of(request: Request, ending: EndReason, model_name: str) -> Fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ async def test_a_key_may_come_in_the_headers_of_other_clients(tenants: Tenants, 
     value = f"bearer {tenants.mine}" if header == "Authorization" else tenants.mine
     async with rig(**tenants.settings) as r, r.http() as http:
         assert (await http.post(COMPLETIONS, json=BODY, headers={header: value})).status_code == 200
+
+
+async def test_the_access_log_names_the_tenant(tenants: Tenants, capsys: pytest.CaptureFixture[str]) -> None:
+    async with rig(**tenants.settings) as r, r.http() as http:
+        assert (await http.post(COMPLETIONS, json=BODY, headers=tenants.me)).status_code == 200
+        r.manager.access_log.write()
+    assert re.search(r"tenant=\S*me\b", capsys.readouterr().out)
+    assert tenants.mine not in capsys.readouterr().out
 
 
 async def test_a_body_is_not_read_without_a_key(tenants: Tenants) -> None:
