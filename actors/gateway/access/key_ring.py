@@ -1,7 +1,8 @@
 """The API keys that a gateway knows, and who holds which.
 
 The first use of a key costs one scrypt digest, in a thread. After that a keyed digest of its text is remembered, and a use
-costs 2 µs. The file of keys is looked at once a second, so a revoked key is refused within a second.
+costs 2 µs. The file of keys is looked at once a second, so a revoked key is refused within a second, and where a key is not
+known, so a new one can be used at once.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ class KeyRing:
         if (holder := self.known(text)) is not None:
             return holder
         record = self._records.get(key_id_of(text))
+        if record is None:  # it may have been made just now
+            self.refresh()
+            record = self._records.get(key_id_of(text))
         if record is None or not record.is_valid(self._wall_s()):
             raise _refused(text)
         if self._n_checks >= _MOST_CHECKS:

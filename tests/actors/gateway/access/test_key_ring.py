@@ -73,6 +73,12 @@ async def test_what_is_refused_says_why_and_never_the_secret(keys: Keys) -> None
     assert keys.ring.known(wrong) is None
 
 
+async def test_a_new_key_can_be_used_at_once(keys: Keys) -> None:
+    text, record = new_key("new", Role.USER, 1.0)
+    keys.write([keys.my_record, record])
+    assert (await keys.ring.holder_of(text)).tenant == "new"
+
+
 async def test_a_revoked_key_is_refused_when_the_file_has_changed(keys: Keys) -> None:
     await keys.ring.holder_of(keys.mine)
     keys.write([msgspec.structs.replace(keys.my_record, ends_s=50.0), keys.your_record])
