@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from messages.caches.columns import check_columns
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import EMPTY_I32, EMPTY_U64, Int32s, UInt64s, check_arrays
 from messages.wire.message import Count, Message
@@ -44,16 +45,12 @@ class MoveDiskPages(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_arrays(self)
-        for first, *others in (
+        check_columns(
+            self,
+            MOST_DISK_PAGES,
             ("written_places", "written_disk_places", "written_hashes"),
             ("read_places", "read_disk_places", "read_hashes"),
-        ):
-            n_pages = len(getattr(self, first))
-            if n_pages > MOST_DISK_PAGES:
-                raise ValueError(f"{first}: expected at most {MOST_DISK_PAGES} pages, got {n_pages}")
-            for name in others:
-                if len(getattr(self, name)) != n_pages:
-                    raise ValueError(f"{name}: expected {n_pages} as in {first}, got {len(getattr(self, name))}")
+        )
         n_written = len(self.written_places)
         for name, n in (("written_parents", n_written), ("written_tokens", n_written * PAGE_TOKENS)):
             if len(getattr(self, name)) not in (0, n):

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import msgspec
 
+from messages.caches.columns import check_columns
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import EMPTY_I32, EMPTY_I64, EMPTY_U64, Int32s, Int64s, UInt64s, check_arrays
 from messages.wire.message import Count, Message
@@ -72,16 +73,12 @@ class ExchangePages(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_arrays(self)
-        for first, *others in (
+        check_columns(
+            self,
+            MOST_EXCHANGED,
             ("stored_pages", "stored_places", "stored_hashes"),
             ("loaded_pages", "loaded_places", "loaded_hashes"),
-        ):
-            n_pages = len(getattr(self, first))
-            if n_pages > MOST_EXCHANGED:
-                raise ValueError(f"{first}: expected at most {MOST_EXCHANGED} pages, got {n_pages}")
-            for name in others:
-                if len(getattr(self, name)) != n_pages:
-                    raise ValueError(f"{name}: expected {n_pages} as in {first}, got {len(getattr(self, name))}")
+        )
 
 
 class PagesExchanged(Message, frozen=True):

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from messages.caches.columns import check_columns
 from messages.wire.arrays import EMPTY_I32, Int32s, UInt64s, check_arrays
 from messages.wire.message import Count, Message
 
@@ -36,16 +37,12 @@ class MovePages(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_arrays(self)
-        for first, *others in (
+        check_columns(
+            self,
+            MOST_MOVED,
             ("stored_pages", "stored_places", "stored_hashes"),
             ("loaded_pages", "loaded_places", "loaded_hashes"),
-        ):
-            n_pages = len(getattr(self, first))
-            if n_pages > MOST_MOVED:
-                raise ValueError(f"{first}: expected at most {MOST_MOVED} pages, got {n_pages}")
-            for name in others:
-                if len(getattr(self, name)) != n_pages:
-                    raise ValueError(f"{name}: expected {n_pages} as in {first}, got {len(getattr(self, name))}")
+        )
 
 
 class PagesMoved(Message, frozen=True):
