@@ -14,6 +14,7 @@ from messages.steps import PAGE_TOKENS
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.timeout(600)]
+_PAGE_BYTES = {"auto": 737_280, "int8": 190_080, "int4": 103_680}  # of SmolLM2 in float32, by --kv-dtype
 _N_TOKENS = 8
 _PROMPT_PAGES = 10  # of each prompt, and a token more
 
@@ -75,24 +76,17 @@ def test_a_kill_costs_the_pages_and_no_token(chain: RealServer, victim: str) -> 
     chain.wait_serving()
 
 
+def _flags(kv_dtype: str, *more: str) -> tuple[str, ...]:
+    """Of a server of the small model in float32 with 40 pages."""
+    sets = ("--set", f"worker.kv_memory_bytes={40 * _PAGE_BYTES[kv_dtype]}", "--set", "worker.n_slots=4")
+    return ("--kv-dtype", kv_dtype, "--dtype", "float32", "--max-length", "256", "--no-speculation", *sets, *more)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kv_dtype", ["auto", *(pytest.param(name, marks=pytest.mark.long) for name in ("int8", "int4"))])
 def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
-    page_bytes = {"auto": 737_280, "int8": 190_080, "int4": 103_680}[kv_dtype]
-    sets = (f"worker.kv_memory_bytes={40 * page_bytes}", "worker.n_slots=4")
-    flags = (
-        "--kv-dtype",
-        kv_dtype,
-        "--dtype",
-        "float32",
-        "--host-cache",
-        "200MB",
-        "--max-length",
-        "256",
-        "--no-speculation",
-        "--deterministic",
-    )
-    with real_server(*flags, *(part for each in sets for part in ("--set", each))) as server, Client(server.zeromq) as client:
+    flags = _flags(kv_dtype, "--host-cache", "200MB", "--deterministic")
+    with real_server(*flags) as server, Client(server.zeromq) as client:
         first = [_ask(client, number)[0] for number in range(5)]
         again = [_ask(client, number) for number in range(5)]
         assert [tokens for tokens, _ in again] == first
@@ -107,22 +101,8 @@ def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
 )
 def test_rounded_pages_of_a_real_model_come_back(kv_dtype: str, host_dtype: str) -> None:
     """Most tokens are as before: a prompt says clearly what follows, or else it may go on in another way."""
-    page_bytes, place_bytes = {"auto": 737_280, "int8": 190_080}[kv_dtype], 103_680
-    sets = (f"worker.kv_memory_bytes={40 * page_bytes}", "worker.n_slots=4")
-    flags = (
-        "--kv-dtype",
-        kv_dtype,
-        "--dtype",
-        "float32",
-        "--host-cache",
-        str(90 * place_bytes),
-        "--host-cache-dtype",
-        host_dtype,
-        "--max-length",
-        "256",
-        "--no-speculation",
-    )
-    with real_server(*flags, *(part for each in sets for part in ("--set", each))) as server, Client(server.zeromq) as client:
+    flags = _flags(kv_dtype, "--host-cache", str(90 * _PAGE_BYTES["int4"]), "--host-cache-dtype", host_dtype)
+    with real_server(*flags) as server, Client(server.zeromq) as client:
         first = [_ask(client, number)[0] for number in range(5)]
         again = [_ask(client, number) for number in range(5)]
         assert all(n_cached == _PROMPT_PAGES * PAGE_TOKENS for _, n_cached in again)

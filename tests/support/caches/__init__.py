@@ -1,0 +1,1 @@
+"""What tests of caches on real servers share."""
