@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
@@ -24,7 +24,7 @@ from supervisor.directories.server import Server
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_JSON = "'Content-Type: application/json'"
+_JSON, _KEY = "-H 'Content-Type: application/json'", '-H "Authorization: Bearer $KEY"'
 _NEARLY = 0.999  # of a phase that has ended: the clock of a bar that is full stops
 
 
@@ -113,6 +113,26 @@ class Display:
             self._progress = None
 
 
+class _ServerToAsk(NamedTuple):
+    """The server that the commands ask. `has_keys`: they show the API key in the variable KEY of the shell."""
+
+    model_name: str
+    url: str
+    zeromq: str
+    has_keys: bool
+
+    @property
+    def client(self) -> str:
+        """The client library's client, as an expression of Python between double quotes of a shell."""
+        key = ", api_key='$KEY'" if self.has_keys else ""
+        return f"Client('{self.zeromq}'{key})"
+
+    def curl(self, path: str, body: dict[str, object]) -> list[str]:
+        """The lines of a curl command."""
+        header = f"{_JSON} {_KEY}" if self.has_keys else _JSON
+        return [f"    curl -N {self.url}{path} {header} \\", f"      -d {shlex.quote(json.dumps(body))}"]
+
+
 def serving_text(
     model_name: str,
     url: str,
@@ -125,12 +145,13 @@ def serving_text(
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
     model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
     API keys is; "": clients need none."""
-    flag, supervisor = _server_flag(url, zeromq), supervisor_command()
-    call, client = _text_calls(model_name, url, zeromq, takes_chat) if takes_text else _token_calls(model_name, url, zeromq)
+    flag, supervisor, asked = (
+        _server_flag(url, zeromq),
+        supervisor_command(),
+        _ServerToAsk(model_name, url, zeromq, bool(keys_dir)),
+    )
+    call, client = _text_calls(asked, takes_chat) if takes_text else _token_calls(asked)
     key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
-    if keys_dir:
-        call = [call[0].replace(_JSON, f'{_JSON} -H "Authorization: Bearer $KEY"'), *call[1:]]
-        client = client.replace("')", "', api_key='$KEY')", 1)
     width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
@@ -158,27 +179,22 @@ def _addresses(url: str, zeromq: str) -> list[str]:
     return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}"]
 
 
-def _text_calls(model_name: str, url: str, zeromq: str, takes_chat: bool) -> tuple[list[str], str]:
+def _text_calls(asked: _ServerToAsk, takes_chat: bool) -> tuple[list[str], str]:
     """A curl command that streams an answer to a question, or the rest of a prompt, and the same sort of call in Python."""
     prompt = "The capital of France is"
     question = (
         {"messages": [{"role": "user", "content": "What is the capital of France?"}]} if takes_chat else {"prompt": prompt}
     )
     options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
-    body = {"model": model_name, **question, **options, "stream": True}
-    client = f"print(Client('{zeromq}').generate('{prompt}', max_tokens=32, temperature=0.2).text)"
-    return _curl(f"{url}/v1/{'chat/' if takes_chat else ''}completions", body), client
+    body = {"model": asked.model_name, **question, **options, "stream": True}
+    client = f"print({asked.client}.generate('{prompt}', max_tokens=32, temperature=0.2).text)"
+    return asked.curl(f"/v1/{'chat/' if takes_chat else ''}completions", body), client
 
 
-def _token_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str]:
+def _token_calls(asked: _ServerToAsk) -> tuple[list[str], str]:
     """The same with token ids instead of text."""
-    body = {"model": model_name, "tokens": [1, 2, 3], "max_tokens": 16}
-    return _curl(f"{url}/v1/generate", body), f"print(Client('{zeromq}').generate([1, 2, 3], max_tokens=16).tokens)"
-
-
-def _curl(url: str, body: dict[str, object]) -> list[str]:
-    text = shlex.quote(json.dumps(body))
-    return [f"    curl -N {url} -H {_JSON} \\", f"      -d {text}"]
+    body = {"model": asked.model_name, "tokens": [1, 2, 3], "max_tokens": 16}
+    return asked.curl("/v1/generate", body), f"print({asked.client}.generate([1, 2, 3], max_tokens=16).tokens)"
 
 
 def supervisor_command() -> str:
