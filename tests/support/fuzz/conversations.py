@@ -10,6 +10,7 @@ import msgspec
 import zmq
 
 from messages import public
+from messages.errors import WireError
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 from messages.wire.arrays import EMPTY_I32, int32s
@@ -24,11 +25,11 @@ _CODEC: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayM
 
 @dataclass(frozen=True)
 class Conversation:
-    """The frames of the messages of one client about one request. `is_asked`: the message that asks is not the damaged one."""
+    """The frames of the messages of one client about one request. `is_owed`: the request ends with a message to the client."""
 
     request: str
     messages: list[list[bytes]]
-    is_asked: bool
+    is_owed: bool
 
 
 def conversation(chance: random.Random) -> Conversation:
@@ -57,12 +58,21 @@ def conversation(chance: random.Random) -> Conversation:
         filled = [place for place, frame in enumerate(frames[damaged]) if frame]
         place = chance.choice(filled)
         frames[damaged][place] = mutated_once(chance, frames[damaged][place])
-    return Conversation(request, frames, is_asked=damaged != 0)
+    return Conversation(request, frames, is_owed=damaged != 0 and not _says_that_it_left(frames[damaged]))
+
+
+def _says_that_it_left(frames: list[bytes]) -> bool:
+    """True for the message of a client that has left. It is legal, and nothing is sent to this client any more."""
+    try:
+        message = _CODEC.decode(frames[0], frames[1] if len(frames) > 1 else b"")
+    except WireError:
+        return False
+    return isinstance(message, public.CancelRequest) and message.has_left
 
 
 def fuzz_zeromq(chance: random.Random, endpoint: str, n_damaged: int) -> Counter[str]:
-    """So many conversations, each with one damaged message. Every request that was asked rightly ends. Returns how many
-    messages of each kind came back."""
+    """So many conversations, each with one damaged message. Every request that was asked rightly ends, unless its client says
+    that it left. Returns how many messages of each kind came back."""
     heard: Counter[str] = Counter()
     context = zmq.Context()
     try:
@@ -79,7 +89,7 @@ def fuzz_zeromq(chance: random.Random, endpoint: str, n_damaged: int) -> Counter
 
 def _talk(client: zmq.Socket[bytes], talks: list[Conversation]) -> Counter[str]:
     heard: Counter[str] = Counter()
-    open_requests = {talk.request for talk in talks if talk.is_asked}
+    open_requests = {talk.request for talk in talks if talk.is_owed}
     for turn in range(max(len(talk.messages) for talk in talks)):
         for talk in talks:
             client.send_multipart(talk.messages[turn])
