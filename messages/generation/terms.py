@@ -24,6 +24,8 @@ Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)]
 Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 DeadlineS = Annotated[float, msgspec.Meta(gt=0.0)]
+Weight = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
+PageShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 
 
 class RankTerms(Part, frozen=True, omit_defaults=True):
@@ -76,6 +78,8 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     cache_salt: ShortText = ""
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     cache_scope: CallerId = b""  # the caller that they are shared with, where callers are told apart; b"": with all of them
+    weight: Weight = 1.0  # of the caller beside other callers, where callers share a replica fairly
+    page_share: PageShare = 1.0  # the part of a replica's pages that the sequences of the caller may hold
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)] = 1
 
@@ -84,7 +88,8 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
         return RankTerms(**{name: getattr(self, name) for name in RankTerms.__struct_fields__})
 
 
-SERVER_TERMS = frozenset(("group_tokens", "caller", "cache_scope", "bad_tokens"))  # set by the gateway; clients cannot set them
+# set by the gateway; clients cannot set them
+SERVER_TERMS = frozenset(("group_tokens", "caller", "cache_scope", "bad_tokens", "weight", "page_share"))
 
 
 class TermsOptions(TypedDict, total=False):
