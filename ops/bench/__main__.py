@@ -17,6 +17,7 @@ _COMMANDS = {
     "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",
     "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
+    "day": "many clients of tenants for hours, and a death every half minute: availability, errors, repair times",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
@@ -28,7 +29,10 @@ _COMMANDS = {
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
-_OF_CACHES = ("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache")
+_ROOMS = {
+    **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
+    **dict.fromkeys(("day", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
+}
 _FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
 
 
@@ -41,9 +45,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        room = "commands.caches" if cmd_name in _OF_CACHES else "commands"
         file = _FILES.get(cmd_name, cmd_name.replace("-", "_"))
-        module = importlib.import_module(f"ops.bench.{room}.{file}")
+        module = importlib.import_module(f"ops.bench.{_ROOMS.get(cmd_name, 'commands')}.{file}")
         return module.command
 
 

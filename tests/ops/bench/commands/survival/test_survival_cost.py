@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from ops.bench.commands import survival_cost
-from ops.bench.commands.survival_cost import VARIANTS, processor_s, summary
+from ops.bench.commands.survival import survival_cost
+from ops.bench.commands.survival.survival_cost import VARIANTS, processor_s, summary
 
 
 def turn(ms: float, **roles: float) -> dict:

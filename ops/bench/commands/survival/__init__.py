@@ -1,0 +1,1 @@
+"""Load tools that harm servers, and what surviving costs."""

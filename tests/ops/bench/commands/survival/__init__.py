@@ -1,0 +1,1 @@
+"""Tests of the load tools that harm servers."""
