@@ -77,7 +77,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token
     failover_s: _Seconds = 0.05  # a replica whose gang is gone for this time loses its sequences to another one
     stalled_s: _Seconds = 30.0  # work that waits for this time, while its replica does no step, is a standstill in /health
-    prefix_wait_s: _Seconds = 0.005  # longest wait for the cache directory's answer
+    # longest wait for the cache directory's answer; 0: 5 ms, or 50 ms where the model runs on CPU cores, whose steps may keep
+    # the directory from one
+    prefix_wait_s: _Seconds = 0.0
     whole_tokens: _Group = 16  # tokens in one message to the gateway, for answers that are not streamed
     stream_window_tokens: _Window = 4096  # tokens that one ZeroMQ client may leave unconfirmed
     handover_s: _Seconds = 5.0  # a drain waits this time for a client that reads nothing of its finished answer

@@ -50,9 +50,7 @@ class Dispatcher:
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self.holdings = Holdings(self.book, post, self.submit_again)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
-        self._queries = PrefixQueries(
-            post, settings.prefix_wait_s, lambda found, pages: self._route(found, pages, self._candidates())
-        )
+        self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates()))
         self._retry_timer: Timer | None = None
         self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
         self.resubmissions = 0

@@ -6,21 +6,24 @@ from collections.abc import Callable, Sequence
 
 from actors.gateway.dispatch.post import Post, Timer, send_now
 from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.settings import GatewaySettings
 from actors.pages.chain_root import root_of
 from actors.pages.page_hash import page_hashes
 from messages.caches import prefixes
 
+_WAIT_S = {"cuda": 0.005, "cpu": 0.05}  # by the device of the model
 Found = Callable[[Sequence[GrowingSequence], dict[str, int]], None]
 
 
 class PrefixQueries:
     """The open questions of one gateway, each about the sequences of one prompt, which wait for its answer."""
 
-    def __init__(self, post: Post, wait_s: float, on_answer: Found) -> None:
+    def __init__(self, post: Post, settings: GatewaySettings, on_answer: Found) -> None:
         """`on_answer` is called with the sequences and, by scheduler, how many pages of their prompt its replica holds: no
-        scheduler if the directory has not answered within `wait_s`.
+        scheduler if the directory has not answered within `prefix_wait_s`.
         """
-        self._post, self._wait_s, self._on_answer = post, wait_s, on_answer
+        self._post, self._on_answer = post, on_answer
+        self._wait_s = settings.prefix_wait_s or _WAIT_S[settings.device]
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}  # by number of the question
         self._next_query = 1
 

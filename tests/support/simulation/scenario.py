@@ -166,6 +166,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
     )
     gateway = GatewaySettings(
         orphan_s=15.0,
+        prefix_wait_s=0.005,
         ack_messages=chance.choice((1, 16)),
         stream_window_tokens=256,
         answer_cache="exact" if scenario.n_clients % 2 else "off",
