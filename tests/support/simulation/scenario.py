@@ -164,14 +164,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         host_cache_dtype=scenario.host_cache_dtype,
         disk_cache_bytes=scenario.n_disk_places * place_bytes(PAGE_TOKENS * 8),
     )
-    gateway = GatewaySettings(
-        orphan_s=15.0,
-        prefix_wait_s=0.005,
-        ack_messages=chance.choice((1, 16)),
-        stream_window_tokens=256,
-        answer_cache="exact" if scenario.n_clients % 2 else "off",
-        answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
-    )
+    gateway = _gateway(chance, scenario)
     return ServerConfig(
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
@@ -189,6 +182,17 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         scheduler=SchedulerSettings(
             eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
         ),
+    )
+
+
+def _gateway(chance: random.Random, scenario: Scenario) -> GatewaySettings:
+    return GatewaySettings(
+        orphan_s=15.0,
+        prefix_wait_s=0.005,
+        ack_messages=chance.choice((1, 16)),
+        stream_window_tokens=256,
+        answer_cache="exact" if scenario.n_clients % 2 else "off",
+        answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
 
 
