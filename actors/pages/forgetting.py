@@ -59,6 +59,10 @@ class RootScopes:
             self._scope_of = {ROOT: b""}
         self._scope_of[root] = scope
 
+    def scope_of(self, root: int) -> bytes:
+        """The scope of a root; b"" if it has none, or is not remembered."""
+        return self._scope_of.get(root, b"")
+
     def may_be(self, root: int, scope: bytes | None) -> bool:
         """True unless the root is known to be of another scope. That of a page which was taken over is not known: it is
         forgotten rather too often."""

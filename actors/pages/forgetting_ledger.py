@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from actors.pages.eviction.policy import EvictionPolicy
+from actors.pages.eviction.shares import CacheShares, SharedEviction
 from actors.pages.forgetting import Forgetting, KnownPage, RootScopes, pages_to_forget
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.pages.page_ledger import PageLedger
@@ -62,6 +63,14 @@ class ForgettingLedger(PageLedger):
             return
         super().seal(page, content_hash, parent, tokens, is_planned)
         self._since_s[page] = self._now_s()
+
+    def bound_caches(self, shares: CacheShares, roots: RootScopes) -> None:
+        """From now on callers that have more cached pages than their part lose theirs first. Takes 5 to 8 µs for each known
+        page the first time."""
+        if isinstance(self._cached, SharedEviction):
+            return
+        self._cached = self._reader = SharedEviction(self._cached, self.n_pages, shares, roots.scope_of)
+        self._cached.take_over((page, content_hash, self._content_of(page)[1]) for content_hash, page in self._page_of.items())
 
     def note_old(self, page: int) -> None:
         """The content of a page was computed before it came here, nobody knows when: it is older than any age."""

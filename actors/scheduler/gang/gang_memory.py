@@ -8,6 +8,7 @@ which memory they have, because streams wait meanwhile; if they have another one
 from __future__ import annotations
 
 from actors.pages.eviction.choice import make_eviction
+from actors.pages.eviction.shares import CacheShares
 from actors.pages.forgetting import Forgetting, RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import Seals, SealTable
@@ -16,6 +17,7 @@ from actors.pages.sizing.working_set import SizingRule
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 
 
@@ -30,7 +32,7 @@ class GangMemory:
         self._left: tuple[SealTable, ForgettingLedger] | None = None  # of the last scheduler, adopted in advance
         self.is_suspect = False  # the next gang must take new memory
         self._has_left = True  # an earlier scheduler may have left pages that no ledger here knows yet
-        self.roots = RootScopes()
+        self._roots, self._shares = RootScopes(), CacheShares()
 
     @property
     def known_generation(self) -> int:
@@ -64,12 +66,22 @@ class GangMemory:
         self.is_suspect = self._has_left = False
         return self.ledger
 
+    def note_caller(self, sequence: Sequence) -> None:
+        """A sequence has come: note whose pages it caches, and how many its caller may have."""
+        terms = sequence.terms
+        if sequence.root:
+            self._roots.note(sequence.root, terms.cache_scope)
+        if terms.cache_scope and (terms.cache_share < 1.0 or self._shares):
+            self._shares.note(terms.cache_scope, terms.cache_share)
+            if self.ledger is not None and self._shares:
+                self.ledger.bound_caches(self._shares, self._roots)
+
     def forget(self, wanted: Forgetting) -> int | None:
         """Forget the pages that are wanted, and all of the host tier; returns how many of the device. None while pages of an
         earlier scheduler may still be adopted."""
         self._tier.forget()
         if self.ledger is not None:
-            return self.ledger.forget(wanted, self.roots)
+            return self.ledger.forget(wanted, self._roots)
         return None if self._has_left else 0
 
     def note_open(self, advances: list[Advance]) -> None:

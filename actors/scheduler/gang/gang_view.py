@@ -271,8 +271,7 @@ class GangView:
     def arrived(self, sequence: Sequence, suspicion: Suspicion | None) -> None:
         """A sequence has come, which may have been suspect elsewhere. While plans must wait there is time to hash its pages."""
         self._queues.add(sequence)
-        if sequence.root:
-            self._memory.roots.note(sequence.root, sequence.terms.cache_scope)
+        self._memory.note_caller(sequence)
         if suspicion is not None:
             self.probation.arrived(sequence, suspicion)
         if not self.is_alive and self._settings.prefix_reuse:
