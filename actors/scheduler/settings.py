@@ -8,7 +8,7 @@ import msgspec
 
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
-from actors.scheduler.sequences.policy import OrderName
+from actors.scheduler.policies.choice import OrderName
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

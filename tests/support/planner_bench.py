@@ -18,7 +18,7 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_tracker import Advance
-from actors.scheduler.sequences.policy import make_order
+from actors.scheduler.policies.choice import make_policy
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
@@ -73,7 +73,7 @@ class PlannerBench:
 
     def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
         self.settings = msgspec.convert(settings or {}, SchedulerSettings)
-        self.queues = SequenceQueues(make_order(self.settings.order))
+        self.queues = SequenceQueues(make_policy(self.settings.order))
         self.gang = GangView(self.queues, self.settings)
         self.capacity = capacity_of(**fields)
         self.drafts = ReceivedDrafts()

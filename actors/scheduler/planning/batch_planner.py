@@ -16,12 +16,13 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.entering.entry import Entry
+from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_times import StepTimes
-from actors.scheduler.sequences.policy import VictimChoice
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -33,26 +34,25 @@ MayRun = Callable[[Sequence], bool]
 
 
 class BatchPlanner:
-    """Plans the steps of one gang. `victims` chooses the sequence to preempt when pages run short. `times`: of the
-    steps that have ended."""
+    """Plans the steps of one gang. The policy of the queues decides who comes first. `times`: of the steps that have ended."""
 
     def __init__(
         self,
         queues: SequenceQueues,
         ledger: ForgettingLedger,
         capacity: EngineCapacity,
-        victims: VictimChoice,
         pace: PromptPace,
         settings: SchedulerSettings,
         times: StepTimes,
         tier: HostTier,
     ) -> None:
-        self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
-        self._pace = pace
-        self._times = times
+        self._queues, self._ledger, self._capacity = queues, ledger, capacity
+        self._pace, self._times = pace, times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
+        self._supply = PageSupply(queues, ledger)
+        self._entry = Entry(queues, ledger, self._prefixes, pace, self._supply)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -83,7 +83,7 @@ class BatchPlanner:
                     self._plan_decode(builder, sequence, drafts)
             elif n_unplanned > 1:
                 prompts.append(sequence)
-        if prompts or self._queues.waiting:
+        if prompts or len(self._queues.waiting):
             self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run)
         else:
             self._pace.rest()
@@ -128,7 +128,7 @@ class BatchPlanner:
                 room = min(sequence.n_samples_left - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1)
                 proposed = self._propose(sequence, drafts, room) if room > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
-        if sequence.pages_short(up_to) <= 0 or self._allocate_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) <= 0 or self._supply.take(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
     def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
@@ -143,7 +143,7 @@ class BatchPlanner:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""
         prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
         n_free = 0 if builder.n_preempted else self._queues.n_free_slots
-        waiting = self._queues.waiting if n_free else []
+        waiting = self._queues.waiting
         n_prompts = len(prompts) + min(len(waiting), n_free)
         if not n_prompts:
             return
@@ -151,17 +151,18 @@ class BatchPlanner:
         n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
         self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
         n_compared = min(n_free, _MOST_COMPARED)
-        nearest, later = [s for s in waiting[:n_compared] if may_run(s)], waiting[n_compared:]
+        nearest = [s for s in waiting.first(n_compared) if may_run(s)]
+        later = waiting.after(n_compared) if n_free else iter(())
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
         has_row = first is not None and self._add_chunk(builder, first, self._pace.first)
         others = [s for s in (*prompts, *nearest) if s is not first]
         if self._pace.has_others and len(others) > 1:
-            others.sort(key=self._queues.order.short_key)
+            others.sort(key=self._queues.policy.short_key)
         for sequence in chain(others, filter(may_run, later)):
             if not self._pace.has_others:
                 break
-            if sequence.state is State.RUNNING or self._enter(builder, sequence):
+            if sequence.state is State.RUNNING or self._entry.enter(builder, sequence):
                 self._add_chunk(builder, sequence, self._pace.other)
         if has_row and not builder.rows[place].samples and self._pace.has_others:
             self._lengthen_chunk(builder, place)
@@ -169,8 +170,9 @@ class BatchPlanner:
 
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""
-        key, running = self._queues.order.key, prompts[0] if prompts else None
-        if waiting and (running is None or key(waiting[0]) < key(running)) and self._enter(builder, waiting[0]):
+        key = self._queues.policy.key
+        running = min(prompts, key=key, default=None)
+        if waiting and (running is None or key(waiting[0]) < key(running)) and self._entry.enter(builder, waiting[0]):
             return waiting[0]
         return running
 
@@ -179,7 +181,7 @@ class BatchPlanner:
         start = sequence.planned
         n_tokens = allowed(start, sequence.n_unplanned)
         up_to = start + n_tokens  # admission took these pages, but the loss of a gang may have taken them back
-        if sequence.pages_short(up_to) > 0 and not self._allocate_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) > 0 and not self._supply.take(builder, sequence, up_to):
             return False
         builder.count_prompt(start, n_tokens)
         self._add_row(builder, sequence, n_tokens, [], builder.n_copied_for(sequence))
@@ -200,58 +202,7 @@ class BatchPlanner:
         self._advance(row.sequence, n_tokens, builder.rows[place].samples)
         self._prefixes.chunk_planned(builder.leaders, row.sequence, row.start)
 
-    def _enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
-        """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
-        if builder.is_full or builder.n_preempted or builder.n_followers >= self._queues.n_free_slots:
-            return False
-        found = self._prefixes.find(sequence, builder.leaders)
-        if found is None:
-            builder.n_followers += 1
-            return False
-        shared = found.pages
-        needed = sequence.pages_short(sequence.known) - len(shared)
-        reserve = len(self._queues.running)  # a page for each running sequence, so that admission causes no preemption
-        self._ledger.acquire(shared)
-        if needed + reserve > self._ledger.n_available and (self._queues.running or needed > self._ledger.n_available):
-            self._ledger.release(shared)
-            builder.is_full = True
-            return False
-        self._ledger.count_hits(shared)
-        sequence.pages = list(shared)
-        n_open = self._prefixes.take_open(sequence, found)
-        tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
-        sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
-        builder.n_cached += min(sequence.planned, sequence.n_prompt)
-        builder.saved_s += self._pace.prompt_s(sequence.planned)
-        if sequence.stay == 0:
-            sequence.n_cached = sequence.planned
-        sequence.n_sealed = sequence.n_shared = len(shared)
-        self._queues.start(sequence)
-        builder.entered.append(sequence)
-        builder.add_pages(sequence.slot, 0, sequence.pages)
-        taken = self._allocate_pages(builder, sequence, sequence.known)
-        assert taken, "admission counted the pages"
-        if tail is not None:
-            self._prefixes.add_copy(builder, sequence, tail)
-        return True
-
-    # -- pages, rows, lease -----------------------------------------------------------------------------------
-
-    def _allocate_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
-        """Allocate pages for positions [0, up_to) of a sequence, preempting others. False if it was preempted itself."""
-        first_index = len(sequence.pages)
-        for _ in range(sequence.pages_short(up_to)):
-            page = self._ledger.allocate()
-            while page is None:
-                victim = self._victims.choose(self._queues.running, builder.has_row) or sequence
-                self._ledger.release(self._queues.preempt(victim))
-                builder.n_preempted += 1
-                if victim is sequence:
-                    return False
-                page = self._ledger.allocate()
-            sequence.pages.append(page)
-        builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
-        return True
+    # -- rows, lease -----------------------------------------------------------------------------------
 
     def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], n_copied: int = 0) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
@@ -270,7 +221,7 @@ class BatchPlanner:
 
     def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
         """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
-        could_enter = self._queues.waiting and self._queues.has_slot and not builder.is_full
+        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.is_full
         if most_steps == 1 or could_enter or builder.entered:
             return 1
         if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
@@ -282,7 +233,7 @@ class BatchPlanner:
         if n_steps == 1 or short > self._ledger.n_available:
             return 1
         for row in builder.rows:
-            self._allocate_pages(builder, row.sequence, row.start + n_steps)
+            self._supply.take(builder, row.sequence, row.start + n_steps)
             row.sequence.planned += n_steps - 1
             row.sequence.in_flight += n_steps - 1
         return n_steps
