@@ -16,7 +16,9 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
-from actors.scheduler.planning.entering.entry import Entry
+from actors.scheduler.planning.entering.displacement import Displacement
+from actors.scheduler.planning.entering.entry import SlotEntry
+from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
@@ -51,8 +53,13 @@ class BatchPlanner:
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
-        self._supply = PageSupply(queues, ledger)
-        self._entry = Entry(queues, ledger, self._prefixes, pace, self._supply)
+        self._budgets = PageBudgets(queues, capacity.n_pages)
+        self._supply = PageSupply(queues, ledger, self._budgets)
+        self._entry = SlotEntry(
+            queues, ledger, self._prefixes, pace, self._supply, self._budgets, most_passed=settings.most_passed
+        )
+        self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
+        queues.policy.measured_by(pace)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -75,6 +82,9 @@ class BatchPlanner:
             return None
         builder = PlanBuilder(self._times, entered=list(self._queues.running) if self._is_takeover else [])
         drafts = None if self._is_takeover else drafts
+        self._budgets.begin()
+        if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
+            self._displacement.make_room(builder, may_run)
         prompts: list[Sequence] = []
         for sequence in list(self._queues.running):
             n_unplanned = sequence.n_unplanned
@@ -94,6 +104,8 @@ class BatchPlanner:
             self._is_takeover = False
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
+        if self._queues.policy.counts:
+            self._queues.policy.planned([(row.sequence, row.count + n_steps - 1) for row in builder.rows])
         return builder.finish(epoch, step, n_steps)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
@@ -147,12 +159,18 @@ class BatchPlanner:
         n_prompts = len(prompts) + min(len(waiting), n_free)
         if not n_prompts:
             return
-        # sequences that wait for the result of their drafts decode too, though they have no row
-        n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
-        self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
         n_compared = min(n_free, _MOST_COMPARED)
         nearest = [s for s in waiting.first(n_compared) if may_run(s)]
         later = waiting.after(n_compared) if n_free else iter(())
+        # sequences that wait for the result of their drafts decode too, though they have no row
+        n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        if (hurried := self._hurried(builder, prompts, nearest)) is not None:
+            is_urgent = self._queues.policy.is_urgent
+            n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
+            equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
+            prompts = [s for s in equals if s.state is State.RUNNING]
+            nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
+        self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
         has_row = first is not None and self._add_chunk(builder, first, self._pace.first)
@@ -167,6 +185,18 @@ class BatchPlanner:
         if has_row and not builder.rows[place].samples and self._pace.has_others:
             self._lengthen_chunk(builder, place)
         self._pace.end()
+
+    def _hurried(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
+        """The prompt that is first in order, in its slot, if it may keep others in this plan waiting: they get no part of the
+        time that prompts have, and this time is not limited for their sake."""
+        policy = self._queues.policy
+        if not policy.hurries:
+            return None
+        first = min((*prompts, *waiting[:1]), key=policy.key, default=None)
+        others = chain((row.sequence for row in builder.rows), prompts)
+        if first is None or not any(policy.is_urgent(first, one) for one in others):
+            return None
+        return first if first.state is State.RUNNING or self._entry.enter(builder, first) else None
 
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""
@@ -221,7 +251,7 @@ class BatchPlanner:
 
     def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
         """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
-        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.is_full
+        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.n_held_up
         if most_steps == 1 or could_enter or builder.entered:
             return 1
         if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
@@ -229,9 +259,11 @@ class BatchPlanner:
         if any(row.sequence.terms.grammar is not None for row in builder.rows):
             return 1  # the host computes which tokens may follow the last one
         n_steps = 1 + min(most_steps - 1, *(row.sequence.n_samples_left for row in builder.rows))
-        short = sum(row.sequence.pages_short(row.start + n_steps) for row in builder.rows)
-        if n_steps == 1 or short > self._ledger.n_available:
+        short = [max(row.sequence.pages_short(row.start + n_steps), 0) for row in builder.rows]
+        if n_steps == 1 or sum(short) > self._ledger.n_available:
             return 1
+        if any(n_pages and row.sequence.terms.page_share < 1.0 for row, n_pages in zip(builder.rows, short, strict=True)):
+            return 1  # a lease preempts nobody
         for row in builder.rows:
             self._supply.take(builder, row.sequence, row.start + n_steps)
             row.sequence.planned += n_steps - 1

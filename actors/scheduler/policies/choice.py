@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
+from typing import TYPE_CHECKING
 
+from actors.scheduler.policies.fair import FairPolicy
 from actors.scheduler.policies.fcfs import FcfsPolicy
 from actors.scheduler.policies.priority import PriorityPolicy
-from actors.scheduler.sequences.policy import SchedulingPolicy
+from actors.scheduler.policies.sla import SlaPolicy
+from actors.scheduler.sequences.policy import PolicyName, SchedulingPolicy
+from actors.scheduler.sequences.queues import SequenceQueues
 
+if TYPE_CHECKING:
+    from actors.scheduler.settings import SchedulerSettings
 
-class OrderName(Enum):
-    """The values of `scheduler.order`."""
-
-    PRIORITY = "priority"
-    ARRIVAL = "arrival"
-
-
-_POLICIES: Mapping[OrderName, Callable[[], SchedulingPolicy]] = {
-    OrderName.PRIORITY: PriorityPolicy,
-    OrderName.ARRIVAL: FcfsPolicy,
+_Clock = Callable[[], float]
+_POLICIES: Mapping[PolicyName, Callable[[SchedulerSettings, _Clock], SchedulingPolicy]] = {
+    PolicyName.FCFS: lambda settings, now_s: FcfsPolicy(),
+    PolicyName.PRIORITY: lambda settings, now_s: PriorityPolicy(settings.ageing_s),
+    PolicyName.SLA: lambda settings, now_s: SlaPolicy(now_s),
+    PolicyName.FAIR: lambda settings, now_s: FairPolicy(),
 }
 
 
-def make_policy(name: OrderName) -> SchedulingPolicy:
-    """The policy with this name."""
-    return _POLICIES[name]()
+def make_queues(settings: SchedulerSettings, now_s: Callable[[], float]) -> SequenceQueues:
+    """Empty queues in the order of the policy that the settings name. now_s: the clock of their timelines."""
+    return SequenceQueues(_POLICIES[settings.policy](settings, now_s), now_s=now_s)

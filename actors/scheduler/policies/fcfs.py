@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from actors.scheduler.sequences.policy import Key, SchedulingPolicy
+from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy
 
 if TYPE_CHECKING:
     from actors.scheduler.sequences.sequence import Sequence
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 class FcfsPolicy(SchedulingPolicy):
     """By arrival alone; the priorities that clients ask for are ignored."""
+
+    name = PolicyName.FCFS
 
     def key(self, sequence: Sequence) -> Key:
         return (sequence.number,)

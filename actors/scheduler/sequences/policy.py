@@ -9,12 +9,41 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Values
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the supervisor imports the settings; without numpy it starts 0.2 s faster
     from actors.scheduler.sequences.sequence import Sequence
 
 Key = tuple[float, ...]
+
+
+class PolicyName(Enum):
+    """The values of `scheduler.policy`."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+    SLA = "sla"
+    FAIR = "fair"
+
+
+class LateRequests(Enum):
+    """The values of `scheduler.late`: what becomes of a waiting sequence that cannot meet its `ttft_ms` or `deadline_ms`."""
+
+    DEMOTE = "demote"
+    REFUSE = "refuse"
+
+
+class StepEstimates(Protocol):
+    """What the gang's steps take, in seconds, as far as they have been measured; 0 while nothing is known."""
+
+    def prompt_s(self, n_tokens: int) -> float:
+        """The first `n_tokens` of a prompt, with the device for themselves."""
+        ...
+
+    def decode_s(self, n_rows: int) -> float:
+        """A step of so many sequences that decode."""
+        ...
 
 
 class WaitingQueue(Protocol):
@@ -82,9 +111,12 @@ class SchedulingPolicy(Protocol):
     """Orders the sequences of one scheduler. The planner tells a policy what it asks for, so a policy without counters and
     without displacement costs nothing."""
 
+    name: PolicyName
     victims: VictimChoice = LastInOrder()
+    n_late = 0  # sequences that could not meet their terms when they arrived, or while they waited
     counts = False  # `planned` must be called with each plan
     displaces = False  # `victim_for` may name a running sequence
+    hurries = False  # `is_urgent` may be True
 
     def key(self, sequence: Sequence) -> Key:
         """Sort key of now; the lowest is first. It must be unique."""
@@ -109,6 +141,13 @@ class SchedulingPolicy(Protocol):
     def ended(self, sequence: Sequence) -> None:
         """A sequence has ended, of whatever reason."""
 
+    def measured_by(self, estimates: StepEstimates) -> None:
+        """A gang has begun, and its steps are measured there."""
+
+    def take_late(self) -> list[Sequence]:
+        """The waiting sequences that have turned out to be late since the last call."""
+        return []
+
     def planned(self, counts: Iterable[tuple[Sequence, int]]) -> None:
         """A plan computes so many positions of these sequences. Called only if `counts`."""
 
@@ -118,5 +157,6 @@ class SchedulingPolicy(Protocol):
         return None
 
     def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
-        """True if the prompt may keep a running sequence waiting for longer than the pace of prompts allows."""
+        """True if the prompt may keep a running sequence waiting for longer than the pace of prompts allows. Called only if
+        `hurries`."""
         return False
