@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from actors.pages.eviction.choice import EvictionName
+from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.drill.command import drill
@@ -49,6 +50,7 @@ _ANSWER_CACHE = (
     " --embedding-model. off: each is computed. Default: off."
 )
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
+_POLICY = f"Who is computed first: {', '.join(name.value for name in PolicyName)}. Default: priority."
 _HOST_CACHE = "Memory of the host for evicted pages of each rank, such as 8GiB; they may come back. Default: none."
 _HOST_CACHE_DTYPE = (
     "What the host cache holds. same: pages as they are. int4: compressed pages, two to seven times as many, rounded. adaptive:"
@@ -98,6 +100,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
+        click.option("--policy", "scheduler__policy", help=_POLICY),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
         click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
         click.option("--host-cache-dtype", "worker__host_cache_dtype", help=_HOST_CACHE_DTYPE),

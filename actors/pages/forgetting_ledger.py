@@ -40,6 +40,10 @@ class ForgettingLedger(PageLedger):
         age_s = 0.0 if oldest is None else self._now_s() - max(self._since_s[oldest], self._made_s)
         return replace(super().statistics(), oldest_s=age_s)
 
+    def is_held(self, page: int) -> bool:
+        """True if a sequence holds this page."""
+        return self._holders[page] > 0
+
     def forget(self, wanted: Forgetting, roots: RootScopes) -> int:
         """Forget the contents that are wanted, and all partly filled pages that others could copy. Returns the number of pages.
         Must not be called while a plan is being made. Takes 1 to 4 µs for each known page."""

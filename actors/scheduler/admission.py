@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from actors.scheduler.planning.entering.page_budgets import budget_pages
 from messages.generation.sequences import Refused, Submit
+from messages.generation.terms import Terms
 from messages.steps import EngineCapacity
 
 
@@ -21,7 +23,14 @@ def judge(submit: Submit, capacity: EngineCapacity | None, n_waiting: int, max_w
     if n_waiting >= max_waiting:
         detail = f"queue: expected fewer than {max_waiting} waiting sequences, got {n_waiting}"
         return Refused(attempt=submit.attempt, code="overloaded", detail=detail, retryable=True)
-    return unfit(submit.attempt, submit.tokens, capacity) if capacity is not None else None
+    return unfit(submit.attempt, submit.tokens, within_budget(capacity, submit.terms)) if capacity is not None else None
+
+
+def within_budget(capacity: EngineCapacity, terms: Terms) -> EngineCapacity:
+    """What a sequence with these terms may have of a gang's capacity: its caller may be given a part of the pages."""
+    if terms.page_share >= 1.0:
+        return capacity
+    return msgspec.structs.replace(capacity, n_pages=budget_pages(capacity.n_pages, terms.page_share))
 
 
 def unfit(attempt: int, tokens: np.ndarray, capacity: EngineCapacity) -> Refused | None:

@@ -6,16 +6,17 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from actors.actor import Actor
-from actors.scheduler.admission import unfit
+from actors.scheduler.admission import unfit, within_budget
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.grammar_gate import GRAMMAR_LIMIT_S
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
-from actors.scheduler.sequences.sequence import Sequence
+from actors.scheduler.sequences.policy import LateRequests, SchedulingPolicy
+from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.trace_recorder import TraceRecorder
-from messages.generation.sequences import Ending
+from messages.generation.sequences import Ending, Refused
 from messages.outcomes import Code, EndReason, NoCode
 from messages.steps import EngineCapacity
 
@@ -73,6 +74,7 @@ class Endings:
     def fit_to(self, sequence: Sequence, capacity: EngineCapacity) -> None:
         """Limit the length of a sequence by the gang's capacity. End it if it is already complete then; refuse it if it can
         never run on this gang."""
+        capacity = within_budget(capacity, sequence.terms)
         sequence.fit_to(capacity.max_sequence_tokens - sequence.n_prompt)
         refusal = unfit(sequence.attempt, sequence.tokens(), capacity)
         if sequence.n_generated and sequence.n_generated >= sequence.max_tokens:
@@ -80,6 +82,16 @@ class Endings:
         elif refusal is not None:
             self._actor.send(sequence.gateway, refusal)
             self.release(sequence)
+
+    def drop_late(self, policy: SchedulingPolicy, means: LateRequests) -> None:
+        """Refuse the sequences that have turned out to be late, if that is meant: those that no scheduler has had before."""
+        for sequence in policy.take_late():
+            is_new = sequence.state is State.WAITING and not (sequence.is_again or sequence.stay or sequence.n_sent)
+            if means is LateRequests.REFUSE and is_new:
+                detail = "ttft_ms or deadline_ms: expected times that can still be kept; too many others come before"
+                refusal = Refused(attempt=sequence.attempt, code="deadline", detail=detail, retryable=False)
+                self._actor.send(sequence.gateway, refusal)
+                self.release(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Remove a sequence whose gateway needs no ending: it has got one, was refused, or is dead."""

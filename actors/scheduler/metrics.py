@@ -38,6 +38,7 @@ class SchedulerMetrics:
         )
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
+        self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
         self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
         self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
@@ -51,6 +52,7 @@ class SchedulerMetrics:
         self._make_gauges(registry)
         self._tiers = TierMetrics(registry)
         self._n_prompt = self._n_cached = 0  # tokens of admitted sequences
+        self._n_displaced = 0
         self._saved_s = 0.0
 
     def _make_gauges(self, registry: CollectorRegistry) -> None:
@@ -59,6 +61,10 @@ class SchedulerMetrics:
 
         self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
+        self.late = gauge(
+            "late", "Sequences that could not meet ttft_ms or deadline_ms any more when they waited (policy sla)"
+        )
+        self.policy = Gauge("tardigrade_scheduler_policy", "1 for the policy in use", ["policy"], registry=registry)
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
         self.free_pages = gauge("free_pages", "Pages without content")
@@ -85,6 +91,9 @@ class SchedulerMetrics:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
+        if planned.n_displaced:
+            self.displaced.inc(planned.n_displaced)
+            self._n_displaced += planned.n_displaced
 
     def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
         """Count the prompts of sequences that enter."""
@@ -109,6 +118,11 @@ class SchedulerMetrics:
         self.kept_tail_tokens.set(gang.n_tail_tokens)
         numbers = {"steps": float(gang.tracker.n_done), "epoch": float(gang.tracker.epoch)}
         numbers |= {"waiting": float(n_waiting), "running": float(n_running)}
+        numbers |= {f"policy_{queues.policy.name.value}": 1.0, "displaced": float(self._n_displaced)}
+        self.policy.labels(policy=queues.policy.name.value).set(1.0)
+        if queues.policy.n_late:
+            self.late.set(queues.policy.n_late)
+            numbers |= {"late": float(queues.policy.n_late)}
         numbers |= {"tail_tokens_kept": float(gang.n_tail_tokens)}
         numbers |= {"pages_adopted": float(gang.n_adopted), "on_probation": float(n_on_probation)}
         if gang.ledger is not None:

@@ -29,8 +29,7 @@ from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing, add_prompts, without_credit
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
-from actors.scheduler.sequences.policy import make_order
-from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.policies.choice import make_queues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.tier_moves import TierMoves, handlers
@@ -58,7 +57,7 @@ class SchedulerActor(Actor):
         super().__init__(spawn_spec, make_mailbox)
         replica = replica_of(spawn_spec.name)
         self._seats, self.metrics = GangSeats(replica, self.settings.tp), SchedulerMetrics(self.registry)
-        self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
+        self._queues = make_queues(self.settings, lambda: time.monotonic())
         self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
         self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
@@ -237,6 +236,7 @@ class SchedulerActor(Actor):
     # -- after each batch of mail --------------------------------------------------------------------------------
 
     def after_mail(self) -> None:
+        self._endings.drop_late(self._queues.policy, self.settings.late)
         self._plan_ahead()
         self._reports.send_changes()
         for gateway, outgoing in self._outgoing.items():

@@ -8,7 +8,7 @@ import msgspec
 
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
-from actors.scheduler.sequences.policy import OrderName
+from actors.scheduler.sequences.policy import LateRequests, PolicyName
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,7 +26,13 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused
     # messages that a gateway may leave unconfirmed before its sequences pause
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512
-    order: OrderName = OrderName.PRIORITY  # which sequences are planned first
+    policy: PolicyName = PolicyName.PRIORITY  # which sequences are planned first, and which give way
+    # with the policy priority: seconds of waiting that count as one level of priority; 0: none do
+    ageing_s: Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)] = 10.0
+    # with the policy sla: whether requests that cannot meet their ttft_ms or deadline_ms come later, or are refused
+    late: LateRequests = LateRequests.DEMOTE
+    # sequences that may enter before one that comes first and finds no pages; 0: none
+    most_passed: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 16
     prefix_reuse: bool = True  # prompts that begin like earlier ones are not computed again
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
     # with worker.kv_least_bytes: the memory of pages that were not needed for one to two times so long, in seconds, is given

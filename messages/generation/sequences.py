@@ -56,6 +56,8 @@ class Submit(Message, frozen=True):
     suspicion: Suspicion | None = None  # None: no gang has died with this sequence
     x_request_id: ShortText = ""  # what its client calls it, for log lines; "": nothing, or the gateway is of the last release
     holder: Holder | None = None  # None: no other replica has more of it, or this one cannot ask it
+    age_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # since its request arrived; 0: the gateway is of the last release
+    is_again: bool = False  # a scheduler has had an attempt of it before, so it is not refused for being late
 
 
 class Taken(Message, frozen=True):

@@ -24,6 +24,7 @@ Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)]
 Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 DeadlineS = Annotated[float, msgspec.Meta(gt=0.0)]
+Milliseconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
 Weight = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
 PageShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 
@@ -64,6 +65,10 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     priority: Priority = 0  # the smaller number runs first
     # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
     deadline_s: DeadlineS | None = None
+    # Milliseconds from its arrival in which the first token, or the whole answer, is wanted. The policy `sla` plans by them,
+    # and by `deadline_s` if there is no `deadline_ms`; nothing ends when they have passed. None: no such wish.
+    ttft_ms: Milliseconds | None = None
+    deadline_ms: Milliseconds | None = None
     speculation: bool = True  # draft tokens may be used
     grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
     logit_bias: Annotated[dict[ShortText, Bias], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = {}  # by id, as text
@@ -106,6 +111,8 @@ class TermsOptions(TypedDict, total=False):
     ignore_eos: bool
     priority: int
     deadline_s: float | None
+    ttft_ms: float | None
+    deadline_ms: float | None
     speculation: bool
     grammar: Grammar | None
     logit_bias: dict[str, float]

@@ -18,8 +18,7 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_tracker import Advance
-from actors.scheduler.sequences.policy import make_order
-from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.policies.choice import make_queues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.batch.slot_table import SlotTable
@@ -72,8 +71,9 @@ class PlannerBench:
     """One view of a gang and the plans in flight. `fields` are of the capacity, `settings` of the scheduler."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
+        self.now_s = 0.0
         self.settings = msgspec.convert(settings or {}, SchedulerSettings)
-        self.queues = SequenceQueues(make_order(self.settings.order))
+        self.queues = make_queues(self.settings, lambda: self.now_s)
         self.gang = GangView(self.queues, self.settings)
         self.capacity = capacity_of(**fields)
         self.drafts = ReceivedDrafts()

@@ -210,6 +210,8 @@ class Dispatcher:
             suspicion=sequence.suspicion_now(),
             x_request_id=spec.correlation_id,
             holder=holder,
+            age_s=max(self._post.now_s() - sequence.request.began_s, 0.0),
+            is_again=sequence.n_submissions > 1,
         )
         if not send_now(self._post, name, message, spec.terms.trace_id):
             self.book.close(sequence)

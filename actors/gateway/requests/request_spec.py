@@ -15,7 +15,7 @@ from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
 # terms without effect on the tokens and the text of an answer
-TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "speculation", "trace_id", "group_tokens")
+TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "ttft_ms", "deadline_ms", "speculation", "trace_id", "group_tokens")
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1

@@ -17,7 +17,7 @@ from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_times import StepTimes
-from actors.scheduler.sequences.policy import LastInOrder, PriorityOrder
+from actors.scheduler.policies.fcfs import FcfsPolicy
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
@@ -38,7 +38,7 @@ class Canary:
         self, ledger: ForgettingLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes
     ) -> None:
         self._ledger = ledger
-        self._queues = SequenceQueues(PriorityOrder(), n_slots=1)
+        self._queues = SequenceQueues(FcfsPolicy(), n_slots=1)
         submit = Submit(
             attempt=0,
             request="canary",
@@ -52,7 +52,7 @@ class Canary:
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
         pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
         no_tier = HostTier(self._queues, settings, StepCost(), NO_SEALS)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times, no_tier)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, pace, settings, times, no_tier)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:
         """Its next step, or None when there is none."""

@@ -33,7 +33,6 @@ from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.planning.step_tracker import Advance, StepTracker
-from actors.scheduler.sequences.policy import LastInOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -51,7 +50,7 @@ class GangView:
     def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: SealTables = NO_SEALS) -> None:
         self._queues, self._settings = queues, settings
         self._cost = StepCost()  # of this gang and those before it, which ran on the same device
-        self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
+        self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.policy)
         self.tier = HostTier(queues, settings, self._cost, seals, is_paused=lambda: self.probation.is_active)
         self._memory = GangMemory(settings, seals.pages, self.tier)
         self.prepare_memory = self._memory.prepare
@@ -107,10 +106,10 @@ class GangView:
         self._keep_slots(capacity.n_slots if is_kept and not self._trial.is_needed else 0)
         ledger = self._memory.begin(answer.memory_generation, capacity.n_pages, capacity.n_least_pages)
         self.n_adopted += ledger.n_known
-        pace, victims = PromptPace(self._cost, capacity.max_step_tokens, self._settings), LastInOrder()
+        pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
         self._times.warmed_up(capacity.step_times)
         self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, victims, pace, self._settings, self._times, self.tier)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, pace, self._settings, self._times, self.tier)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         self._trial.begin(ledger, capacity, self._settings, self._times)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors.scheduler.planning.plan_builder import RowEnd
-from actors.scheduler.sequences.policy import AdmissionOrder
+from actors.scheduler.sequences.policy import SchedulingPolicy
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.replica_state import Suspect
 from messages.generation.sequences import Suspicion
@@ -79,10 +79,10 @@ def is_evidence(causes: Iterable[Cause]) -> bool:
 
 
 class Probation:
-    """The suspects of one gang. `order` decides between sequences on probation with equally many deaths."""
+    """The suspects of one gang. `policy` decides between sequences on probation with equally many deaths."""
 
-    def __init__(self, order: AdmissionOrder) -> None:
-        self._order = order
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self._policy = policy
         self._suspicions: dict[int, _Suspicion] = {}  # by sequence number
         self.is_active = False  # True while any sequence is on probation
 
@@ -107,7 +107,7 @@ class Probation:
     def next_alone(self, may_run: Callable[[Sequence], bool]) -> Sequence | None:
         """The sequence that the next step computes alone; None when no sequence on probation may run."""
         ready = [s for s in self._suspicions.values() if s.is_on_probation and may_run(s.sequence)]
-        first = min(ready, key=lambda s: (-s.certain, self._order.key(s.sequence)), default=None)
+        first = min(ready, key=lambda s: (-s.certain, self._policy.key(s.sequence)), default=None)
         return first.sequence if first is not None else None
 
     def suspects_of(self, gateway: str) -> list[Suspect]:

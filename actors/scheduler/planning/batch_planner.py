@@ -16,12 +16,15 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.entering.displacement import Displacement
+from actors.scheduler.planning.entering.entry import SlotEntry
+from actors.scheduler.planning.entering.page_budgets import PageBudgets
+from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_times import StepTimes
-from actors.scheduler.sequences.policy import VictimChoice
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -33,26 +36,30 @@ MayRun = Callable[[Sequence], bool]
 
 
 class BatchPlanner:
-    """Plans the steps of one gang. `victims` chooses the sequence to preempt when pages run short. `times`: of the
-    steps that have ended."""
+    """Plans the steps of one gang. The policy of the queues decides who comes first. `times`: of the steps that have ended."""
 
     def __init__(
         self,
         queues: SequenceQueues,
         ledger: ForgettingLedger,
         capacity: EngineCapacity,
-        victims: VictimChoice,
         pace: PromptPace,
         settings: SchedulerSettings,
         times: StepTimes,
         tier: HostTier,
     ) -> None:
-        self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
-        self._pace = pace
-        self._times = times
+        self._queues, self._ledger, self._capacity = queues, ledger, capacity
+        self._pace, self._times = pace, times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
+        self._budgets = PageBudgets(queues, capacity.n_pages)
+        self._supply = PageSupply(queues, ledger, self._budgets)
+        self._entry = SlotEntry(
+            queues, ledger, self._prefixes, pace, self._supply, self._budgets, most_passed=settings.most_passed
+        )
+        self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
+        queues.policy.measured_by(pace)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -75,6 +82,9 @@ class BatchPlanner:
             return None
         builder = PlanBuilder(self._times, entered=list(self._queues.running) if self._is_takeover else [])
         drafts = None if self._is_takeover else drafts
+        self._budgets.begin()
+        if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
+            self._displacement.make_room(builder, may_run)
         prompts: list[Sequence] = []
         for sequence in list(self._queues.running):
             n_unplanned = sequence.n_unplanned
@@ -83,7 +93,7 @@ class BatchPlanner:
                     self._plan_decode(builder, sequence, drafts)
             elif n_unplanned > 1:
                 prompts.append(sequence)
-        if prompts or self._queues.waiting:
+        if prompts or len(self._queues.waiting):
             self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run)
         else:
             self._pace.rest()
@@ -94,6 +104,8 @@ class BatchPlanner:
             self._is_takeover = False
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
+        if self._queues.policy.counts:
+            self._queues.policy.planned([(row.sequence, row.count + n_steps - 1) for row in builder.rows])
         return builder.finish(epoch, step, n_steps)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
@@ -128,7 +140,7 @@ class BatchPlanner:
                 room = min(sequence.n_samples_left - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1)
                 proposed = self._propose(sequence, drafts, room) if room > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
-        if sequence.pages_short(up_to) <= 0 or self._allocate_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) <= 0 or self._supply.take(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
     def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
@@ -143,34 +155,54 @@ class BatchPlanner:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""
         prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
         n_free = 0 if builder.n_preempted else self._queues.n_free_slots
-        waiting = self._queues.waiting if n_free else []
+        waiting = self._queues.waiting
         n_prompts = len(prompts) + min(len(waiting), n_free)
         if not n_prompts:
             return
+        n_compared = min(n_free, _MOST_COMPARED)
+        nearest = [s for s in waiting.first(n_compared) if may_run(s)]
+        later = waiting.after(n_compared) if n_free else iter(())
         # sequences that wait for the result of their drafts decode too, though they have no row
         n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        if (hurried := self._hurried(builder, prompts, nearest)) is not None:
+            is_urgent = self._queues.policy.is_urgent
+            n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
+            equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
+            prompts = [s for s in equals if s.state is State.RUNNING]
+            nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
         self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
-        n_compared = min(n_free, _MOST_COMPARED)
-        nearest, later = [s for s in waiting[:n_compared] if may_run(s)], waiting[n_compared:]
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
         has_row = first is not None and self._add_chunk(builder, first, self._pace.first)
         others = [s for s in (*prompts, *nearest) if s is not first]
         if self._pace.has_others and len(others) > 1:
-            others.sort(key=self._queues.order.short_key)
+            others.sort(key=self._queues.policy.short_key)
         for sequence in chain(others, filter(may_run, later)):
             if not self._pace.has_others:
                 break
-            if sequence.state is State.RUNNING or self._enter(builder, sequence):
+            if sequence.state is State.RUNNING or self._entry.enter(builder, sequence):
                 self._add_chunk(builder, sequence, self._pace.other)
         if has_row and not builder.rows[place].samples and self._pace.has_others:
             self._lengthen_chunk(builder, place)
         self._pace.end()
 
+    def _hurried(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
+        """The prompt that is first in order, in its slot, if it may keep others in this plan waiting: they get no part of the
+        time that prompts have, and this time is not limited for their sake."""
+        policy = self._queues.policy
+        if not policy.hurries:
+            return None
+        first = min((*prompts, *waiting[:1]), key=policy.key, default=None)
+        others = chain((row.sequence for row in builder.rows), prompts)
+        if first is None or not any(policy.is_urgent(first, one) for one in others):
+            return None
+        return first if first.state is State.RUNNING or self._entry.enter(builder, first) else None
+
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""
-        key, running = self._queues.order.key, prompts[0] if prompts else None
-        if waiting and (running is None or key(waiting[0]) < key(running)) and self._enter(builder, waiting[0]):
+        key = self._queues.policy.key
+        running = min(prompts, key=key, default=None)
+        if waiting and (running is None or key(waiting[0]) < key(running)) and self._entry.enter(builder, waiting[0]):
             return waiting[0]
         return running
 
@@ -179,7 +211,7 @@ class BatchPlanner:
         start = sequence.planned
         n_tokens = allowed(start, sequence.n_unplanned)
         up_to = start + n_tokens  # admission took these pages, but the loss of a gang may have taken them back
-        if sequence.pages_short(up_to) > 0 and not self._allocate_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) > 0 and not self._supply.take(builder, sequence, up_to):
             return False
         builder.count_prompt(start, n_tokens)
         self._add_row(builder, sequence, n_tokens, [], builder.n_copied_for(sequence))
@@ -200,58 +232,7 @@ class BatchPlanner:
         self._advance(row.sequence, n_tokens, builder.rows[place].samples)
         self._prefixes.chunk_planned(builder.leaders, row.sequence, row.start)
 
-    def _enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
-        """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
-        if builder.is_full or builder.n_preempted or builder.n_followers >= self._queues.n_free_slots:
-            return False
-        found = self._prefixes.find(sequence, builder.leaders)
-        if found is None:
-            builder.n_followers += 1
-            return False
-        shared = found.pages
-        needed = sequence.pages_short(sequence.known) - len(shared)
-        reserve = len(self._queues.running)  # a page for each running sequence, so that admission causes no preemption
-        self._ledger.acquire(shared)
-        if needed + reserve > self._ledger.n_available and (self._queues.running or needed > self._ledger.n_available):
-            self._ledger.release(shared)
-            builder.is_full = True
-            return False
-        self._ledger.count_hits(shared)
-        sequence.pages = list(shared)
-        n_open = self._prefixes.take_open(sequence, found)
-        tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
-        sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
-        builder.n_cached += min(sequence.planned, sequence.n_prompt)
-        builder.saved_s += self._pace.prompt_s(sequence.planned)
-        if sequence.stay == 0:
-            sequence.n_cached = sequence.planned
-        sequence.n_sealed = sequence.n_shared = len(shared)
-        self._queues.start(sequence)
-        builder.entered.append(sequence)
-        builder.add_pages(sequence.slot, 0, sequence.pages)
-        taken = self._allocate_pages(builder, sequence, sequence.known)
-        assert taken, "admission counted the pages"
-        if tail is not None:
-            self._prefixes.add_copy(builder, sequence, tail)
-        return True
-
-    # -- pages, rows, lease -----------------------------------------------------------------------------------
-
-    def _allocate_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
-        """Allocate pages for positions [0, up_to) of a sequence, preempting others. False if it was preempted itself."""
-        first_index = len(sequence.pages)
-        for _ in range(sequence.pages_short(up_to)):
-            page = self._ledger.allocate()
-            while page is None:
-                victim = self._victims.choose(self._queues.running, builder.has_row) or sequence
-                self._ledger.release(self._queues.preempt(victim))
-                builder.n_preempted += 1
-                if victim is sequence:
-                    return False
-                page = self._ledger.allocate()
-            sequence.pages.append(page)
-        builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
-        return True
+    # -- rows, lease -----------------------------------------------------------------------------------
 
     def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], n_copied: int = 0) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
@@ -270,7 +251,7 @@ class BatchPlanner:
 
     def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
         """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
-        could_enter = self._queues.waiting and self._queues.has_slot and not builder.is_full
+        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.n_held_up
         if most_steps == 1 or could_enter or builder.entered:
             return 1
         if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
@@ -278,11 +259,13 @@ class BatchPlanner:
         if any(row.sequence.terms.grammar is not None for row in builder.rows):
             return 1  # the host computes which tokens may follow the last one
         n_steps = 1 + min(most_steps - 1, *(row.sequence.n_samples_left for row in builder.rows))
-        short = sum(row.sequence.pages_short(row.start + n_steps) for row in builder.rows)
-        if n_steps == 1 or short > self._ledger.n_available:
+        short = [max(row.sequence.pages_short(row.start + n_steps), 0) for row in builder.rows]
+        if n_steps == 1 or sum(short) > self._ledger.n_available:
             return 1
+        if any(n_pages and row.sequence.terms.page_share < 1.0 for row, n_pages in zip(builder.rows, short, strict=True)):
+            return 1  # a lease preempts nobody
         for row in builder.rows:
-            self._allocate_pages(builder, row.sequence, row.start + n_steps)
+            self._supply.take(builder, row.sequence, row.start + n_steps)
             row.sequence.planned += n_steps - 1
             row.sequence.in_flight += n_steps - 1
         return n_steps

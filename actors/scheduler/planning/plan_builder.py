@@ -58,6 +58,7 @@ class PlannedStep:
     n_cached: int  # prompt tokens of entering sequences that need no prefill
     saved_s: float  # that their prefill would have taken, as far as the gang's steps have been measured
     n_preempted: int
+    n_displaced: int
     n_prompts: int  # rows that compute prompts
     prompt_tokens: int  # tokens of these rows
     prompt_pairs: int  # of such a token and a key before it
@@ -88,11 +89,13 @@ class PlanBuilder:
     n_cached: int = 0
     saved_s: float = 0.0
     n_preempted: int = 0
+    n_displaced: int = 0  # sequences that have given their slots to others
+    n_held_up: int = 0  # waiting sequences that have found no pages, or none in the budget of their caller
     n_prompts: int = 0
     prompt_tokens: int = 0
     prompt_pairs: int = 0
     n_followers: int = 0  # waiting sequences that wait for what this plan computes; the next free slots are theirs
-    is_full: bool = False  # a waiting sequence finds no pages
+    is_full: bool = False  # a waiting sequence finds no pages, and no other one is tried
     _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 
     def has_row(self, sequence: Sequence) -> bool:
@@ -139,6 +142,7 @@ class PlanBuilder:
             n_cached=self.n_cached,
             saved_s=self.saved_s,
             n_preempted=self.n_preempted,
+            n_displaced=self.n_displaced,
             n_prompts=self.n_prompts,
             prompt_tokens=self.prompt_tokens,
             prompt_pairs=self.prompt_pairs,

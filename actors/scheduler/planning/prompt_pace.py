@@ -42,6 +42,10 @@ class PromptPace:
         """What the first `n_tokens` of a prompt take, as the gang's steps have been measured; 0 before that."""
         return self._cost.prompt_s(0, n_tokens)
 
+    def decode_s(self, n_rows: int) -> float:
+        """What a step of `n_rows` decode rows takes, as the gang's steps have been measured; 0 before that."""
+        return self._cost.decode_s(n_rows)
+
     def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int) -> None:
         """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part."""
         parts = 2 if n_prompts > 1 else 1

@@ -1,12 +1,13 @@
-"""The policies of one scheduler: which sequence is planned first, which one is preempted.
+"""The seam of the scheduling policies: who is planned first, who gives way, and what a policy is told.
 
-Each is a small object. The order is chosen by name when the scheduler starts. A new order is a class, a name in the enum below,
-and a line in the table. Policies that choose which cached page is evicted are in actors/pages/eviction.
+A policy is one small file in actors/scheduler/policies. Policies that choose which cached page is evicted are in
+actors/pages/eviction. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Values
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -14,38 +15,76 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # the supervisor imports the settings; without numpy it starts 0.2 s faster
     from actors.scheduler.sequences.sequence import Sequence
 
+Key = tuple[float, ...]
 
-class AdmissionOrder(Protocol):
-    """The order in which sequences are admitted and planned."""
 
-    def key(self, sequence: Sequence) -> tuple[int, ...]:
-        """Sort key; the lowest is first. It must be unique and must not change while the sequence lives."""
+class PolicyName(Enum):
+    """The values of `scheduler.policy`."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+    SLA = "sla"
+    FAIR = "fair"
+
+
+class LateRequests(Enum):
+    """The values of `scheduler.late`: what becomes of a waiting sequence that cannot meet its `ttft_ms` or `deadline_ms`."""
+
+    DEMOTE = "demote"
+    REFUSE = "refuse"
+
+
+class StepEstimates(Protocol):
+    """What the gang's steps take, in seconds, as far as they have been measured; 0 while nothing is known."""
+
+    def prompt_s(self, n_tokens: int) -> float:
+        """The first `n_tokens` of a prompt, with the device for themselves."""
         ...
 
-    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
-        """Sort key of prompts for the part of a step that serves the shortest ones first: as `key`, but the number of tokens
-        that are left of the prompt comes before the arrival."""
+    def decode_s(self, n_rows: int) -> float:
+        """A step of so many sequences that decode."""
         ...
 
 
-class PriorityOrder(AdmissionOrder):
-    """By priority (the lowest number first), then by arrival."""
+class WaitingQueue(Protocol):
+    """The sequences that wait for a slot, in the order of a policy."""
 
-    def key(self, sequence: Sequence) -> tuple[int, ...]:
-        return sequence.terms.priority, sequence.number
+    def add(self, sequence: Sequence) -> None:
+        """Add a sequence at its place."""
+        ...
 
-    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
-        return sequence.terms.priority, sequence.n_unplanned, sequence.number
+    def remove(self, sequence: Sequence, /) -> None:
+        """Remove a sequence, which must be in the queue."""
+        ...
+
+    def first(self, n: int) -> list[Sequence]:
+        """The first `n` sequences in the order of now."""
+        ...
+
+    def after(self, n: int) -> Iterator[Sequence]:
+        """Those after the first `n`. The queue may change meanwhile; they stay as they were."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sequence]: ...
 
 
-class ArrivalOrder(AdmissionOrder):
-    """By arrival alone; the priorities that clients ask for are ignored."""
+class SortedQueue(list["Sequence"]):
+    """A queue in the order of keys that do not change while a sequence waits."""
 
-    def key(self, sequence: Sequence) -> tuple[int, ...]:
-        return (sequence.number,)
+    def __init__(self, key: Callable[[Sequence], Key]) -> None:
+        super().__init__()
+        self._key = key
 
-    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
-        return sequence.n_unplanned, sequence.number
+    def add(self, sequence: Sequence) -> None:
+        insort(self, sequence, key=self._key)
+
+    def first(self, n: int) -> list[Sequence]:
+        return self[:n]
+
+    def after(self, n: int) -> Iterator[Sequence]:
+        return iter(self[n:])
 
 
 class VictimChoice(Protocol):
@@ -68,19 +107,56 @@ class LastInOrder(VictimChoice):
         return next((sequence for sequence in reversed(running) if not has_row(sequence)), None)
 
 
-class OrderName(Enum):
-    """The values of `scheduler.order`."""
+class SchedulingPolicy(Protocol):
+    """Orders the sequences of one scheduler. The planner tells a policy what it asks for, so a policy without counters and
+    without displacement costs nothing."""
 
-    PRIORITY = "priority"
-    ARRIVAL = "arrival"
+    name: PolicyName
+    victims: VictimChoice = LastInOrder()
+    n_late = 0  # sequences that could not meet their terms when they arrived, or while they waited
+    counts = False  # `planned` must be called with each plan
+    displaces = False  # `victim_for` may name a running sequence
+    hurries = False  # `is_urgent` may be True
 
+    def key(self, sequence: Sequence) -> Key:
+        """Sort key of now; the lowest is first. It must be unique."""
+        ...
 
-_ORDERS: Mapping[OrderName, Callable[[], AdmissionOrder]] = {
-    OrderName.PRIORITY: PriorityOrder,
-    OrderName.ARRIVAL: ArrivalOrder,
-}
+    def short_key(self, sequence: Sequence) -> Key:
+        """Sort key of prompts for the part of a step that serves the shortest ones first: as `key`, but the number of tokens
+        that are left of the prompt comes before the arrival."""
+        ...
 
+    def running_key(self, sequence: Sequence) -> Key:
+        """Sort key of the running queue. It must be unique and must not change while the sequence runs."""
+        return self.key(sequence)
 
-def make_order(name: OrderName) -> AdmissionOrder:
-    """The admission order with this name."""
-    return _ORDERS[name]()
+    def make_queue(self) -> WaitingQueue:
+        """An empty waiting queue. The order of `key` is enough where keys do not change while sequences wait."""
+        return SortedQueue(self.key)
+
+    def arrived(self, sequence: Sequence) -> None:
+        """A new sequence is about to wait. Its timeline says when it arrived."""
+
+    def ended(self, sequence: Sequence) -> None:
+        """A sequence has ended, of whatever reason."""
+
+    def measured_by(self, estimates: StepEstimates) -> None:
+        """A gang has begun, and its steps are measured there."""
+
+    def take_late(self) -> list[Sequence]:
+        """The waiting sequences that have turned out to be late since the last call."""
+        return []
+
+    def planned(self, counts: Iterable[tuple[Sequence, int]]) -> None:
+        """A plan computes so many positions of these sequences. Called only if `counts`."""
+
+    def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
+        """The running sequence that gives its slot to a waiting one, among those that `may_give` it; None: the waiting one goes
+        on waiting. Called only if `displaces`."""
+        return None
+
+    def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
+        """True if the prompt may keep a running sequence waiting for longer than the pace of prompts allows. Called only if
+        `hurries`."""
+        return False

@@ -6,17 +6,17 @@ import heapq
 from bisect import insort
 from collections.abc import Callable
 
-from actors.scheduler.sequences.policy import AdmissionOrder
+from actors.scheduler.sequences.policy import SchedulingPolicy, WaitingQueue
 from actors.scheduler.sequences.sequence import Sequence, State
 
 
 class SequenceQueues:
-    """Sequences by state. `waiting` and `running` are sorted by `order`: the first one is planned first. `now_s`: the clock of
-    their timelines."""
+    """Sequences by state. `waiting` and `running` are in the order of `policy`: the first one is planned first. `now_s`: the
+    clock of their timelines."""
 
-    def __init__(self, order: AdmissionOrder, n_slots: int = 0, now_s: Callable[[], float] = lambda: 0.0) -> None:
-        self.order, self._now_s = order, now_s
-        self.waiting: list[Sequence] = []
+    def __init__(self, policy: SchedulingPolicy, n_slots: int = 0, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.policy, self.now_s = policy, now_s
+        self.waiting: WaitingQueue = policy.make_queue()
         self.running: list[Sequence] = []
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
         self._free_slots: list[int] = []  # a heap: the lowest slot is used first
@@ -52,21 +52,22 @@ class SequenceQueues:
     def add(self, sequence: Sequence) -> None:
         """Put a new sequence into the waiting queue."""
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
-        sequence.timeline.arrived_s = self._now_s()
-        insort(self.waiting, sequence, key=self.order.key)
+        sequence.timeline.arrived_s = self.now_s()
+        self.policy.arrived(sequence)
+        self.waiting.add(sequence)
 
     def start(self, sequence: Sequence) -> None:
         """Move a waiting sequence to the running queue and into a free slot."""
         self.waiting.remove(sequence)
         sequence.start(heapq.heappop(self._free_slots))
-        sequence.timeline.started_s = sequence.timeline.started_s or self._now_s()
-        insort(self.running, sequence, key=self.order.key)
+        sequence.timeline.started_s = sequence.timeline.started_s or self.now_s()
+        insort(self.running, sequence, key=self.policy.running_key)
 
     def preempt(self, sequence: Sequence) -> list[int]:
         """Move a running sequence back to the waiting queue. Returns the pages to release."""
         self._leave_slot(sequence)
         pages = sequence.preempt()
-        insort(self.waiting, sequence, key=self.order.key)
+        self.waiting.add(sequence)
         return pages
 
     def finish(self, sequence: Sequence) -> list[int]:
@@ -76,6 +77,7 @@ class SequenceQueues:
         else:
             self.waiting.remove(sequence)
         del self._by_attempt[sequence.gateway, sequence.attempt]
+        self.policy.ended(sequence)
         return sequence.finish()
 
     def _leave_slot(self, sequence: Sequence) -> None:

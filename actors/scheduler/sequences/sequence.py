@@ -67,6 +67,8 @@ class Sequence:
         self.disk_stay = -1  # the last one in which it has had pages read from the disk
         self.borrowed_stay = -1  # the last one in which it has waited for pages of another replica
         self.holder = submit.holder
+        self.age_s, self.is_again = submit.age_s, submit.is_again
+        self.n_displaced = self.n_before_stay = 0  # how often it has given its slot away; `known` when it got the last one
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
         self.n_cached = 0  # tokens reused from the cache in its first stay
@@ -252,7 +254,7 @@ class Sequence:
     def start(self, slot: int) -> None:
         """WAITING -> RUNNING in this slot. The pages of a shared prefix are in `pages` already."""
         assert self.state is State.WAITING
-        self.state, self.slot, self.leader = State.RUNNING, slot, None
+        self.state, self.slot, self.leader, self.n_before_stay = State.RUNNING, slot, None, self.known
 
     def interrupt(self, n_kept: int, unsealed: Collection[int]) -> list[int]:
         """The steps in flight are lost; positions [0, n_kept) still have their keys and values. The sequence keeps its slot and

@@ -13,8 +13,7 @@ import numpy as np
 
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
-from actors.scheduler.sequences.policy import make_order
-from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.policies.choice import make_queues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation.sampling import Sampling
@@ -56,7 +55,8 @@ class SimulatedRun:
         self, settings: SchedulerSettings, device: Device, capacity: EngineCapacity = CAPACITY, hop_s: float = 0.0015
     ) -> None:
         self._device, self._hop_s = device, hop_s
-        self._queues = SequenceQueues(make_order(settings.order))
+        self.now_s = 0.0
+        self._queues = make_queues(settings, lambda: self.now_s)
         self._gang = GangView(self._queues, settings)
         self._gang.begin(Capacity(epoch=self._gang.begin_epoch().epoch, memory_generation=1, engine=capacity))
         self._flights: deque[_Flight] = deque()

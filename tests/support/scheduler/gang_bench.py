@@ -7,7 +7,7 @@ from collections import deque
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.planning.plan_builder import PlannedStep
-from actors.scheduler.sequences.policy import PriorityOrder
+from actors.scheduler.policies.priority import PriorityPolicy
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
@@ -24,7 +24,7 @@ class GangBench:
     """A gang that is only believed in: plans are taken, results are made up."""
 
     def __init__(self, n_slots: int = 4) -> None:
-        self.queues = SequenceQueues(PriorityOrder())
+        self.queues = SequenceQueues(PriorityPolicy())
         self.gang = GangView(self.queues, SchedulerSettings())
         self._n_slots = n_slots
         self._number = self._generation = 0

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.drafts import Drafts
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, int64s
 from tests.support.depth import examples
 from tests.support.planner_bench import PlannerBench, next_token
+from tests.support.scheduler.random_terms import random_terms
 
 
 def prompt_of(seed: int, n: int) -> list[int]:
@@ -74,8 +76,8 @@ def test_a_sequence_whose_gateway_has_no_credit_is_passed_over() -> None:
     assert [sequence.number for sequence in bench.queues.running] == [1, 2]
 
 
-def test_the_first_waiting_sequence_is_not_overtaken_by_a_smaller_one() -> None:
-    bench = PlannerBench({"plans_in_flight": 1}, n_pages=6)
+def test_the_first_waiting_sequence_is_not_overtaken_by_a_smaller_one_if_nobody_may_pass() -> None:
+    bench = PlannerBench({"plans_in_flight": 1, "most_passed": 0}, n_pages=6)
     bench.add(prompt_of(1, 40), max_tokens=20)  # three pages
     bench.plan()
     bench.apply()
@@ -227,7 +229,7 @@ def random_bench(rng: random.Random) -> PlannerBench:
             "plans_in_flight": rng.choice([1, 2, 3]),
             "prefix_reuse": rng.random() < 0.8,
             "eviction": rng.choice([name.value for name in EvictionName]),
-            "order": rng.choice(["priority", "arrival"]),
+            "policy": rng.choice([name.value for name in PolicyName]),
         },
         n_pages=rng.choice([12, 20, 100]),
         n_slots=rng.choice([2, 5, 16]),
@@ -245,10 +247,9 @@ def test_random_loads_keep_every_invariant_and_end_with_the_right_tokens(seed: i
     for _ in range(rng.randint(1, 60)):
         match rng.choice(["add", "add", "plan", "plan", "plan", "apply", "apply", "cancel", "die"]):
             case "add":
-                prompt = prompt_of(rng.randint(0, 2), rng.choice([16, 32, 40])) + prompt_of(
-                    rng.randint(5, 50), rng.randint(1, 30)
-                )
-                sequence = bench.add(prompt, rng.randint(1, 60), priority=rng.randint(0, 2), speculation=rng.random() < 0.5)
+                first, rest = rng.choice([16, 32, 40]), rng.randint(1, 30)
+                prompt = prompt_of(rng.randint(0, 2), first) + prompt_of(rng.randint(5, 50), rest)
+                sequence = bench.add(prompt, rng.randint(1, 60), **random_terms(rng), speculation=rng.random() < 0.5)
                 everyone.append(sequence)
             case "plan":
                 check_plan(bench, bench.plan(lambda sequence: rng.random() < 0.9))
@@ -267,6 +268,7 @@ def test_random_loads_keep_every_invariant_and_end_with_the_right_tokens(seed: i
                 bench.die(generation)
             case _:
                 pass
+        bench.now_s += rng.random()
         check_state(bench)
     bench.run()
     assert not len(bench.queues)

@@ -8,12 +8,14 @@ import random
 import pytest
 
 from actors.pages.eviction.choice import EvictionName
+from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation.sequences import Cancel
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.random_terms import random_terms
 from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 pytestmark = pytest.mark.slow
@@ -53,7 +55,7 @@ async def test_random_load(seed: int) -> None:
         if jobs and rng.random() < 0.3:
             prompt = jobs[rng.randrange(attempt)][0]
         jobs[attempt] = (prompt, rng.randint(1, 90))
-        bench.gateway.submit(attempt, *jobs[attempt], speculation=rng.random() < 0.5, priority=rng.randint(0, 2))
+        bench.gateway.submit(attempt, *jobs[attempt], speculation=rng.random() < 0.5, **random_terms(rng))
         if rng.random() < 0.1:
             bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
         if rng.random() < 0.2:
@@ -82,7 +84,7 @@ def _settings(rng: random.Random) -> dict:
         "plans_in_flight": rng.choice([1, 2, 3]),
         "prefix_reuse": rng.random() < 0.8,
         "eviction": rng.choice([name.value for name in EvictionName]),
-        "order": rng.choice(["priority", "arrival"]),
+        "policy": rng.choice([name.value for name in PolicyName]),
     }
     SchedulerSettings(**settings)
     return settings

@@ -183,9 +183,9 @@ def test_the_first_prompt_in_order_always_gets_half_of_what_prompts_get(seed: in
     assert spent[False] <= 1.5 * spent[True] + slack_s
 
 
-@pytest.mark.parametrize("order", ["priority", "arrival"])
-def test_the_shortest_prompts_share_the_other_half(order: str) -> None:
-    run = run_of(step_s=0.0, order=order, plans_in_flight=1)
+@pytest.mark.parametrize("policy", ["priority", "fcfs"])
+def test_the_shortest_prompts_share_the_other_half(policy: str) -> None:
+    run = run_of(step_s=0.0, policy=policy, plans_in_flight=1)
     run.bench.capacity = msgspec.structs.replace(run.bench.capacity, max_step_tokens=100)
     run.bench.begin(generation=1)
     lengths = [500, 400, 30, 60, 10]

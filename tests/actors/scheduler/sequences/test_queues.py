@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from actors.scheduler.sequences.policy import PriorityOrder
+from actors.scheduler.policies.priority import PriorityPolicy
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from tests.support.planner_bench import sequence_of
 
 
-def numbers(sequences: list[Sequence]) -> list[int]:
+def numbers(sequences: Iterable[Sequence]) -> list[int]:
     return [sequence.number for sequence in sequences]
 
 
 def queues_with(*priorities: int, n_slots: int = 2) -> SequenceQueues:
-    queues = SequenceQueues(PriorityOrder(), n_slots)
+    queues = SequenceQueues(PriorityPolicy(), n_slots)
     for number, priority in enumerate(priorities):
         queues.add(sequence_of(number, priority=priority))
     return queues
@@ -50,7 +52,7 @@ def test_the_lowest_free_slot_is_taken() -> None:
     assert [sequence.slot for sequence in queues.running] == [0, 1, 2]
     queues.preempt(queues.running[1])
     queues.preempt(queues.running[0])
-    queues.start(queues.waiting[1])
+    queues.start(list(queues.waiting)[1])
     assert [sequence.slot for sequence in queues.running] == [0, 2]
 
 
@@ -76,7 +78,7 @@ def test_running_sequences_keep_their_slots_in_a_new_gang_which_must_have_them()
     queues.finish(queues.running[0])
     queues.set_slots(2)
     assert queues.running[0].slot == 1
-    queues.start(queues.waiting[0])
+    queues.start(queues.waiting.first(1)[0])
     assert [sequence.slot for sequence in queues.running] == [1, 0]
     assert not queues.has_slot
     with pytest.raises(AssertionError, match="slots: expected less than 1, got 1"):

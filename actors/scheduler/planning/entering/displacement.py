@@ -1,0 +1,85 @@
+"""Running sequences that give their slots and pages to waiting ones which the policy puts before them. Pure.
+
+A displaced sequence waits at its place in the order. Its full pages stay cached, so it goes on with few tokens computed again,
+unless others have needed the pages. It gives way only after it has got on in its slot, and only so many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.pages.forgetting_ledger import ForgettingLedger
+from actors.scheduler.planning.plan_builder import PlanBuilder
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
+from messages.steps import PAGE_TOKENS
+
+_MOST_TIMES = 8  # that one sequence is displaced
+_LEAST_TOKENS = PAGE_TOKENS  # that a decoding sequence has generated in its slot before it is displaced
+_MOST_A_PLAN = 8
+
+
+class Displacement:
+    """Makes room for waiting sequences. `seal` tells the ledger what the pages of a sequence hold."""
+
+    def __init__(self, queues: SequenceQueues, ledger: ForgettingLedger, seal: Callable[[Sequence], None]) -> None:
+        self._queues, self._ledger, self._seal = queues, ledger, seal
+
+    def make_room(self, builder: PlanBuilder, may_run: Callable[[Sequence], bool]) -> None:
+        """Displace running sequences until the first waiting ones have slots, and the very first one pages. To be called while
+        the plan has no row."""
+        for index, waiting in enumerate(self._queues.waiting.first(_MOST_A_PLAN)):
+            if not may_run(waiting):
+                return
+            if self._queues.n_free_slots <= index and not self._displace(builder, waiting):
+                return
+            if not index:
+                self._free_pages(builder, waiting)
+
+    def _displace(self, builder: PlanBuilder, waiting: Sequence) -> bool:
+        """Displace the sequence that gives way to this one. False if there is none."""
+        victim = self._queues.policy.victim_for(waiting, self._queues.running, _may_give)
+        if victim is None:
+            return False
+        self._preempt(builder, victim)
+        return True
+
+    def _free_pages(self, builder: PlanBuilder, waiting: Sequence) -> None:
+        """Displace as many as it takes for the first waiting sequence to find pages; none if that is not enough."""
+        short = self._n_needed(waiting) + len(self._queues.running) - self._ledger.n_available
+        if short <= 0:
+            return
+        victims: list[Sequence] = []
+        while short > 0:
+            victim = self._queues.policy.victim_for(
+                waiting, self._queues.running, lambda one: one not in victims and _may_give(one)
+            )
+            if victim is None or len(victims) == _MOST_A_PLAN:
+                return
+            victims.append(victim)
+            short -= len(victim.pages) - victim.n_shared + 1  # the page that was reserved for its next tokens, too
+        for victim in victims:
+            self._preempt(builder, victim)
+
+    def _n_needed(self, waiting: Sequence) -> int:
+        """Pages that it needs beside those that running sequences hold. Cached pages make no difference: they are available
+        until it takes them."""
+        n_pages = waiting.pages_short(waiting.known)
+        for content in waiting.page_contents((waiting.known - 1) // PAGE_TOKENS):
+            page = self._ledger.find(*content)
+            if page is None:
+                break
+            n_pages -= self._ledger.is_held(page)
+        return n_pages
+
+    def _preempt(self, builder: PlanBuilder, victim: Sequence) -> None:
+        self._seal(victim)
+        self._ledger.release(self._queues.preempt(victim))
+        victim.n_displaced += 1
+        builder.n_displaced += 1
+
+
+def _may_give(sequence: Sequence) -> bool:
+    """True if a running sequence may be displaced."""
+    n_generated = sequence.on_device - sequence.n_before_stay
+    return sequence.n_displaced < _MOST_TIMES and (n_generated >= _LEAST_TOKENS or sequence.n_unplanned > 1)

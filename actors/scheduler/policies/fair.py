@@ -1,0 +1,191 @@
+"""Fair shares: callers get tokens in proportion to their weights, while they have something to compute.
+
+Each caller has a counter of the tokens that it was given, divided by its weight; the caller with the lowest counter is next
+(virtual token counters, Sheng et al., OSDI 2024). A caller that comes back is lifted to the lowest counter of those that wait,
+so nobody saves up for a burst. When no slot is free, a caller that holds less than its share of the running sequences displaces
+one of a caller that holds more. The counters are lost with their scheduler: then all begin again at 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
+
+if TYPE_CHECKING:
+    from actors.scheduler.sequences.sequence import Sequence
+
+_LEAST_WEIGHT = 1e-3
+_MOST_CALLERS = 4096  # remembered while they have nothing to compute
+_HIGHEST = 1e12  # a counter that is reached: all are lowered
+
+
+@dataclass(eq=False)
+class _Share:
+    """What one caller has and was given."""
+
+    caller: bytes
+    per_token: float = 1.0  # 1 / weight
+    counter: float = 0.0  # tokens / weight
+    waiting: list[Sequence] = field(default_factory=list)
+    n_sequences: int = 0  # that have not ended
+    n_running: int = 0
+
+
+class FairPolicy(SchedulingPolicy):
+    """The caller with the lowest counter first; its own sequences by priority, then by arrival."""
+
+    name = PolicyName.FAIR
+    counts = True
+    displaces = True
+
+    def __init__(self) -> None:
+        self._shares: dict[bytes, _Share] = {}
+        self._floor = 0.0  # where a caller begins that has not waited
+        self._queue = _FairQueue(self)
+        self.victims = _HighestCaller(self)
+
+    def key(self, sequence: Sequence) -> Key:
+        return self.share_of(sequence).counter, *_own_key(sequence)
+
+    def short_key(self, sequence: Sequence) -> Key:
+        return self.share_of(sequence).counter, sequence.n_unplanned, sequence.number
+
+    def running_key(self, sequence: Sequence) -> Key:
+        return (sequence.number,)
+
+    def make_queue(self) -> WaitingQueue:
+        return self._queue
+
+    def share_of(self, sequence: Sequence) -> _Share:
+        """The share of the caller of a sequence that has not ended."""
+        return self._shares[sequence.terms.caller]
+
+    @property
+    def active(self) -> Iterable[_Share]:
+        """The shares of all callers that are known."""
+        return self._shares.values()
+
+    def arrived(self, sequence: Sequence) -> None:
+        caller = sequence.terms.caller
+        share = self._shares.get(caller)
+        if share is None:
+            self._forget_idle()
+            share = self._shares[caller] = _Share(caller)
+        share.per_token = 1.0 / max(sequence.terms.weight, _LEAST_WEIGHT)
+        share.n_sequences += 1
+        if not share.waiting:
+            counters = [one.counter for one in self._shares.values() if one.waiting]
+            self._floor = max(self._floor, min(counters, default=self._floor))
+            share.counter = max(share.counter, self._floor)
+
+    def ended(self, sequence: Sequence) -> None:
+        self.share_of(sequence).n_sequences -= 1
+
+    def planned(self, counts: Iterable[tuple[Sequence, int]]) -> None:
+        shares = self._shares
+        for sequence, n_tokens in counts:
+            share = shares[sequence.terms.caller]
+            share.counter += n_tokens * share.per_token
+
+    def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
+        mine = self.share_of(waiting)
+        most = self._most_running(running)
+        if most is None or most is mine or most.counter <= mine.counter:
+            return None
+        if (most.n_running - 1) * most.per_token < (mine.n_running + 1) * mine.per_token:
+            return None  # they would only change their places
+        callers = most.caller
+        return next((s for s in reversed(running) if s.terms.caller == callers and may_give(s)), None)
+
+    def _most_running(self, running: Values[Sequence]) -> _Share | None:
+        """The caller with the most running sequences for its weight, with `n_running` of all counted anew."""
+        for share in self._shares.values():
+            share.n_running = 0
+        for sequence in running:
+            self._shares[sequence.terms.caller].n_running += 1
+        return max(self._shares.values(), key=lambda share: share.n_running * share.per_token, default=None)
+
+    def lift_floor(self, counter: float) -> None:
+        """A caller with this counter is being served."""
+        self._floor = max(self._floor, counter)
+        if self._floor > _HIGHEST:
+            for share in self._shares.values():
+                share.counter = max(share.counter - self._floor, 0.0)
+            self._floor = 0.0
+
+    def _forget_idle(self) -> None:
+        """Forget callers that have nothing to compute, once there are too many: those with the lowest counters."""
+        if len(self._shares) < _MOST_CALLERS:
+            return
+        idle = sorted((one for one in self._shares.values() if not one.n_sequences), key=lambda one: one.counter)
+        for share in idle[: max(len(idle) // 2, 1)]:
+            del self._shares[share.caller]
+
+
+class _FairQueue(WaitingQueue):
+    """The waiting sequences by caller."""
+
+    def __init__(self, policy: FairPolicy) -> None:
+        self._policy = policy
+        self._n_waiting = 0
+
+    def add(self, sequence: Sequence) -> None:
+        insort(self._policy.share_of(sequence).waiting, sequence, key=_own_key)
+        self._n_waiting += 1
+
+    def remove(self, sequence: Sequence, /) -> None:
+        share = self._policy.share_of(sequence)
+        share.waiting.remove(sequence)
+        self._n_waiting -= 1
+        if not share.waiting:
+            self._policy.lift_floor(share.counter)
+
+    def first(self, n: int) -> list[Sequence]:
+        return list(islice(self, n)) if n else []
+
+    def after(self, n: int) -> Iterator[Sequence]:
+        return islice(self._in_order([(share, list(share.waiting)) for share in self._policy.active if share.waiting]), n, None)
+
+    def __len__(self) -> int:
+        return self._n_waiting
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return self._in_order([(share, share.waiting) for share in self._policy.active if share.waiting])
+
+    def _in_order(self, shares: list[tuple[_Share, list[Sequence]]]) -> Iterator[Sequence]:
+        """All sequences, as if each prompt were computed when its turn comes."""
+        heap = [(share.counter, index, 0) for index, (share, _) in enumerate(shares)]
+        heapq.heapify(heap)
+        while heap:
+            counter, index, at = heap[0]
+            share, waiting = shares[index]
+            yield waiting[at]
+            if at + 1 < len(waiting):
+                heapq.heapreplace(heap, (counter + waiting[at].known * share.per_token, index, at + 1))
+            else:
+                heapq.heappop(heap)
+
+
+class _HighestCaller(VictimChoice):
+    """The newest sequence of the caller with the highest counter. The oldest of all is never preempted while another one can
+    be, so in the end every sequence finishes."""
+
+    def __init__(self, policy: FairPolicy) -> None:
+        self._policy = policy
+
+    def choose(self, running: Values[Sequence], has_row: Callable[[Sequence], bool]) -> Sequence | None:
+        free = [sequence for sequence in running if not has_row(sequence)]
+        younger = free[1:] if free and free[0] is running[0] else free
+        counter = lambda sequence: (self._policy.share_of(sequence).counter, sequence.number)  # noqa: E731
+        return max(younger or free, key=counter, default=None)
+
+
+def _own_key(sequence: Sequence) -> tuple[int, int]:
+    return sequence.terms.priority, sequence.number

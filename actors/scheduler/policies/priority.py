@@ -1,0 +1,49 @@
+"""By priority, with ageing: a waiting sequence gains one level with each `ageing_s` seconds.
+
+The order of two sequences never changes while both wait, because both gain levels at the same pace. So the key is the time of
+arrival plus `ageing_s` for each level, and no queue is ever sorted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Values
+from typing import TYPE_CHECKING
+
+from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy
+
+if TYPE_CHECKING:
+    from actors.scheduler.sequences.sequence import Sequence
+
+
+class PriorityPolicy(SchedulingPolicy):
+    """By priority (the lowest number first), then by arrival. A higher priority displaces a running sequence that asks for a
+    lower one and has not waited long enough to be its equal."""
+
+    name = PolicyName.PRIORITY
+    displaces = hurries = True
+
+    def __init__(self, ageing_s: float = 0.0) -> None:
+        """ageing_s: seconds of waiting that count as one level of priority; 0: none do."""
+        self._ageing_s = ageing_s
+
+    def key(self, sequence: Sequence) -> Key:
+        if not self._ageing_s:
+            return sequence.terms.priority, sequence.number
+        arrived_s = sequence.timeline.arrived_s - sequence.age_s
+        return arrived_s + sequence.terms.priority * self._ageing_s, sequence.number
+
+    def short_key(self, sequence: Sequence) -> Key:
+        return sequence.terms.priority, sequence.n_unplanned, sequence.number
+
+    def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
+        key, priority = self.key(waiting), waiting.terms.priority
+        for sequence in reversed(running):
+            if self.key(sequence) <= key:
+                return None
+            if sequence.terms.priority > priority and may_give(sequence):
+                return sequence
+        return None
+
+    def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
+        return prompt.terms.priority < running.terms.priority
