@@ -9,15 +9,18 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.load.load_reports import LoadReports
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.settings import SchedulerSettings
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 
 
 class ConditionReports:
     """The reports of one scheduler. `actor` sends them; `gang` has the condition; all but `actor` have the load."""
 
-    def __init__(self, actor: Actor, gang: GangView, queues: SequenceQueues, metrics: SchedulerMetrics) -> None:
+    def __init__(
+        self, actor: Actor, gang: GangView, queues: SequenceQueues, metrics: SchedulerMetrics, settings: SchedulerSettings
+    ) -> None:
         self._actor, self._gang = actor, gang
-        self.loads = LoadReports(actor, queues, gang, metrics)
+        self.loads = LoadReports(actor, queues, gang, metrics, settings.degraded_wait_s)
         self._n_changes_told = 0  # of the gang's condition
         self._condition, self._since_s = ReplicaCondition.DOWN, time.monotonic()  # as told
 

@@ -61,6 +61,8 @@ class SchedulerMetrics:
 
         self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
+        self.queued_tokens = gauge("queued_tokens", "Tokens that waiting sequences are expected to take, prompts and output")
+        self.degradation_level = gauge("degradation_level", "0 normal, 1 no drafts, 2 and 3 smaller requests, 4 shedding")
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
         self.free_pages = gauge("free_pages", "Pages without content")
@@ -112,6 +114,7 @@ class SchedulerMetrics:
         """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""
         n_waiting, n_running, n_on_probation = len(queues.waiting), len(queues.running), len(gang.probation)
         self.waiting.set(n_waiting)
+        self.queued_tokens.set(queues.work.n_tokens)
         self.running.set(n_running)
         self.on_probation.set(n_on_probation)
         self.kept_tail_tokens.set(gang.n_tail_tokens)

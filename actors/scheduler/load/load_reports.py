@@ -10,6 +10,7 @@ import msgspec
 
 from actors.actor import Actor
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.load.degradation import Degradation
 from actors.scheduler.load.throughput import Throughput
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -27,12 +28,20 @@ _NOTHING = ReplicaLoad(
 class LoadReports:
     """The reports of one scheduler. `actor` sends them; `queues`, `gang` and `metrics` have the numbers."""
 
-    def __init__(self, actor: Actor, queues: SequenceQueues, gang: GangView, metrics: SchedulerMetrics) -> None:
+    def __init__(
+        self, actor: Actor, queues: SequenceQueues, gang: GangView, metrics: SchedulerMetrics, degraded_wait_s: float
+    ) -> None:
+        """`degraded_wait_s`: see `Degradation`."""
         self._actor, self._queues, self._gang, self._metrics = actor, queues, gang, metrics
-        self._throughput = Throughput()
+        self._throughput, self._degradation = Throughput(), Degradation(degraded_wait_s)
         self._told = _NOTHING
         self._next_s = 0.0  # when the next report may be sent, on the monotonic clock
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def level(self) -> DegradationLevel:
+        """The level of degradation, as of the last look."""
+        return self._degradation.level
 
     def send_changes(self) -> None:
         """Tell every gateway the load, if it has changed. Within 100 ms after the last look, look again when they are over."""
@@ -42,12 +51,15 @@ class LoadReports:
         if now_s >= self._next_s:
             self._look(now_s)
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._next_s - now_s, self._look_late)
+            self._look_in(self._next_s - now_s)
 
     def tell(self, gateway: str) -> None:
         """Tell one gateway what has been told to the others. One that cannot be told learns the next load."""
         with suppress(UnknownPeer, MailboxFull):
             self._actor.send(gateway, self._told)
+
+    def _look_in(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look_late)
 
     def _look_late(self) -> None:
         self._timer = None
@@ -63,6 +75,13 @@ class LoadReports:
             self._throughput.read(now_s, self._metrics.n_computed, self._metrics.n_generated)
         self._next_s = now_s + EVERY_S
         load = self._load()
+        level = self._degradation.update(load.wait_s, now_s)
+        if level is not load.level:
+            self._metrics.degradation_level.set(level)
+            self._actor.log.info("degradation", level=int(level), wait_s=round(load.wait_s, 1), waiting=load.waiting)
+            load = msgspec.structs.replace(load, level=level)
+        if level and self._timer is None:
+            self._look_in(EVERY_S)  # without mail the level falls too
         if not matters(self._told, load):
             return
         self._told = msgspec.structs.replace(load, number=self._told.number + 1)
@@ -82,7 +101,7 @@ class LoadReports:
             pages=n_pages,
             prefill_rate=self._throughput.prefill_rate,
             decode_rate=self._throughput.decode_rate,
-            level=DegradationLevel.NORMAL,
+            level=self._degradation.level,
         )
 
 

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
+from actors.scheduler.load import degradation
 from actors.scheduler.load.load_reports import matters
 from messages.generation.replica_load import DegradationLevel, ReplicaLoad
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
-from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
+from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
 
 _LOAD = ReplicaLoad(
     number=3, waiting=80, running=8, waiting_tokens=16_000, running_tokens=800, pages_used=64, pages=128,
@@ -105,3 +106,23 @@ def test_old_reports_are_ignored_and_those_of_the_next_incarnation_are_not() -> 
 def test_the_wait_is_the_queued_work_at_the_measured_pace() -> None:
     assert _LOAD.wait_s == pytest.approx(16_000 / 1100)
     assert msgspec.structs.replace(_LOAD, prefill_rate=0.0, decode_rate=0.0).wait_s == 0.0
+
+
+async def test_a_level_turns_drafts_off_and_falls_again_without_mail(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(degradation, "RISE_S", 0.0)
+    monkeypatch.setattr(degradation, "FALL_S", 0.0)
+    bench = SchedulerBench(cluster, degraded_wait_s=1e-6)
+    await bench.begin()
+    watcher = _Watcher(cluster, "gateway/1")
+    cluster.introduce(watcher)
+    for i in range(40):
+        bench.gateway.submit(i, prompt_of(i, 40), 200, speculation=True)
+    await cluster.wait_until(lambda: any(load.level for load in watcher.loads))
+    assert bench.scheduler._usable_drafts() is None
+    await bench.ended(40)
+    await cluster.wait_until(lambda: watcher.loads[-1].level is DegradationLevel.NORMAL)
+    assert bench.scheduler._usable_drafts() is not None
+    for i in range(40):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 200)
