@@ -257,6 +257,7 @@ class GatewayActor(Actor, Post, Status):
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
         return {
             **manager.equals.statistics(),
+            **metrics.overload.show(manager.gate.queued, manager.gate.outlook),
             "active": manager.n_active,
             "waiting": manager.dispatcher.n_waiting,
             "resubmissions": manager.dispatcher.resubmissions,

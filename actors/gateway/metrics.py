@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
@@ -44,6 +45,7 @@ class GatewayMetrics:
         self._n_resubmitted = self._n_moved = 0
         self._declare_connections_and_journal(registry)
         self._declare_latencies(registry)
+        self.overload = OverloadMetrics(registry)
 
     def _declare_connections_and_journal(self, registry: CollectorRegistry) -> None:
         self.zeromq_undecodable = Counter(

@@ -65,7 +65,10 @@ class RequestManager:
         retained = RetainedRequests(journal, identity, settings.retention_s)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
-        self.gate = AdmissionGate(journal, settings.max_active_requests)
+        replicas, loads = self.dispatcher.failover.replicas, self.dispatcher.loads
+        self.gate = AdmissionGate(
+            settings, journal, loads, lambda: replicas.candidates(post.living("scheduler")), metrics.overload
+        )
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
@@ -258,7 +261,7 @@ class RequestManager:
 
     def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
-        self.gate.n_active += request.n_open
+        self.gate.accepted(request)
         self.unfinished.add(request)
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:

@@ -55,6 +55,7 @@ class GrowingSequence:
         "n_losses",
         "n_submissions",
         "n_visible",
+        "queued_tokens",
         "replicas_harmed",
         "request",
         "scheduler",
@@ -83,6 +84,7 @@ class GrowingSequence:
         self.scheduler = ""  # its scheduler, "": none
         self.is_taken = False  # that scheduler has confirmed the submission
         self.n_submissions = 0
+        self.queued_tokens = 0  # what it counts in the queue of its gateway, until it has a visible token
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
