@@ -48,7 +48,8 @@ class CallerShares:
         held = self.held_by(caller)
         if not self._are_told_apart or not held:
             return self.n_free
-        return max(min(self.n_free, int(_EAGERNESS * weight * self.n_free) - held), 0)
+        part = _EAGERNESS * weight
+        return max(int((part * self.n_free - held) / (1.0 + part)), 0)  # so that it is not above its part afterwards
 
     def add(self, caller: bytes, weight: float, n: int) -> None:
         """A caller takes `n`, which may be more than its room: what was accepted before this process began counts too."""
