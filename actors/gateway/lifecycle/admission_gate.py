@@ -68,9 +68,10 @@ class AdmissionGate:
     def check_caller(self, n_sequences: int, terms: Terms) -> None:
         """Return if the caller of these terms may have `n_sequences` more now. Raises: Refusal."""
         shares, caller = self._sequences, terms.caller
-        if shares.n_held and n_sequences > (room := shares.room(caller, terms.weight)):
+        if self._settings.names_callers and shares.n_held and n_sequences > (room := shares.room(caller, terms.weight)):
             held = shares.held_by(caller)
-            bound = f"expected at most {held + room} active sequences of one caller, its share of {self._limit}"
+            what = "sequences of one caller that are active or not read to their end"
+            bound = f"expected at most {held + room} {what}, its share of {self._limit}"
             self._metrics.refused("caller_sequences")
             raise Refusal("caller_share", f"{bound}; got {held} and {n_sequences} more", retry_after_s=1.0)
         if self.outlook.level is DegradationLevel.SHEDDING:
@@ -115,15 +116,22 @@ class AdmissionGate:
     def accepted(self, request: Request) -> None:
         """A request is accepted, or taken over from the journal."""
         self.n_active += request.n_open
-        self._sequences.add(request.spec.terms.caller, request.spec.terms.weight, request.n_open)
+        request.n_held = request.n_open
+        self._sequences.add(request.spec.terms.caller, request.spec.terms.weight, request.n_held)
         self.queued.arrived(request)
         self._metrics.accepted(request.spec.degraded)
 
     def ended(self, sequence: GrowingSequence) -> None:
         """The ending of a sequence is visible."""
         self.n_active -= 1
-        self._sequences.release(sequence.request.spec.terms.caller, 1)
         self.queued.ended(sequence)
+
+    def let_go(self, request: Request) -> None:
+        """A request is over, or a reader of it has left: it counts for its caller until both are so, because what its client
+        does not read stays in memory."""
+        if request.is_over and not request.watchers:
+            self._sequences.release(request.spec.terms.caller, request.n_held)
+            request.n_held = 0
 
     def _check_shed(self, terms: Terms) -> None:
         """Shed a request of low priority, and any request of a caller that has its share of the queue."""

@@ -92,6 +92,7 @@ class _Server:
             for sequence in request.sequences:
                 request.n_open -= 1
                 self.gate.ended(sequence)
+            self.gate.let_go(request)
 
     def move(self, move: str, who: int, size: int) -> Refusal | None:
         match move:
@@ -187,8 +188,23 @@ def test_a_flood_of_sequences_leaves_room_for_others() -> None:
     while server.ask(asked(b"flood", 1, 1)) is None:
         n_flood += 1
     assert n_flood == 32, "four fifths of 40"
-    assert refusal_of(server).detail.startswith("expected at most 32 active sequences of one caller, its share of 40; got 32")
+    assert refusal_of(server).detail.startswith("expected at most 32 sequences of one caller that are active or")
     assert server.ask(asked(b"other", 1, 1)) is None
+
+
+def test_what_nobody_reads_counts_until_its_reader_has_left() -> None:
+    server = _Server()
+    while server.ask(asked(b"flood", 1, 1)) is None:
+        pass
+    unread = server.open[0]
+    unread.watchers.append(lambda: None)
+    server.end(0)
+    assert refusal_of(server).fine_code == "caller_share"
+    unread.watchers.clear()
+    for _ in range(2):  # of several readers, the last one
+        server.gate.let_go(unread)
+    assert server.ask(asked(b"flood", 1, 1)) is None
+    assert refusal_of(server).fine_code == "caller_share"
 
 
 def test_level_4_sheds_low_priorities_and_callers_with_their_share() -> None:
