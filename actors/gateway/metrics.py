@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
@@ -44,6 +45,7 @@ class GatewayMetrics:
         self._n_resubmitted = self._n_moved = 0
         self._declare_connections_and_journal(registry)
         self._declare_latencies(registry)
+        self.overload = OverloadMetrics(registry)
 
     def _declare_connections_and_journal(self, registry: CollectorRegistry) -> None:
         self.zeromq_undecodable = Counter(
@@ -83,6 +85,10 @@ class GatewayMetrics:
         self.commit_s = _histogram(
             registry, "tardigrade_journal_commit_seconds", "Time of one commit of the journal.", _SHORT_S
         )
+
+    def count_cut(self, why: str) -> None:
+        """Count a connection that the server has closed."""
+        self.cut.labels(why).inc()
 
     def count_attempts(self, n_resubmitted: int, n_moved: int) -> None:
         """Count how often sequences have been submitted again, and moved, since the start."""

@@ -64,6 +64,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
+    # tokens of prompts and expected output in accepted requests that have no token yet; above it: 429 with Retry-After
+    max_queued_tokens: _Positive = 1 << 24
+    # from level 2 of degradation on (scheduler.degraded_wait_s), new requests get at most so many answers to a prompt; 0: as
+    # many as they ask for
+    degraded_n: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # from level 3 of degradation on, answers to new requests have at most so many tokens; 0: as many as they ask for
+    degraded_max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     keys_file: str = ""  # of API keys, which every call but those of probes must show; "": none are asked for
     operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
     schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica

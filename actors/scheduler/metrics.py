@@ -51,6 +51,8 @@ class SchedulerMetrics:
         )
         self._make_gauges(registry)
         self._tiers = TierMetrics(registry)
+        self.n_computed = 0  # prompt tokens planned
+        self.n_generated = 0  # tokens sampled and kept
         self._n_prompt = self._n_cached = 0  # tokens of admitted sequences
         self._n_displaced = 0
         self._saved_s = 0.0
@@ -61,10 +63,10 @@ class SchedulerMetrics:
 
         self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
-        self.late = gauge(
-            "late", "Sequences that could not meet ttft_ms or deadline_ms any more when they waited (policy sla)"
-        )
+        self.late = gauge("late", "Sequences that could not meet ttft_ms or deadline_ms any more when they waited (policy sla)")
         self.policy = Gauge("tardigrade_scheduler_policy", "1 for the policy in use", ["policy"], registry=registry)
+        self.queued_tokens = gauge("queued_tokens", "Tokens that waiting sequences are expected to take, prompts and output")
+        self.degradation_level = gauge("degradation_level", "0 normal, 1 no drafts, 2 and 3 smaller requests, 4 shedding")
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
         self.free_pages = gauge("free_pages", "Pages without content")
@@ -85,6 +87,7 @@ class SchedulerMetrics:
         self.plans.inc()
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
+        self.n_computed += planned.prompt_tokens
         if planned.plan.new:
             self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
         if planned.plan.copies is not None:
@@ -94,6 +97,11 @@ class SchedulerMetrics:
         if planned.n_displaced:
             self.displaced.inc(planned.n_displaced)
             self._n_displaced += planned.n_displaced
+
+    def count_generated(self, n_tokens: int) -> None:
+        """Count tokens that have been sampled and kept."""
+        self.generated_tokens.inc(n_tokens)
+        self.n_generated += n_tokens
 
     def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
         """Count the prompts of sequences that enter."""
@@ -113,6 +121,7 @@ class SchedulerMetrics:
         """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""
         n_waiting, n_running, n_on_probation = len(queues.waiting), len(queues.running), len(gang.probation)
         self.waiting.set(n_waiting)
+        self.queued_tokens.set(queues.work.n_tokens)
         self.running.set(n_running)
         self.on_probation.set(n_on_probation)
         self.kept_tail_tokens.set(gang.n_tail_tokens)

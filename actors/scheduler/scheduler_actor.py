@@ -62,11 +62,12 @@ class SchedulerActor(Actor):
         self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
-        self._reports, self._idleness = ConditionReports(self, self._gang), Idleness()
+        self._reports = ConditionReports(self, self._gang, self._queues, self.metrics, self.settings)
         self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
-        self._next_number, self._is_draining, self._grammars = 1, False, GrammarGate(lambda: time.monotonic())
+        self._next_number, self._is_draining = 1, False
+        self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
@@ -93,8 +94,7 @@ class SchedulerActor(Actor):
         if self._queues.find(delivery.sender, int(submit.attempt)) is not None:  # the gateway has missed the first Taken
             self.send(delivery.sender, Taken(attempt=submit.attempt))
             return
-        refusal = judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)
-        if refusal is not None:
+        if (refusal := judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)) is not None:
             self.send(delivery.sender, refusal)
             return
         self.send(delivery.sender, Taken(attempt=submit.attempt))
@@ -123,7 +123,7 @@ class SchedulerActor(Actor):
         elif peer.name == self._seals.vault:
             self._seals.give_again()
         elif role_of(peer.name) == "gateway":
-            self._reports.tell(peer.name)
+            self._reports.greet(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
@@ -155,8 +155,8 @@ class SchedulerActor(Actor):
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
         running, waiting, ledger = len(self._queues.running), len(self._queues.waiting), self._gang.ledger
-        n_adopted, n_tail = ledger.n_known if ledger is not None else 0, self._gang.n_tail_tokens - n_kept_before
-        pages = {"adopted_pages": n_adopted, "kept_tail_tokens": n_tail}
+        n_adopted = ledger.n_known if ledger is not None else 0
+        pages = {"adopted_pages": n_adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
         self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
@@ -166,7 +166,7 @@ class SchedulerActor(Actor):
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
         add_prompts(self._outgoing, self._gang.tracker.take_prompts())
-        self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
+        self.metrics.count_generated(sum([len(advance.ids) for advance in advances]))
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:
             self._advance(advance, result, is_drafting)
@@ -274,9 +274,9 @@ class SchedulerActor(Actor):
             self.mailbox.send_all(self._seats.ranks, wanted)
 
     def _usable_drafts(self) -> ReceivedDrafts | None:
-        """The received drafts; None when so many sequences run that drafts cost more than they give."""
-        n_rows = len(self._queues.running)
-        return self._hints.drafts if self.settings.speculation and n_rows <= self.settings.draft_rows else None
+        """The received drafts; None when so many sequences run, or wait, that drafts cost more than they give."""
+        most = 0 if self._reports.loads.level else self.settings.draft_rows
+        return self._hints.drafts if self.settings.speculation and len(self._queues.running) <= most else None
 
     # -- life cycle ------------------------------------------------------------------------------------------
 

@@ -24,6 +24,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused
+    # levels of degradation: if what waits takes so long, in seconds, no drafts are verified; twice: fewer answers to a prompt
+    # (gateway.degraded_n); 4 times: shorter ones (gateway.degraded_max_tokens); 8 times: new requests are shed; 0: no levels
+    degraded_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)] = 0.0
     # messages that a gateway may leave unconfirmed before its sequences pause
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512
     policy: PolicyName = PolicyName.PRIORITY  # which sequences are planned first, and which give way

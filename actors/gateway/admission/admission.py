@@ -10,7 +10,7 @@ The bytes of a request count against the budget `bodies`, which all APIs share, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
@@ -141,9 +141,10 @@ class Admission:
         """
         self.builder.validate(new)
         self._manager.gate.check(new.n_sequences)
+        self._manager.gate.check_caller(new.n_sequences, new.terms)
         self._manager.poison.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
-        self._manager.gate.reserve(new.n_sequences)
+        self._manager.gate.reserve(new.n_sequences, new.terms)
         self._arrivals[new.request] = arrival
         return arrival
 
@@ -154,7 +155,7 @@ class Admission:
             spec = await self._checked(arrival.new)
             access = self._cache_access(arrival.new, spec)
             asked = None if self._questions is None else await self._asked(self._questions, arrival.new, spec, access)
-            self._manager.gate.check_state()  # a drain may have begun since `begin`
+            self._check_room([(spec, access)])
             outcome = request = self._manager.accept(spec, access, asked)
         except Refusal as refusal:
             outcome = refusal
@@ -186,8 +187,9 @@ class Admission:
                 arrivals[at] = self.begin(new)
             for at, new in news.items():
                 specs[at] = await self._checked(new)
-            self._manager.gate.check_state()  # a drain may have begun since `begin`
-            accepted = {at: self._manager.accept(spec, self._cache_access(news[at], spec)) for at, spec in specs.items()}
+            ready = {at: (spec, self._cache_access(news[at], spec)) for at, spec in specs.items()}
+            self._check_room(ready.values())
+            accepted = {at: self._manager.accept(*one) for at, one in ready.items()}
         except Refusal as refusal:
             outcome = at_place(at, refusal) if refusal.field else refusal
             raise outcome from None
@@ -200,7 +202,14 @@ class Admission:
         """A new request, tokenised. Raises: Refusal."""
         spec = await self.builder.build(new, self._wall_s())
         self._manager.poison.check(spec)
-        return spec
+        return self._manager.gate.let_in(spec)
+
+    def _check_room(self, ready: Iterable[tuple[RequestSpec, CacheAccess]]) -> None:
+        """Return if these requests of one caller may be accepted now. One that has the answer of an equal one needs no room in
+        the queue. Raises: Refusal."""
+        has_source = self._manager.equals.has_source
+        self._manager.gate.check_state()  # a drain may have begun since `begin`
+        self._manager.gate.check_tokens([spec for spec, access in ready if not has_source(spec, access)])
 
     def _cache_access(self, new: NewRequest, spec: RequestSpec) -> CacheAccess:
         """What the request may do with the answers of equal ones."""
@@ -218,7 +227,7 @@ class Admission:
 
     def _close(self, arrival: Arrival, outcome: Request | Refusal) -> None:
         """Free what an arrival has reserved, and end it."""
-        self._manager.gate.release(arrival.new.n_sequences)
+        self._manager.gate.release(arrival.new.n_sequences, arrival.new.terms)
         self.bodies.release(arrival.counted_bytes)
         del self._arrivals[arrival.new.request]
         arrival.end(outcome)

@@ -59,6 +59,10 @@ class Failover:
         else:
             self._leave()
 
+    def candidates(self) -> list[str]:
+        """The schedulers of the replicas in the best condition."""
+        return self.replicas.candidates(self._post.living("scheduler"))
+
     def _leave_if_lasting(self, name: str, number: int) -> None:
         if self.replicas.end_grace(name, number):
             self._leave()

@@ -60,12 +60,13 @@ class RequestManager:
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
-        self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
+        failover, loads = self.dispatcher.failover, self.dispatcher.loads
+        failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
         retained = RetainedRequests(journal, identity, settings.retention_s)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
-        self.gate = AdmissionGate(journal, settings.max_active_requests)
+        self.gate = AdmissionGate(settings, journal, loads, failover.candidates, metrics.overload)
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
@@ -134,6 +135,7 @@ class RequestManager:
         if request.watchers:
             return
         if request.is_over:
+            self.gate.let_go(request)
             self.finished.retained.answered(request)
         elif request.spec.is_resumable and (may_return or not request.spec.ends_with_client):
             self._orphans.add(request, self._post.now_s(), with_gateway=may_return)
@@ -251,6 +253,7 @@ class RequestManager:
             self._publisher.close(sequence)
         self.unfinished.remove(request)
         self._journal.delete(request.number)  # a disk that hangs may still record it
+        self.gate.let_go(request)
         request.wake()
         self._submit_instead(self.equals.leave(request))
 
@@ -258,7 +261,7 @@ class RequestManager:
 
     def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
-        self.gate.n_active += request.n_open
+        self.gate.accepted(request)
         self.unfinished.add(request)
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
@@ -285,6 +288,7 @@ class RequestManager:
         self.access_log.ended(request, ending)
         self.equals.over(request)
         self.finished.keep(request, now_s)
+        self.gate.let_go(request)
 
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""

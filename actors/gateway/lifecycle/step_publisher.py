@@ -80,7 +80,7 @@ class StepPublisher:
         """Make the ending of a sequence visible."""
         sequence.publish(sequence.n_visible, True)
         sequence.request.n_open -= 1
-        self._gate.n_active -= 1
+        self._gate.ended(sequence)
 
     def _drop_ping(self, rows: StepRows, request: Request) -> None:
         self._in_journal.remove(rows)
@@ -96,6 +96,8 @@ class StepPublisher:
         for sequence, first, stop in rows.rows:
             if sequence.is_end_visible:  # the request has been withdrawn since
                 continue
+            if sequence.queued_tokens:
+                self._gate.queued.started(sequence)
             self._metrics.observe_tokens(sequence, stop - first, now_s)
             sequence.note_visible(now_s)
             sequence.publish(stop, False)

@@ -55,6 +55,7 @@ class GrowingSequence:
         "n_losses",
         "n_submissions",
         "n_visible",
+        "queued_tokens",
         "replicas_harmed",
         "request",
         "scheduler",
@@ -83,6 +84,7 @@ class GrowingSequence:
         self.scheduler = ""  # its scheduler, "": none
         self.is_taken = False  # that scheduler has confirmed the submission
         self.n_submissions = 0
+        self.queued_tokens = 0  # what it counts in the queue of its gateway, until it has a visible token
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
@@ -200,6 +202,7 @@ class Request:
         self.runs: list[int] = []  # the numbers of the runs that the `RUN_ITEM`s begin, rising; the first run is 0
         self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
+        self.n_held = 0  # sequences that count for its caller
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification

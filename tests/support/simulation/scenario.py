@@ -70,6 +70,7 @@ class Scenario:
     n_least_pages: int = 0  # in use at the least, where their number follows the load
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
+    is_flooded: bool = False  # the gateways and schedulers have small bounds for what waits
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
@@ -180,7 +181,11 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         worker=worker,
         gateway=gateway,
         scheduler=SchedulerSettings(
-            eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
+            eviction=scenario.eviction,
+            tier_loads=TierLoads.ALWAYS,
+            kv_quiet_s=0.4,
+            kv_spare_share=0.0,
+            degraded_wait_s=0.02 if scenario.is_flooded else 0.0,
         ),
     )
 
@@ -191,6 +196,8 @@ def _gateway(chance: random.Random, scenario: Scenario) -> GatewaySettings:
         prefix_wait_s=0.005,
         ack_messages=chance.choice((1, 16)),
         stream_window_tokens=256,
+        max_queued_tokens=400 if scenario.is_flooded else 1 << 24,
+        max_active_requests=12 if scenario.is_flooded else 4096,
         answer_cache="exact" if scenario.n_clients % 2 else "off",
         answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )

@@ -17,6 +17,7 @@ from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.answers.chunk_sender import chunk_sender
 from actors.gateway.http.answers.hangup import may_return, watch_hangup
+from actors.gateway.http.answers.load_headers import load_headers
 from actors.gateway.http.answers.stream_bytes import stream_headers
 from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
 from actors.gateway.http.errors import error_response, refusal_of
@@ -207,6 +208,7 @@ class WholeAnswer(_Answer):
                 headers["X-Cache"] = min(found)  # "coalesced" if one of them is; of several, none is "semantic"
             if self.request.spec.similarity:
                 headers["X-Cache-Similarity"] = self.request.spec.shown_similarity
+            headers |= load_headers(self.request.spec)
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
+from actors.gateway.http.answers.load_headers import load_headers
 from actors.gateway.http.answers.stream_events import StreamEvents, n_digits
 from actors.gateway.http.formats.format import EVENT_STREAM
 from actors.gateway.requests.request import Request
@@ -41,6 +42,7 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
         headers.append((b"x-cache", request.spec.cache_status.encode()))
     if request.spec.similarity:
         headers.append((b"x-cache-similarity", request.spec.shown_similarity.encode()))
+    headers += [(name.lower().encode(), value.encode()) for name, value in load_headers(request.spec).items()]
     return headers
 
 

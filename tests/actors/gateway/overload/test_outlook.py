@@ -1,0 +1,35 @@
+"""What a new request has to expect, from the reports of the replicas that it may go to."""
+
+from __future__ import annotations
+
+from actors.gateway.dispatch.replica_loads import ReplicaLoads
+from actors.gateway.overload.outlook import Outlook
+from messages.generation.replica_load import DegradationLevel, ReplicaLoad
+
+
+def load_of(number: int = 1, waiting_tokens: int = 0, rate: float = 100.0, level: int = 0) -> ReplicaLoad:
+    return ReplicaLoad(
+        number=number, waiting=1, running=1, waiting_tokens=waiting_tokens, running_tokens=0, pages_used=0, pages=1,
+        prefill_rate=rate, decode_rate=0.0, level=DegradationLevel(level),
+    )  # fmt: skip
+
+
+def test_the_wait_is_that_of_all_replicas_together_and_the_level_that_of_the_best() -> None:
+    loads, names = ReplicaLoads(), ["scheduler/0", "scheduler/1"]
+    outlook = Outlook(loads, lambda: names, lambda: 5000)
+    assert (outlook.wait_s, outlook.level, outlook.retry_after_s(10)) == (0.0, 0, 1.0), "nothing is known"
+    loads.note("scheduler/0", load_of(waiting_tokens=3000, level=4))
+    assert (outlook.wait_s, outlook.level) == (30.0, 0), "the other one has told no level"
+    loads.note("scheduler/1", load_of(waiting_tokens=1000, level=2))
+    assert (outlook.wait_s, outlook.level) == (20.0, 2)
+    assert [outlook.retry_after_s(n) for n in (1, 1000, 10**9)] == [1.0, 5.0, 60.0]
+
+
+def test_without_a_replica_what_waits_here_counts_at_the_last_pace() -> None:
+    loads, names = ReplicaLoads(), ["scheduler/0"]
+    outlook = Outlook(loads, lambda: names, lambda: 5000)
+    loads.note("scheduler/0", load_of(level=4))
+    assert (outlook.wait_s, outlook.level) == (0.0, 4)
+    loads.remove("scheduler/0")
+    names.clear()
+    assert (outlook.wait_s, outlook.level) == (50.0, 0)
