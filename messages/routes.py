@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from messages import drafts, embedding, steps
 from messages.caches import disk_moves, equal, exchange, page_moves, prefixes, similar
+from messages.generation.replica_load import ReplicaLoad
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
@@ -75,6 +76,7 @@ ROUTES: tuple[Route, ...] = (
     Route(Ack, ("gateway",), ("scheduler",)),
     Route(Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
     Route(ReplicaState, ("scheduler",), ("gateway",)),
+    Route(ReplicaLoad, ("scheduler",), ("gateway",)),
     Route(steps.Reset, ("scheduler",), ("worker",), "Capacity from rank 0"),
     Route(steps.Capacity, ("worker",), ("scheduler",)),
     Route(steps.Plan, ("scheduler",), ("worker",), "Result or StepFailed from rank 0"),

@@ -48,6 +48,7 @@ from messages import embedding
 from messages.caches import prefixes
 from messages.caches.equal import AnswersForgotten, AnswersKept, ForgetAnswers
 from messages.caches.similar import SimilarFound
+from messages.generation.replica_load import ReplicaLoad
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
@@ -72,7 +73,7 @@ class GatewayActor(Actor, Post, Status):
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
         self.servers = GatewayServers(
-            self.settings, self.custody, self._on_cut, lambda error: self.fail("connections of the dead gateway", error)
+            self.settings, self.custody, self.metrics.count_cut, lambda e: self.fail("connections of the dead gateway", e)
         )
         self.keys = KeyRing(Path(self.settings.keys_file), self.wall_s) if self.settings.keys_file else None
         self.draining: Draining | None = None
@@ -193,6 +194,7 @@ class GatewayActor(Actor, Post, Status):
             Taken: lambda delivery, message: self.manager.on_taken(message),
             Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
+            ReplicaLoad: lambda delivery, message: self.manager.dispatcher.loads.note(delivery.sender, message),
             prefixes.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
             prefixes.PagesForgotten: lambda delivery, message: self.page_resets.answered(delivery.sender, message),
             AnswersKept: lambda delivery, message: self.manager.equals.heard(message),
@@ -207,9 +209,6 @@ class GatewayActor(Actor, Post, Status):
         self.manager.on_holding(delivery.sender, message)
         if self._health is not None:
             self._health.on_holding(delivery.sender, message)
-
-    def _on_cut(self, why: str) -> None:
-        self.metrics.cut.labels(why).inc()
 
     # -- Post: what the request manager needs from its actor ------------------------------------------------------
 

@@ -84,6 +84,10 @@ class GatewayMetrics:
             registry, "tardigrade_journal_commit_seconds", "Time of one commit of the journal.", _SHORT_S
         )
 
+    def count_cut(self, why: str) -> None:
+        """Count a connection that the server has closed."""
+        self.cut.labels(why).inc()
+
     def count_attempts(self, n_resubmitted: int, n_moved: int) -> None:
         """Count how often sequences have been submitted again, and moved, since the start."""
         self.resubmitted.inc(n_resubmitted - self._n_resubmitted)

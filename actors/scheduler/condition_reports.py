@@ -1,4 +1,4 @@
-"""Tells gateways the condition of a scheduler's replica, and which of their sequences are suspect there."""
+"""Tells gateways the condition of a scheduler's replica, which of their sequences are suspect there, and its load."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import time
 
 from actors.actor import Actor
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.load.load_reports import LoadReports
+from actors.scheduler.metrics import SchedulerMetrics
+from actors.scheduler.sequences.queues import SequenceQueues
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 
 
 class ConditionReports:
-    """The reports of one scheduler. `actor` sends them; `gang` has the condition."""
+    """The reports of one scheduler. `actor` sends them; `gang` has the condition; all but `actor` have the load."""
 
-    def __init__(self, actor: Actor, gang: GangView) -> None:
+    def __init__(self, actor: Actor, gang: GangView, queues: SequenceQueues, metrics: SchedulerMetrics) -> None:
         self._actor, self._gang = actor, gang
+        self.loads = LoadReports(actor, queues, gang, metrics)
         self._n_changes_told = 0  # of the gang's condition
         self._condition, self._since_s = ReplicaCondition.DOWN, time.monotonic()  # as told
 
     def send_changes(self) -> None:
-        """Tell every gateway in which condition this replica is, if that has changed since the last call."""
+        """Tell every gateway in which condition this replica is, if that has changed since the last call, and its load."""
+        self.loads.send_changes()
         if self._gang.n_changes == self._n_changes_told:
             return
         self._n_changes_told = self._gang.n_changes
@@ -35,3 +40,8 @@ class ConditionReports:
         suspects = self._gang.probation.suspects_of(gateway)
         state = ReplicaState(condition=self._condition, since_s=time.monotonic() - self._since_s, suspects=suspects)
         self._actor.send(gateway, state)
+
+    def greet(self, gateway: str) -> None:
+        """A gateway appears: tell it what has been told to the others."""
+        self.tell(gateway)
+        self.loads.tell(gateway)

@@ -50,6 +50,8 @@ class SchedulerMetrics:
         )
         self._make_gauges(registry)
         self._tiers = TierMetrics(registry)
+        self.n_computed = 0  # prompt tokens planned
+        self.n_generated = 0  # tokens sampled and kept
         self._n_prompt = self._n_cached = 0  # tokens of admitted sequences
         self._saved_s = 0.0
 
@@ -79,12 +81,18 @@ class SchedulerMetrics:
         self.plans.inc()
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
+        self.n_computed += planned.prompt_tokens
         if planned.plan.new:
             self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
         if planned.plan.copies is not None:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
+
+    def count_generated(self, n_tokens: int) -> None:
+        """Count tokens that have been sampled and kept."""
+        self.generated_tokens.inc(n_tokens)
+        self.n_generated += n_tokens
 
     def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
         """Count the prompts of sequences that enter."""

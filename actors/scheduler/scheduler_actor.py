@@ -63,7 +63,7 @@ class SchedulerActor(Actor):
         self._gang = GangView(self._queues, self.settings, self._seals.tables)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
-        self._reports, self._idleness = ConditionReports(self, self._gang), Idleness()
+        self._reports, self._idleness = ConditionReports(self, self._gang, self._queues, self.metrics), Idleness()
         self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
@@ -124,7 +124,7 @@ class SchedulerActor(Actor):
         elif peer.name == self._seals.vault:
             self._seals.give_again()
         elif role_of(peer.name) == "gateway":
-            self._reports.tell(peer.name)
+            self._reports.greet(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
@@ -167,7 +167,7 @@ class SchedulerActor(Actor):
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
         add_prompts(self._outgoing, self._gang.tracker.take_prompts())
-        self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
+        self.metrics.count_generated(sum([len(advance.ids) for advance in advances]))
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:
             self._advance(advance, result, is_drafting)

@@ -17,6 +17,7 @@ from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
 from actors.gateway.dispatch.post import Post, Timer, send_now
 from actors.gateway.dispatch.prefix_queries import PrefixQueries
+from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica, holder_for
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
@@ -47,6 +48,7 @@ class Dispatcher:
         self._settings, self._post, self._give_up, self._blame = settings, post, give_up, blame
         self._bisection = Bisection()
         self.book = AttemptBook(incarnation)
+        self.loads = ReplicaLoads()
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self.holdings = Holdings(self.book, post, self.submit_again)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
@@ -131,6 +133,7 @@ class Dispatcher:
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready: submit every waiting sequence."""
         self.failover.replicas.remove(name)
+        self.loads.remove(name)
         self._retry()
 
     def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
@@ -140,6 +143,7 @@ class Dispatcher:
         from outside, and it had confirmed the attempt, which is the first thing that it does with one.
         """
         self.failover.replicas.remove(name)
+        self.loads.remove(name)
         lost = self.book.close_all_of(name)
         suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
         for sequence in suspects:

@@ -7,6 +7,7 @@ from bisect import insort
 from collections.abc import Callable
 
 from actors.scheduler.sequences.policy import AdmissionOrder
+from actors.scheduler.sequences.queued_work import QueuedWork
 from actors.scheduler.sequences.sequence import Sequence, State
 
 
@@ -18,6 +19,7 @@ class SequenceQueues:
         self.order, self._now_s = order, now_s
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        self.work = QueuedWork()
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
         self._free_slots: list[int] = []  # a heap: the lowest slot is used first
         self.set_slots(n_slots)
@@ -53,11 +55,11 @@ class SequenceQueues:
         """Put a new sequence into the waiting queue."""
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
         sequence.timeline.arrived_s = self._now_s()
-        insort(self.waiting, sequence, key=self.order.key)
+        self._wait(sequence)
 
     def start(self, sequence: Sequence) -> None:
         """Move a waiting sequence to the running queue and into a free slot."""
-        self.waiting.remove(sequence)
+        self._leave_queue(sequence)
         sequence.start(heapq.heappop(self._free_slots))
         sequence.timeline.started_s = sequence.timeline.started_s or self._now_s()
         insort(self.running, sequence, key=self.order.key)
@@ -66,7 +68,7 @@ class SequenceQueues:
         """Move a running sequence back to the waiting queue. Returns the pages to release."""
         self._leave_slot(sequence)
         pages = sequence.preempt()
-        insort(self.waiting, sequence, key=self.order.key)
+        self._wait(sequence)
         return pages
 
     def finish(self, sequence: Sequence) -> list[int]:
@@ -74,10 +76,19 @@ class SequenceQueues:
         if sequence.state is State.RUNNING:
             self._leave_slot(sequence)
         else:
-            self.waiting.remove(sequence)
+            self._leave_queue(sequence)
+        self.work.ended(sequence)
         del self._by_attempt[sequence.gateway, sequence.attempt]
         return sequence.finish()
 
     def _leave_slot(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         heapq.heappush(self._free_slots, sequence.slot)
+
+    def _wait(self, sequence: Sequence) -> None:
+        insort(self.waiting, sequence, key=self.order.key)
+        self.work.add(sequence)
+
+    def _leave_queue(self, sequence: Sequence) -> None:
+        self.waiting.remove(sequence)
+        self.work.remove(sequence)

@@ -76,6 +76,7 @@ class Sequence:
         self.grammar_state = GrammarState()
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
+        self.queued_tokens = 0  # while it waits: what it counts in `QueuedWork`
         self.leader: tuple[Sequence, int] | None = None  # while it waits: who computes its first tokens, and how many of them
         self.timeline = Timeline()
         self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot

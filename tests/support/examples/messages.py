@@ -10,7 +10,6 @@ import numpy as np
 from messages import drafts, embedding, public, steps
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
-from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Cancel, Ending, Holding, Refused, Submit, Suspicion, Taken, Tokens, Work
 from messages.generation.terms import RankTerms, Terms
@@ -34,6 +33,7 @@ from messages.wire.arrays import float32s, int32s, int64s
 from messages.wire.codec import Codec
 from messages.wire.message import Message
 from tests.support.examples.cache_messages import CACHES
+from tests.support.examples.replica_messages import REPLICA_MESSAGES
 
 _PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
 _FAMILY = lifecycle.MetricFamily(
@@ -117,11 +117,7 @@ INTERNAL: tuple[Message, ...] = (
         suspicion=Suspicion(deaths=2, certain=1, reach=5, passed=3),
         x_request_id="client-1",
     ),
-    ReplicaState(
-        condition=ReplicaCondition.DOWN,
-        since_s=0.5,
-        suspects=[Suspect(attempt=5, suspicion=Suspicion(deaths=1, certain=0, reach=4, passed=0))],
-    ),
+    *REPLICA_MESSAGES,
     Taken(attempt=5),
     Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
     Tokens(

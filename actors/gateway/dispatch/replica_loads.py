@@ -1,0 +1,26 @@
+"""The loads of all replicas, as their schedulers have reported them. Pure."""
+
+from __future__ import annotations
+
+from messages.generation.replica_load import ReplicaLoad
+
+
+class ReplicaLoads:
+    """The last report of each scheduler, by its name."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, ReplicaLoad] = {}
+
+    def note(self, name: str, load: ReplicaLoad) -> None:
+        """A scheduler has reported its load. An old report is ignored."""
+        known = self._reports.get(name)
+        if known is None or load.number > known.number:
+            self._reports[name] = load
+
+    def of(self, name: str) -> ReplicaLoad | None:
+        """The last report of a scheduler; None if it has sent none, as one of the last release."""
+        return self._reports.get(name)
+
+    def remove(self, name: str) -> None:
+        """A scheduler is dead or new: nothing is known of its load."""
+        self._reports.pop(name, None)

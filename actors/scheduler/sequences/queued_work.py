@@ -1,0 +1,40 @@
+"""How many tokens the waiting sequences are expected to take. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from actors.scheduler.sequences.sequence import Sequence
+
+_FIRST_GUESS_TOKENS = 256.0  # of an answer, while none has ended
+_WEIGHT = 0.05  # of each answer that ends, in the mean of their lengths
+
+
+class QueuedWork:
+    """The tokens of the waiting sequences: their known tokens, as if none were cached, and the output that is expected. A
+    sequence counts the same number when it comes and when it goes, so the sum is never off."""
+
+    def __init__(self) -> None:
+        self.n_tokens = 0
+        self._mean_tokens = _FIRST_GUESS_TOKENS
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence waits."""
+        sequence.queued_tokens = self.left_of(sequence)
+        self.n_tokens += sequence.queued_tokens
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence does not wait any more."""
+        self.n_tokens -= sequence.queued_tokens
+        sequence.queued_tokens = 0
+
+    def ended(self, sequence: Sequence) -> None:
+        """A sequence has ended: learn how long answers are."""
+        if sequence.n_generated:
+            self._mean_tokens += _WEIGHT * (sequence.n_generated - self._mean_tokens)
+
+    def left_of(self, sequence: Sequence) -> int:
+        """What a sequence has left: the positions that no step has planned, and the output that is expected of it."""
+        expected = max(int(self._mean_tokens) - sequence.n_generated, 1)
+        return max(sequence.n_unplanned, 0) + max(min(expected, sequence.n_samples_left), 0)

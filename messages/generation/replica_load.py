@@ -1,0 +1,48 @@
+"""What a scheduler tells gateways about the load of its replica."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated
+
+import msgspec
+
+from messages.wire.message import Count, Message
+
+TokensPerSecond = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class DegradationLevel(IntEnum):
+    """What a replica leaves out because of its load. Each level has the measures of those below it."""
+
+    NORMAL = 0
+    NO_DRAFTS = 1  # no draft tokens are verified, which changes no token
+    FEWER_ANSWERS = 2  # new requests get fewer answers to a prompt, where the operator has set how many
+    SHORTER_ANSWERS = 3  # answers to new requests are shorter, where the operator has set how long they may be
+    SHEDDING = 4  # new requests are refused, those of low priority and of the callers with most of the queue first
+
+
+class ReplicaLoad(Message, frozen=True):
+    """The load of a scheduler's replica, sent to a gateway that appears and to all gateways when it has changed by something
+    that matters, every 100 ms at most.
+
+    Tokens are prompt tokens that are not computed, as if none were cached, and the output that is expected. Rates are those of
+    the last seconds in which sequences ran; 0: none have run.
+    """
+
+    number: Count  # grows with each report of this incarnation; one that is not higher than the last one is old
+    waiting: Count  # sequences that wait for a slot, pages or the gang
+    running: Count  # sequences in slots
+    waiting_tokens: Count  # of the waiting sequences
+    running_tokens: Count  # that the running sequences have left
+    pages_used: Count  # pages that sequences hold
+    pages: Count  # all pages of the replica; 0: no gang has told them yet
+    prefill_rate: TokensPerSecond  # prompt tokens computed in a second
+    decode_rate: TokensPerSecond  # tokens generated in a second
+    level: DegradationLevel = DegradationLevel.NORMAL
+
+    @property
+    def wait_s(self) -> float:
+        """How long the sequences that wait now will take to be computed; 0 while no rate is known, or if none wait."""
+        rate = self.prefill_rate + self.decode_rate
+        return self.waiting_tokens / rate if rate > 0.0 else 0.0

@@ -1,0 +1,28 @@
+"""Examples of the messages in which a scheduler tells of its replica."""
+
+from __future__ import annotations
+
+from messages.generation.replica_load import DegradationLevel, ReplicaLoad
+from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
+from messages.generation.sequences import Suspicion
+from messages.wire.message import Message
+
+REPLICA_MESSAGES: tuple[Message, ...] = (
+    ReplicaState(
+        condition=ReplicaCondition.DOWN,
+        since_s=0.5,
+        suspects=[Suspect(attempt=5, suspicion=Suspicion(deaths=1, certain=0, reach=4, passed=0))],
+    ),
+    ReplicaLoad(
+        number=3,
+        waiting=2,
+        running=1,
+        waiting_tokens=300,
+        running_tokens=40,
+        pages_used=5,
+        pages=64,
+        prefill_rate=1000.5,
+        decode_rate=20.25,
+        level=DegradationLevel.NO_DRAFTS,
+    ),
+)
