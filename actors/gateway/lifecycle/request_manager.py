@@ -60,6 +60,7 @@ class RequestManager:
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
+        self.dispatcher.balancer.metrics = metrics.balancing
         self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
         retained = RetainedRequests(journal, identity, settings.retention_s)
