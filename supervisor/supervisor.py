@@ -78,9 +78,9 @@ class Supervisor:
         self.children.ending_notices.connect(self._on_ending, self._policy.has_successor)
         self._saved = SavedStateFile(server.run_dir.saved_state_path)
         self.commands = TreeCommands(self.children, display, settings.drain_s, self._on_stopping, self._expect, self._saved)
-        cordons = CordonKeeper(self.children, self._saved)
+        self.cordons = CordonKeeper(self.children, self._saved)
         self._status = TreeReports(
-            server, self.children, self._policy, self.commands, display, self._saved, self._link, cordons
+            server, self.children, self._policy, self.commands, display, self._saved, self._link, self.cordons
         )
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
@@ -90,7 +90,7 @@ class Supervisor:
         )
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.commands, display, self._on_ready)
         self._operator_server = OperatorServer(
-            server.run_dir.path, self._mailbox, self.children, self.commands, self.report, self._restart, cordons.carry_out
+            server.run_dir.path, self._mailbox, self.children, self.commands, self.report, self._restart, self.cordons.carry_out
         )
 
     async def run(self) -> int:

@@ -14,7 +14,7 @@ def holder_for(name: str, pages_by_name: Mapping[str, int]) -> Holder | None:
     """The replica that has more of a prompt than that of the scheduler `name`, which gets it: the one that has most. None if
     there is none.
 
-    Args: pages_by_name: as for `choose_replica`; of living schedulers."""
+    Args: pages_by_name: leading pages of the prompt in each living scheduler's cache."""
     best = max(pages_by_name, key=lambda one: (pages_by_name[one], one), default=name)
     if pages_by_name.get(best, 0) <= pages_by_name.get(name, 0):
         return None
