@@ -18,6 +18,7 @@ _COMMANDS = {
     "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
+    "balance": "how evenly replicas share the work, by strategy, in virtual time",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
     "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",

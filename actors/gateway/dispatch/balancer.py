@@ -46,8 +46,13 @@ class Balancer:
         if len(admitted) == 1:
             return Choice(admitted[0], ChoiceReason.ONLY)
         candidates = [
-            Candidate(name, self.load_tokens(name), self.work.recent_tokens(name, now_s), pages_by_name.get(name, 0))
-            for name in admitted
+            Candidate(
+                name,
+                int(self.load_tokens(name) * slowness),
+                self.work.recent_tokens(name, now_s) * slowness,
+                pages_by_name.get(name, 0),
+            )
+            for name, slowness in self.health.slowness(admitted).items()
         ]
         return self._strategy.choose(candidates, n_tokens)
 
@@ -81,8 +86,14 @@ class Balancer:
         if self.metrics is not None:
             self.metrics.choices.labels(name, choice.why.value).inc()
         if len(self._post.living("scheduler")) > 1:
-            n_with_it, is_probe = self.load_tokens(name), choice.why is ChoiceReason.PROBE
-            self.health.sent(name, sequence.attempt, n_with_it, len(sequence.ids), now_s, is_probe=is_probe)
+            report, is_probe = self._reports.of(name), choice.why is ChoiceReason.PROBE
+            # what runs there delays it little, what waits there is before it
+            n_before = self.work.load_tokens(name, None if report is None else report.waiting_tokens, now_s)
+            self.health.sent(name, sequence.attempt, n_before, len(sequence.ids), now_s, is_probe=is_probe)
+
+    def began(self, sequence: GrowingSequence) -> None:
+        """A sequence has its first token."""
+        self.health.began(sequence.scheduler, sequence.attempt, len(sequence.ids), self._post.now_s())
 
     def closing(self, sequence: GrowingSequence) -> None:
         """The open attempt of a sequence is over: it has ended, or is taken away."""

@@ -166,6 +166,8 @@ class RequestManager:
                 continue
             if taken:
                 rows.add(sequence, before)
+                if not before:
+                    self.dispatcher.balancer.began(sequence)
             if sequence.ended is not None:  # a stop string
                 self.dispatcher.remove(sequence, "stop_string")
                 rows.ended(sequence)

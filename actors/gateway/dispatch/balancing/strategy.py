@@ -11,7 +11,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica that may get a sequence, by the name of its scheduler."""
+    """A replica that may get a sequence, by the name of its scheduler. Tokens at a slow replica count as often as it takes
+    longer for them than the quickest one."""
 
     name: str
     load_tokens: int  # that wait or run there, as its scheduler says, with what was sent since

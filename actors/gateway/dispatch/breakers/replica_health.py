@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from actors.gateway.dispatch.breakers.breaker import Breaker, BreakerState
 from actors.gateway.dispatch.breakers.pace import Pace
 from actors.gateway.dispatch.breakers.start_watch import Started, StartWatch
 
+_SLOWER = 2.0
 _DEATH_WEIGHT = 2.0  # of a death: three within seconds open the breaker
 
 
@@ -47,6 +48,19 @@ class ReplicaHealth:
         one = self._by_name.get(name)
         return None if one is None else one.pace.s_per_token
 
+    def slowness(self, names: Sequence[str]) -> dict[str, float]:
+        """How many times as long as the quickest of these replicas each of them takes for its work; 1: about as long, or not
+        known. Small differences come from what the replicas were given."""
+        paces = {name: pace_s for name in names if (pace_s := self.s_per_token(name)) is not None}
+        least_s = min(paces.values(), default=0.0)
+        ratios = {name: paces.get(name, least_s) / least_s if least_s else 1.0 for name in names}
+        return {name: ratio if ratio > _SLOWER else 1.0 for name, ratio in ratios.items()}
+
+    def n_openings(self, name: str) -> int:
+        """How often a replica's breaker has opened."""
+        one = self._by_name.get(name)
+        return 0 if one is None else one.breaker.n_openings
+
     @property
     def n_waiting(self) -> int:
         """Attempts that wait for their first token."""
@@ -65,6 +79,12 @@ class ReplicaHealth:
         one.watch.sent(attempt, n_tokens, n_ids, one.pace.limit_s(n_tokens), now_s)
         if is_probe:
             one.breaker.begin_probe(attempt)
+
+    def began(self, name: str, attempt: int, n_ids: int, now_s: float) -> None:
+        """An attempt has its first token; its sequence has `n_ids` tokens. What is not told here, `look` finds later."""
+        one = self._by_name.get(name)
+        if one is not None and (started := one.watch.closed(attempt, n_ids, now_s)[1]) is not None:
+            self._began(one, started, now_s)
 
     def closed(self, name: str, attempt: int, n_ids: int, now_s: float) -> None:
         """An attempt is over, or is taken away, and its sequence has `n_ids` tokens. Without a new one this proves nothing: its
