@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
 from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import lifecycle
+from messages.lifecycle.cordon import Cordon, Cordons
 from messages.lifecycle.lifecycle import Reached
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.lifecycle.supervisor_watch import SupervisorWatch
@@ -89,6 +90,7 @@ class Child:
         self._supervisor_incarnation = spawn_spec.supervisor_incarnation
         self._watch = SupervisorWatch(spawn_spec.orphan_s, self._abandoned)
         self.is_stopping = self.is_handing_over = False
+        self.on_cordons: Callable[[Sequence[Cordon]], None] = lambda cordons: None  # an actor that chooses replicas sets it
 
     def hello(self) -> None:
         """Tell the supervisor that this process exists and where it listens. From now on its death is noticed."""
@@ -188,6 +190,7 @@ class Child:
     def _on_welcome(self, message: lifecycle.Welcome) -> None:
         for death in message.deaths:  # first: peers that are dead must not count as members of a gang
             self._down(death)
+        self.on_cordons(message.cordons)  # before the peers, of which some may be cordoned
         for peer in message.peers:
             self._up(peer)
 
@@ -219,6 +222,9 @@ class Child:
             self.mailbox.disconnect(name)
             self._owner.peer_down(name, death.incarnation)
 
+    def _on_cordons(self, message: Cordons) -> None:
+        self.on_cordons(message.cordons)
+
     def _on_drain(self, message: lifecycle.Drain) -> None:
         self._reached = Reached.DRAINING
         self._owner.drain(message.deadline_s)
@@ -239,6 +245,7 @@ _HANDLERS: dict[type[Message], Callable[[Child, Message], None]] = {
     lifecycle.Welcome: Child._on_welcome,
     lifecycle.PeerUp: Child._on_peer_up,
     lifecycle.PeerDown: Child._on_peer_down,
+    Cordons: Child._on_cordons,
     lifecycle.Drain: Child._on_drain,
     lifecycle.Stop: Child._on_stop,
 }  # pyright: ignore[reportAssignmentType]

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from messages import drafts, embedding, steps
 from messages.caches import disk_moves, equal, exchange, page_moves, prefixes, similar
+from messages.generation.recall import Recall
 from messages.generation.replica_load import ReplicaLoad
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import lifecycle
+from messages.lifecycle.cordon import Cordons, CordonWanted
 from messages.lifecycle.tree import (
     CommandTaken,
     DrainWanted,
@@ -51,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.Ready, CHILDREN, _S, "PeerUp to all"),
     Route(lifecycle.PeerUp, _S, CHILDREN),
     Route(lifecycle.PeerDown, _S, CHILDREN),
+    Route(Cordons, _S, ("gateway",)),
     Route(lifecycle.RankEnding, _S, ("scheduler",)),
     Route(lifecycle.Progress, CHILDREN, _S),
     Route(lifecycle.Drain, _S, CHILDREN, "Drained"),
@@ -64,6 +67,7 @@ ROUTES: tuple[Route, ...] = (
     Route(ServeWanted, ("operator",), _S, "CommandTaken"),
     Route(StopWanted, ("operator",), _S, "CommandTaken"),
     Route(RestartWanted, ("operator",), _S, "CommandTaken"),
+    Route(CordonWanted, ("operator",), _S, "CommandTaken"),
     Route(CommandTaken, _S, ("operator",)),
     Route(OrderTaken, _S, ("operator",)),
     Route(prefixes.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
@@ -71,6 +75,7 @@ ROUTES: tuple[Route, ...] = (
     Route(Submit, ("gateway",), ("scheduler",), "Taken or Refused"),
     Route(Taken, ("scheduler",), ("gateway",)),
     Route(Refused, ("scheduler",), ("gateway",)),
+    Route(Recall, ("gateway",), ("scheduler",), "Refused for those that wait"),
     Route(Tokens, ("scheduler",), ("gateway",), "Ack"),
     Route(Holding, ("scheduler",), ("gateway",), "Ack"),
     Route(Ack, ("gateway",), ("scheduler",)),

@@ -1,4 +1,5 @@
-"""The command line: `supervisor start | status | drain | stop | restart | cache | keys | drill | check-config`.
+"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | drill |
+check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -28,6 +29,7 @@ from supervisor.operator.command_line import (
     run_dir_for,
     server_flags,
 )
+from supervisor.operator.cordon_commands import cordon, uncordon
 from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
@@ -49,6 +51,7 @@ _ANSWER_CACHE = (
     "exact: equal greedy or seeded requests are computed once. semantic: similar questions of a caller too, which needs"
     " --embedding-model. off: each is computed. Default: off."
 )
+_BALANCING = "Which replica gets a request: prefix, least_tokens or round_robin. Default: prefix."
 _EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
 _POLICY = f"Who is computed first: {', '.join(name.value for name in PolicyName)}. Default: priority."
 _HOST_CACHE = "Memory of the host for evicted pages of each rank, such as 8GiB; they may come back. Default: none."
@@ -101,6 +104,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
         click.option("--policy", "scheduler__policy", help=_POLICY),
+        click.option("--balancing", "gateway__balancing", help=_BALANCING),
         click.option("--eviction", "scheduler__eviction", help=_EVICTION),
         click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
         click.option("--host-cache-dtype", "worker__host_cache_dtype", help=_HOST_CACHE_DTYPE),
@@ -242,11 +246,13 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 
 
 main.add_command(cache)
+main.add_command(cordon)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
 main.add_command(restart)
 main.add_command(stop)
+main.add_command(uncordon)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from supervisor.children.spawner import LocalSpawner, Spawner
 from supervisor.directories.rendezvous import Incarnations
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
+from supervisor.operator.cordons import CordonKeeper
 from supervisor.operator.display import Display
 from supervisor.operator.operator_server import OperatorServer
 from supervisor.operator.tree_commands import TreeCommands
@@ -77,7 +78,10 @@ class Supervisor:
         self.children.ending_notices.connect(self._on_ending, self._policy.has_successor)
         self._saved = SavedStateFile(server.run_dir.saved_state_path)
         self.commands = TreeCommands(self.children, display, settings.drain_s, self._on_stopping, self._expect, self._saved)
-        self._status = TreeReports(server, self.children, self._policy, self.commands, display, self._saved, self._link)
+        self.cordons = CordonKeeper(self.children, self._saved)
+        self._status = TreeReports(
+            server, self.children, self._policy, self.commands, display, self._saved, self._link, self.cordons
+        )
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
@@ -86,7 +90,7 @@ class Supervisor:
         )
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.commands, display, self._on_ready)
         self._operator_server = OperatorServer(
-            server.run_dir.path, self._mailbox, self.children, self.commands, self.report, self._restart
+            server.run_dir.path, self._mailbox, self.children, self.commands, self.report, self._restart, self.cordons.carry_out
         )
 
     async def run(self) -> int:

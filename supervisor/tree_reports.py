@@ -13,6 +13,7 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
+from supervisor.operator.cordons import CordonKeeper
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.tree_commands import TreeCommands
@@ -33,9 +34,11 @@ class TreeReports:
         display: Display,
         saved: SavedStateFile,
         link: ParentLink,
+        cordons: CordonKeeper,
     ) -> None:
         self._server, self._children, self._policy = server, children, policy
         self._commands, self._display, self._saved, self._link = commands, display, saved, link
+        self._cordons = cordons
         self._began_s = time.monotonic()  # this supervisor
         saved.note_beginning(self._began_s)
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
@@ -78,7 +81,8 @@ class TreeReports:
     def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> ChildStatus:
         has_spare = record.name in self._children.spares.names
         restarts_left = self._policy.restarts_left(record.name, now_s)
-        return record.status(now_s, with_metrics, restarts_left, has_spare, self._policy.retired(record.name))
+        retired, cordon = self._policy.retired(record.name), self._cordons.text(record.name)
+        return record.status(now_s, with_metrics, restarts_left, has_spare, retired, cordon)
 
     def notice(self) -> None:
         """Report a new state of the tree to the log, the service manager and the terminal."""

@@ -113,7 +113,7 @@ class GatewayActor(Actor, Post, Status):
         manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
-        manager.access_log.tenant_of = self._tenant_of
+        manager.access_log.tenant_of, self.child.on_cordons = self._tenant_of, manager.dispatcher.set_cordons
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
@@ -259,8 +259,7 @@ class GatewayActor(Actor, Post, Status):
             **manager.equals.statistics(),
             **metrics.overload.show(manager.gate.queued, manager.gate.outlook),
             "active": manager.n_active,
-            "waiting": manager.dispatcher.n_waiting,
-            "resubmissions": manager.dispatcher.resubmissions,
+            **manager.dispatcher.statistics(),
             "commits": self.journal.commits,
             "custodians": 0 if self.custody is None else self.custody.n_connected,
         }

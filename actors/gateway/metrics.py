@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from actors.gateway.dispatch.balancing_metrics import BalancingMetrics
 from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.work_done import n_cached_of, work_of
@@ -43,6 +44,7 @@ class GatewayMetrics:
             "tardigrade_stale_rows", "Token rows that arrived for closed attempts and were ignored.", registry=registry
         )
         self._n_resubmitted = self._n_moved = 0
+        self.balancing = BalancingMetrics(registry)
         self._declare_connections_and_journal(registry)
         self._declare_latencies(registry)
         self.overload = OverloadMetrics(registry)

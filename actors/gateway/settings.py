@@ -10,6 +10,7 @@ from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
 from messages.limits import MAX_GROUP_TOKENS
 
+BalancingName = Literal["prefix", "least_tokens", "round_robin"]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
 _Group = Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)]
@@ -84,6 +85,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token
     failover_s: _Seconds = 0.05  # a replica whose gang is gone for this time loses its sequences to another one
     stalled_s: _Seconds = 30.0  # work that waits for this time, while its replica does no step, is a standstill in /health
+    balancing: BalancingName = "prefix"  # which replica gets a sequence: prefix, least_tokens or round_robin
     # longest wait for the cache directory's answer; 0: 5 ms, or 50 ms where the model runs on CPU cores, whose steps may keep
     # the directory from one
     prefix_wait_s: _Seconds = 0.0

@@ -14,13 +14,17 @@ from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequences.policy import LateRequests, SchedulingPolicy
+from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.trace_recorder import TraceRecorder
-from messages.generation.sequences import Ending, Refused
+from messages.generation.recall import Recall
+from messages.generation.sequences import Cancel, Ending, Refused
 from messages.outcomes import Code, EndReason, NoCode
 from messages.steps import EngineCapacity
+from messages.transport.mailbox import Delivery
 
 _MOST_LOGGED = 16  # requests in a line
+_GIVEN_BACK = "the queue: its gateway has asked for it, because another replica can begin it sooner"
 
 
 class Endings:
@@ -29,6 +33,7 @@ class Endings:
     def __init__(
         self,
         actor: Actor,
+        queues: SequenceQueues,
         gang: GangView,
         outgoing: Mapping[str, Outgoing],
         hints: Hints,
@@ -36,7 +41,22 @@ class Endings:
         recorder: TraceRecorder,
     ) -> None:
         self._actor, self._gang, self._outgoing, self._hints, self._metrics = actor, gang, outgoing, hints, metrics
-        self._recorder = recorder
+        self._queues, self._recorder = queues, recorder
+
+    def on_cancel(self, delivery: Delivery, cancel: Cancel) -> None:
+        """The gateway does not want the rest of an attempt: end its sequence."""
+        if (sequence := self._queues.find(delivery.sender, int(cancel.attempt))) is not None:
+            self.end(sequence, "cancelled", cancel.why)
+
+    def on_recall(self, delivery: Delivery, recall: Recall) -> None:
+        """The gateway can have these sequences begun sooner elsewhere: give back those that have not been in a slot."""
+        for attempt in recall.attempts.tolist():
+            sequence = self._queues.find(delivery.sender, attempt)
+            if sequence is not None and sequence.has_never_run:
+                self._actor.send(
+                    sequence.gateway, Refused(attempt=attempt, code="overloaded", detail=_GIVEN_BACK, retryable=True)
+                )
+                self.release(sequence)
 
     def end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
         """End a sequence. Its gateway is told with the last tokens; detail, code: why it failed."""

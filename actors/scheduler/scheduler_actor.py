@@ -36,6 +36,7 @@ from actors.scheduler.tier_moves import TierMoves, handlers
 from actors.scheduler.trace_recorder import TraceRecorder
 from messages import drafts, steps
 from messages.caches import prefixes
+from messages.generation.recall import Recall
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
@@ -65,7 +66,7 @@ class SchedulerActor(Actor):
         self._reports = ConditionReports(self, self._gang, self._queues, self.metrics, self.settings)
         self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
-        self._endings = Endings(self, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
+        self._endings = Endings(self, self._queues, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._next_number, self._is_draining = 1, False
         self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
 
@@ -73,7 +74,8 @@ class SchedulerActor(Actor):
         return {
             Submit: self.on_submit,
             Ack: self.on_ack,
-            Cancel: self.on_cancel,
+            Cancel: lambda delivery, message: self._endings.on_cancel(delivery, message),
+            Recall: lambda delivery, message: self._endings.on_recall(delivery, message),
             steps.Capacity: self.on_capacity,
             steps.Result: self.on_result,
             steps.StepFailed: self.on_step_failed,
@@ -109,11 +111,6 @@ class SchedulerActor(Actor):
     def on_ack(self, delivery: Delivery, ack: Ack) -> None:
         """The gateway has recorded tokens, which gives its sequences credit."""
         self._outgoing[delivery.sender].acknowledge(int(ack.up_to))
-
-    def on_cancel(self, delivery: Delivery, cancel: Cancel) -> None:
-        """The gateway does not want the rest of an attempt: end its sequence."""
-        if (sequence := self._queues.find(delivery.sender, int(cancel.attempt))) is not None:
-            self._endings.end(sequence, "cancelled", cancel.why)
 
     # -- the gang ----------------------------------------------------------------------------------------------------
 

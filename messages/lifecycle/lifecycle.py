@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from messages.lifecycle.cordon import MAX_CORDONS, Cordon
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 
@@ -124,6 +125,7 @@ class Welcome(Message, frozen=True):
 
     peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
     deaths: Annotated[list[PeerDown], msgspec.Meta(max_length=1024)] = []
+    cordons: Annotated[list[Cordon], msgspec.Meta(max_length=MAX_CORDONS)] = []  # replicas that get no new sequences
 
 
 class RankEnding(Message, frozen=True):

@@ -67,6 +67,7 @@ class ChildStatus(Part, frozen=True):
     last_exit: ShortText = ""  # how its last incarnation ended; if its supervisor killed it, also why
     last_exit_age_s: float = 0.0
     retired: ShortText = ""  # why the server goes on without it for now; "": it does not
+    cordon: ShortText = ""  # that its replica gets no new sequences, and whether it has any; "": it gets them
 
 
 class RestartProgress(Part, frozen=True):

@@ -19,6 +19,7 @@ _COMMANDS = {
     "kill-drill": "kill processes of a server under load and check every token",
     "day": "many clients of tenants for hours, and a death every half minute: availability, errors, repair times",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
+    "balance": "how evenly replicas share the work, by strategy, in virtual time",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
     "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",

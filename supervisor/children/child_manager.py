@@ -17,6 +17,7 @@ import structlog
 import zmq
 
 from messages.errors import MailboxFull, UnknownPeer
+from messages.lifecycle.cordon import Cordon
 from messages.lifecycle.lifecycle import Adopt, Cause, Hello, PeerDown, PeerUp, Welcome
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.lifecycle.tree import ChildState
@@ -67,6 +68,7 @@ class ChildManager:
         self._incarnations, self._spawner, self._on_death = incarnations, spawner, on_death
         self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.take_memory_kill, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
+        self.cordons: list[Cordon] = []  # `CordonKeeper` sets them
         self._starter = Starter(spawn_spec_template, run_dir, incarnations, spawner, self.spares, self._watch)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -177,7 +179,8 @@ class ChildManager:
         record.endpoint = hello.endpoint
         others = [other for other in self.records if other is not record]
         deaths = [other.last_death for other in others if other.last_death is not None]
-        self.send(record, Welcome(peers=[o.peer for o in others if o.is_announced and o.is_serving], deaths=deaths))
+        peers = [other.peer for other in others if other.is_announced and other.is_serving]
+        self.send(record, Welcome(peers=peers, deaths=deaths, cordons=self.cordons))
         self.note_change()
 
     def became_ready(self, record: ChildRecord, is_standby: bool) -> None:

@@ -120,7 +120,13 @@ class ChildRecord:
         self.phase = how
 
     def status(
-        self, now_s: float, with_metrics: bool, restarts_left: int = 0, has_spare: bool = False, retired: str = ""
+        self,
+        now_s: float,
+        with_metrics: bool,
+        restarts_left: int = 0,
+        has_spare: bool = False,
+        retired: str = "",
+        cordon: str = "",
     ) -> ChildStatus:
         """This child in a status report."""
         last, is_alive = self.last, self.is_alive
@@ -143,6 +149,7 @@ class ChildRecord:
             last_exit=self.last_exit,
             last_exit_age_s=now_s - self.died_s if self.last_exit else 0.0,
             retired=retired[:MAX_SHORT_CHARACTERS],
+            cordon=cordon,
         )
 
     def _families(self, retired: str) -> list[MetricFamily]:

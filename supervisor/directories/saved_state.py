@@ -1,5 +1,5 @@
 """What a supervisor leaves to the next one besides its children: the command to the tree, the budgets of its
-groups, how far a rolling restart has come, and how often the parent has died.
+groups, how far a rolling restart has come, which replicas are cordoned, and how often the parent has died.
 
 It is one small file in the run directory. A new server begins without it.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from messages.lifecycle.cordon import Cordon
 from supervisor.directories.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.history import Memory
@@ -36,6 +37,7 @@ class SavedState(msgspec.Struct, frozen=True):
     memory: Memory = Memory()
     roll: Roll = Roll()
     n_parent_deaths: int = 0
+    cordons: list[Cordon] = []
     began_s: float = 0.0  # when the server was started, by the monotonic clock
 
 
@@ -63,6 +65,10 @@ class SavedStateFile:
     def note_roll(self, roll: Roll) -> None:
         """Write down how far a rolling restart has come."""
         self._write(msgspec.structs.replace(self.now, roll=roll))
+
+    def note_cordons(self, cordons: list[Cordon]) -> None:
+        """Write down which replicas are cordoned."""
+        self._write(msgspec.structs.replace(self.now, cordons=cordons))
 
     def note_parent_death(self) -> None:
         """Write down that the parent has died once more."""

@@ -14,6 +14,7 @@ import zmq
 
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name, role_of
+from messages.lifecycle.cordon import CordonWanted
 from messages.lifecycle.tree import (
     ChildState,
     CommandTaken,
@@ -32,6 +33,7 @@ from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
 _REPLACED_S, _POLL_S = 30.0, 0.05  # a supervisor that died is replaced within this time
+_IDLE_SLACK_S = 10.0  # for what has to leave a replica at the end of its drain, and for the news of that
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
 
@@ -81,6 +83,31 @@ def ask_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
     answer = _ask(run_dir, lambda reply_to: RestartWanted(reply_to=reply_to, server=server), deadline_s)
     assert isinstance(answer, CommandTaken)
     return answer.refusal
+
+
+def ask_cordon(
+    run_dir: Path, replica: int, *, is_cordoned: bool, is_draining: bool = False, drain_s: float = 0.0, deadline_s: float = 5.0
+) -> str:
+    """Ask to take a replica out of use, or back into use; returns "", or why it is refused. Raises: NoServer."""
+
+    def cordon(reply_to: str) -> Message:
+        return CordonWanted(
+            reply_to=reply_to, replica=replica, is_cordoned=is_cordoned, is_draining=is_draining, deadline_s=drain_s
+        )
+
+    answer = _ask(run_dir, cordon, deadline_s)
+    assert isinstance(answer, CommandTaken)
+    return answer.refusal
+
+
+def wait_idle(run_dir: Path, replica: int, deadline_s: float) -> bool:
+    """Wait until a cordoned replica has nothing to do. Returns False when `deadline_s` passed first. Raises: NoServer."""
+    end_s, name = time.monotonic() + deadline_s + _IDLE_SLACK_S, actor_name("scheduler", replica)
+    while time.monotonic() < end_s:
+        if any(child.name == name and child.cordon.endswith("idle") for child in ask_status(run_dir).children):
+            return True
+        time.sleep(_ASK_EVERY_S)
+    return False
 
 
 def wait_drained(run_dir: Path, deadline_s: float) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 import zmq
 
+from messages.lifecycle.cordon import CordonWanted
 from messages.lifecycle.tree import (
     CommandTaken,
     DrainWanted,
@@ -28,21 +29,29 @@ _MAX_LINKS = 64
 
 Report = Callable[[bool], StatusReport]
 Restart = Callable[[bytes], str]
+Cordon = Callable[[CordonWanted], str]
 
 
 class OperatorServer:
     """Handles the messages that ask about the tree or give it a command. `report(with_metrics)` makes a status report.
-    `restart(server)` begins a rolling restart, or returns why not.
+    `restart(server)` begins a rolling restart, or returns why not; `cordon(wanted)` does so with a replica.
 
     An operator's command is answered only at an endpoint inside of this run directory.
     """
 
     def __init__(
-        self, run_dir: Path, mailbox: Mailbox, children: ChildManager, commands: TreeCommands, report: Report, restart: Restart
+        self,
+        run_dir: Path,
+        mailbox: Mailbox,
+        children: ChildManager,
+        commands: TreeCommands,
+        report: Report,
+        restart: Restart,
+        cordon: Cordon,
     ) -> None:
         self._reply_prefix = f"ipc://{run_dir}/"
         self._mailbox, self._children, self._commands, self._report = mailbox, children, commands, report
-        self._restart = restart
+        self._restart, self._cordon = restart, cordon
         self._links: dict[str, asyncio.TimerHandle] = {}
 
     def handle(self, delivery: Delivery) -> bool:
@@ -61,6 +70,9 @@ class OperatorServer:
                 self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state))
             case RestartWanted(reply_to=reply_to, server=server):
                 refusal = self._restart(server)
+                self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state, refusal=refusal))
+            case CordonWanted(reply_to=reply_to):
+                refusal = self._cordon(delivery.message)
                 self._answer(delivery, reply_to, CommandTaken(state=self._report(False).state, refusal=refusal))
             case _:
                 return False

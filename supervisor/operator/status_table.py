@@ -121,14 +121,14 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 
 
 def _note(child: ChildStatus, with_figures: bool) -> str:
-    """What an actor is doing, or its figures; then how its last process ended."""
+    """Whether its replica is cordoned; what an actor is doing, or its figures; then how its last process ended."""
     figures = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value) if with_figures else ""
     ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)
     now = "" if is_said else child.phase or figures
     retired = f"retired: {child.retired}" if child.retired else ""
-    return "; ".join(part for part in (retired, now, ended) if part)
+    return "; ".join(part for part in (child.cordon, retired, now, ended) if part)
 
 
 def span_text(span_s: float) -> str:

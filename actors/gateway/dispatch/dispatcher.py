@@ -9,16 +9,21 @@ A sequence without a living scheduler waits here, up to its request's deadline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from actors.gateway.dispatch.balancer import Balancer
+from actors.gateway.dispatch.balancing.strategy import Choice
 from actors.gateway.dispatch.bisection import Bisection
+from actors.gateway.dispatch.breakers.retry_budget import RetryBudget
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
-from actors.gateway.dispatch.post import Post, Timer, send_now
+from actors.gateway.dispatch.moves import QueueMoves
+from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.dispatch.prefix_queries import PrefixQueries
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
-from actors.gateway.dispatch.routing import AttemptBook, choose_replica, holder_for
+from actors.gateway.dispatch.retry_timer import RetryTimer
+from actors.gateway.dispatch.routing import AttemptBook, holder_for
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
@@ -26,10 +31,10 @@ from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Cancel, CancelReason, Holder, Refused, Submit, Taken
 from messages.lifecycle import lifecycle
+from messages.lifecycle.cordon import Cordon
 from messages.wire.arrays import int32s
 
 _SEQUENCES_A_TURN = 256  # submitted in one turn of the event loop, which takes a few milliseconds
-_RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
 
 
@@ -51,9 +56,13 @@ class Dispatcher:
         self.loads = ReplicaLoads()
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self.holdings = Holdings(self.book, post, self.submit_again)
+        self.balancer, self._budget = Balancer(settings.balancing, post, self.loads), RetryBudget()
+        self.book.on_close, self.loads.on_report = self.balancer.closing, self.balancer.work.reported
+        self.moves = QueueMoves(post, self.book, self.balancer, self.failover, self._budget)
+        self.moves.is_held_back = lambda: self._bisection.is_active
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates()))
-        self._retry_timer: Timer | None = None
+        self._retries = RetryTimer(post, self._budget, self._retry)
         self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
         self.resubmissions = 0
 
@@ -90,6 +99,7 @@ class Dispatcher:
 
     def submit_again(self, sequence: GrowingSequence, *, why: CancelReason = "replaced") -> None:
         """Close the present attempt and submit the sequence again."""
+        self.balancer.failed(sequence.scheduler, sequence.attempt, "lost")
         self.remove(sequence, why)
         self._place_lost(sequence)
 
@@ -98,6 +108,17 @@ class Dispatcher:
         self.remove(sequence, "replaced")
         self._place_again(sequence)
 
+    def set_cordons(self, cordons: Iterable[Cordon]) -> None:
+        """An operator wants no new sequences at these replicas. Others may get sequences again, which may have waited."""
+        self.failover.replicas.set_cordons(cordons)
+        self.moves.arm()
+        self._retry()
+
+    def statistics(self) -> dict[str, float]:
+        """For `supervisor status`."""
+        figures = {"waiting": self.n_waiting, "resubmissions": self.resubmissions, "moved_from_queues": self.moves.n_moved}
+        return {**figures, "delayed_retries": self._retries.n_delayed, **self.balancer.statistics()}
+
     # -- mail -----------------------------------------------------------------------------------------------------
 
     def on_taken(self, message: Taken) -> GrowingSequence | None:
@@ -105,6 +126,7 @@ class Dispatcher:
         sequence = self.book.find(message.attempt)
         if sequence is not None:
             sequence.is_taken = True
+            self.balancer.work.confirmed(sequence.scheduler, sequence.attempt, self._post.now_s())
         return sequence
 
     def on_state(self, scheduler: str, message: ReplicaState) -> None:
@@ -116,13 +138,20 @@ class Dispatcher:
         sequence = self.book.find(message.attempt)
         if sequence is None:
             return
-        self.book.close(sequence)
         if not message.retryable:
+            self.book.close(sequence)
             self._give_up(sequence, Ended(reason="failed", code=message.code, detail=message.detail))
             return
+        sequence.avoided = sequence.scheduler
+        if self.moves.given_back(sequence):
+            self.book.close(sequence)
+            self._place_again(sequence)
+            return
+        self.balancer.failed(sequence.scheduler, sequence.attempt, "refused")
+        self.book.close(sequence)
         self.resubmissions += 1
         self._waiting[sequence.key] = sequence
-        self._retry_later(sequence)
+        self._retries.set(sequence.n_submissions)
 
     def on_prefix_found(self, message: prefixes.PrefixFound) -> None:
         """The cache directory's answer: submit the sequences that wait for it."""
@@ -144,6 +173,8 @@ class Dispatcher:
         self.loads.remove(name)
         lost = self.book.close_all_of(name)
         suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
+        if cause in _SUSPICIOUS:
+            self.balancer.died(name)
         for sequence in suspects:
             sequence.n_losses += 1
         blamed = self._bisection.scheduler_died(suspects)
@@ -196,14 +227,18 @@ class Dispatcher:
         if not candidates:
             self._waiting.update((s.key, s) for s in sequences)
             return
-        name = choose_replica(self.book.loads(candidates), pages_by_name)
-        holder = holder_for(name, pages_by_name) if self._settings.names_holders else None
+        avoided = {s.avoided for s in sequences}
+        usable = [name for name in candidates if name not in avoided] or candidates
+        n_tokens = sum(map(self.balancer.work_of, sequences))
+        choice = self.balancer.choose(usable, pages_by_name, n_tokens)
+        holder = holder_for(choice.name, pages_by_name) if self._settings.names_holders else None
         for sequence in sequences:
-            self._submit(sequence, name, holder)
+            self._submit(sequence, choice, holder, pages_by_name.get(choice.name, 0))
 
-    def _submit(self, sequence: GrowingSequence, name: str, holder: Holder | None) -> None:
-        spec = sequence.request.spec
+    def _submit(self, sequence: GrowingSequence, choice: Choice, holder: Holder | None, n_cached_pages: int) -> None:
+        spec, name, sequence.avoided = sequence.request.spec, choice.name, ""
         self._waiting.pop(sequence.key, None)
+        self._budget.submitted()
         message = Submit(
             attempt=self.book.open(sequence, name),
             request=spec.request,
@@ -217,10 +252,12 @@ class Dispatcher:
             age_s=max(self._post.now_s() - sequence.request.began_s, 0.0),
             is_again=sequence.n_submissions > 1,
         )
+        self.balancer.opened(sequence, choice, n_cached_pages)
+        self.moves.arm()
         if not send_now(self._post, name, message, spec.terms.trace_id):
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
-            self._retry_later(sequence)
+            self._retries.set(sequence.n_submissions)
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
         """End the sequence if it has all its tokens: its scheduler may have died before the ending. True if it has ended."""
@@ -247,15 +284,8 @@ class Dispatcher:
         self.resubmissions += 1
         self._place([sequence])
 
-    def _retry_later(self, sequence: GrowingSequence) -> None:
-        if self._retry_timer is None:
-            delay_s = min(_RETRY_FIRST_S * 2 ** min(sequence.n_submissions, 8), _RETRY_LONGEST_S)
-            self._retry_timer = self._post.later(delay_s, self._retry)
-
     def _retry(self) -> None:
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-            self._retry_timer = None
+        self._retries.clear()
         waiting, self._waiting = list(self._waiting.values()), {}
         if self._bisection.is_active:
             waiting.sort(key=lambda sequence: not self._bisection.is_isolated(sequence))

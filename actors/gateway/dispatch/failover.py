@@ -72,10 +72,14 @@ class Failover:
         for name in self.replicas.to_leave(self._post.living("scheduler")):
             self._move_all(name, self._book.at(name))
 
+    def leave_now(self, name: str) -> None:
+        """Move all sequences off a replica, also those that run."""
+        self._move_all(name, self._book.at(name))
+
     def _part_suspects(self, name: str) -> None:
         """Move each sequence that was computed alone when its gang died."""
         others = [other for other in self._post.living("scheduler") if other != name]
-        if any(self.replicas.condition(other) is ReplicaCondition.UP for other in others):
+        if any(self.replicas.is_usable(other) for other in others):
             self._move_all(name, [s for s in self._book.at(name) if s.suspicion is not None and s.suspicion.certain])
 
     def _move_all(self, name: str, sequences: list[GrowingSequence]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from messages.generation.replica_load import ReplicaLoad
 
 
@@ -10,12 +12,14 @@ class ReplicaLoads:
 
     def __init__(self) -> None:
         self._reports: dict[str, ReplicaLoad] = {}
+        self.on_report: Callable[[str], None] = lambda name: None  # called with the name of a scheduler that has reported
 
     def note(self, name: str, load: ReplicaLoad) -> None:
         """A scheduler has reported its load. An old report is ignored."""
         known = self._reports.get(name)
         if known is None or load.number > known.number:
             self._reports[name] = load
+            self.on_report(name)
 
     def of(self, name: str) -> ReplicaLoad | None:
         """The last report of a scheduler; None if it has sent none, as one of the last release."""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from messages.generation.replica_state import ReplicaCondition
+from messages.ids import actor_name
+from messages.lifecycle.cordon import Cordon
 
 _BEST_FIRST = (ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK)
 
@@ -25,6 +27,24 @@ class Replicas:
     def __init__(self) -> None:
         self._reports: dict[str, _Report] = {}
         self._n_changes = 0
+        self._cordons: dict[str, Cordon] = {}
+
+    def set_cordons(self, cordons: Iterable[Cordon]) -> None:
+        """An operator wants no new sequences at these replicas, and at no others."""
+        self._cordons = {actor_name("scheduler", cordon.replica): cordon for cordon in cordons}
+
+    @property
+    def draining(self) -> list[str]:
+        """The schedulers whose sequences should leave."""
+        return [name for name, cordon in self._cordons.items() if cordon.is_draining]
+
+    def is_overdue(self, name: str, now_s: float) -> bool:
+        """True if the drain of a replica has lasted too long: what runs there leaves too. `now_s`: the monotonic clock."""
+        return name in self._cordons and now_s >= self._cordons[name].end_s
+
+    def is_usable(self, name: str) -> bool:
+        """True if new sequences may go to this replica and can be computed there now."""
+        return name not in self._cordons and self.condition(name) is ReplicaCondition.UP
 
     def condition(self, name: str) -> ReplicaCondition:
         """The condition of one replica."""
@@ -54,8 +74,10 @@ class Replicas:
         self._reports.pop(name, None)
 
     def candidates(self, living: Collection[str]) -> list[str]:
-        """The schedulers that new attempts may go to: of those living, the ones in the best condition."""
+        """The schedulers that new attempts may go to: of those living and not cordoned, the ones in the best condition."""
         report = self._reports
+        if self._cordons:
+            living = [name for name in living if name not in self._cordons]
         if not [name for name in living if name in report and report[name].condition is not ReplicaCondition.UP]:
             return list(living)
         conditions = {name: self.condition(name) for name in living}
@@ -65,7 +87,7 @@ class Replicas:
     def to_leave(self, living: Iterable[str]) -> list[str]:
         """The schedulers that sequences should leave now: out for long enough, while another one is up."""
         names = list(living)
-        if not any(self.condition(name) is ReplicaCondition.UP for name in names):
+        if not any(self.is_usable(name) for name in names):
             return []
         report = self._reports
         return [n for n in names if n in report and report[n].is_lasting and report[n].condition is not ReplicaCondition.UP]

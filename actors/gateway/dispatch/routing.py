@@ -1,41 +1,20 @@
-"""Chooses the replica for a sequence, and remembers which scheduler has which sequence. Pure."""
+"""Remembers which scheduler has which sequence. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.logprobs import PromptLogprobs
 from messages.generation.sequences import Holder
 from messages.ids import replica_of
 
-_LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack is not chosen for its cached prefix
-
-
-def choose_replica(load_by_name: Mapping[str, int], pages_by_name: Mapping[str, int]) -> str:
-    """Returns the name of the scheduler for a prompt: the one with the longest cached prefix; of equals the least loaded.
-
-    If a replica has far more load than the least loaded one, its cached prefix does not count, because a new prefill is faster
-    than the wait in its queue.
-
-    Args:
-        load_by_name: sequences at each living scheduler; not empty.
-        pages_by_name: leading pages of the prompt in each scheduler's cache.
-    """
-    ceiling = min(load_by_name.values()) * _LOAD_FACTOR + _LOAD_SLACK
-
-    def rank(name: str) -> tuple[int, int, str]:
-        load = load_by_name[name]
-        return (-pages_by_name.get(name, 0) if load <= ceiling else 0, load, name)
-
-    return min(load_by_name, key=rank)
-
 
 def holder_for(name: str, pages_by_name: Mapping[str, int]) -> Holder | None:
     """The replica that has more of a prompt than that of the scheduler `name`, which gets it: the one that has most. None if
     there is none.
 
-    Args: pages_by_name: as for `choose_replica`; of living schedulers."""
+    Args: pages_by_name: leading pages of the prompt in each living scheduler's cache."""
     best = max(pages_by_name, key=lambda one: (pages_by_name[one], one), default=name)
     if pages_by_name.get(best, 0) <= pages_by_name.get(name, 0):
         return None
@@ -49,12 +28,14 @@ class AttemptBook:
         self._next = (incarnation % (1 << 21)) << 32 | 1
         self._sequence_by_attempt: dict[int, GrowingSequence] = {}
         self._attempts_by_scheduler: dict[str, set[int]] = {}
+        self.on_close: Callable[[GrowingSequence], None] = lambda sequence: None  # called before an open attempt is closed
 
     def open(self, sequence: GrowingSequence, scheduler: str) -> int:
         """Open an attempt for a sequence that has none; returns its number."""
         assert not sequence.attempt, "a sequence has one attempt at a time"
         attempt, self._next = self._next, self._next + 1
         sequence.attempt, sequence.scheduler, sequence.is_taken = attempt, scheduler, False
+        sequence.is_recalled = False
         sequence.n_submissions += 1
         self._sequence_by_attempt[attempt] = sequence
         self._attempts_by_scheduler.setdefault(scheduler, set()).add(attempt)
@@ -82,6 +63,7 @@ class AttemptBook:
     def close(self, sequence: GrowingSequence) -> None:
         """Close the attempt of a sequence, if it has one."""
         if sequence.attempt:
+            self.on_close(sequence)
             self._sequence_by_attempt.pop(sequence.attempt, None)
             self._attempts_by_scheduler.get(sequence.scheduler, set()).discard(sequence.attempt)
             sequence.attempt, sequence.scheduler = 0, ""  # `is_taken` stays: `Dispatcher.scheduler_down` reads it

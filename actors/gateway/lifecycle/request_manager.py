@@ -62,6 +62,7 @@ class RequestManager:
         )
         failover, loads = self.dispatcher.failover, self.dispatcher.loads
         failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
+        self.dispatcher.balancer.metrics = metrics.balancing
         self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
         retained = RetainedRequests(journal, identity, settings.retention_s)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
@@ -167,6 +168,8 @@ class RequestManager:
                 continue
             if taken:
                 rows.add(sequence, before)
+                if not before:
+                    self.dispatcher.balancer.began(sequence)
             if sequence.ended is not None:  # a stop string
                 self.dispatcher.remove(sequence, "stop_string")
                 rows.ended(sequence)

@@ -43,14 +43,17 @@ class GrowingSequence:
         "_stream_items",
         "_text",
         "attempt",
+        "avoided",
         "ended",
         "ids",
         "index",
         "is_end_visible",
+        "is_recalled",
         "is_resumable",
         "is_taken",
         "last_visible_s",
         "logprobs",
+        "moved_s",
         "n_cached",
         "n_losses",
         "n_submissions",
@@ -83,6 +86,9 @@ class GrowingSequence:
         self.attempt = 0  # number of the present submission, 0: none
         self.scheduler = ""  # its scheduler, "": none
         self.is_taken = False  # that scheduler has confirmed the submission
+        self.is_recalled = False  # its scheduler was asked to give the submission back
+        self.avoided = ""  # the scheduler that has given it back, "": none
+        self.moved_s = 0.0  # when it was given back last, by the monotonic clock; 0: never
         self.n_submissions = 0
         self.queued_tokens = 0  # what it counts in the queue of its gateway, until it has a visible token
         self.n_losses = 0  # submissions lost since the last new token

@@ -96,6 +96,11 @@ class Sequence:
             fields["trace"] = self.terms.trace_id.hex()
         return fields
 
+    @property
+    def has_never_run(self) -> bool:
+        """True if it waits for its first slot."""
+        return self.state is State.WAITING and not self.stay and not self.timeline.started_s
+
     # -- what is known ---------------------------------------------------------------------------------------------
 
     @property

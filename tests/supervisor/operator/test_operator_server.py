@@ -57,7 +57,7 @@ def server(post: Post) -> OperatorServer:
     def answer(with_metrics: bool) -> StatusReport:
         return StatusReport(state=TreeState.SERVING, uptime_s=1.0, model="m", url="u", children=[])
 
-    return OperatorServer(Path("/run/t"), post, Children(post), post, answer, lambda _: "")  # type: ignore[arg-type]
+    return OperatorServer(Path("/run/t"), post, Children(post), post, answer, lambda _: "", lambda _: "")  # type: ignore[arg-type]
 
 
 async def test_an_operator_inside_the_run_directory_is_answered(server: OperatorServer, post: Post) -> None:

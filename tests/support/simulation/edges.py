@@ -46,6 +46,7 @@ class Fault(Enum):
 
 Count = Counter[tuple[str, Fault]]
 _NEVER = (
+    *("Cordons", "Recall"),  # without an operator's command, and while no queue is long
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without commands and bugs
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches

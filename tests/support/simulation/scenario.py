@@ -60,6 +60,7 @@ class Scenario:
     n_embedding_clients: int = 0  # 0: the server has no embedder
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     n_resets: int = 0  # an operator lets caches forget
+    n_cordons: int = 0  # an operator takes a replica out of use, or back
     eviction: EvictionName = EvictionName.LRU
     n_host_places: int = 0  # of the host tier, if they hold pages as they are
     host_cache_dtype: HostCacheDtype = "same"
@@ -146,6 +147,7 @@ def scenario_of(seed: int) -> Scenario:
         n_common_pauses=whole.choice((0, 0, 0, 0, 0, 0, 0, 1)),
         longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
         n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
+        n_cordons=random.Random(f"cordons {seed}").choice((0, 0, 0, 3)),
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
     )
 

@@ -20,7 +20,8 @@ from unittest.mock import patch
 import structlog
 
 from actors.gateway import gateway_actor
-from actors.gateway.dispatch import dispatcher
+from actors.gateway.dispatch.balancing.prefix import PrefixFirst
+from actors.gateway.dispatch.balancing.strategy import Choice, ChoiceReason
 from actors.scheduler.planning.load_cost import LoadCost
 from messages.caches.page_moves import MOST_MOVED
 from messages.child import Child
@@ -110,7 +111,9 @@ class World:
         patch(gateway_actor, "load_embedding_text", lambda settings: None)  # clients ask with tokens
         if scenario.n_exchange_places:  # so that prefixes are often at the other replica
             exchanging = random.Random(f"replicas {seed}")
-            patch(dispatcher, "choose_replica", lambda loads, pages: exchanging.choice(sorted(loads)))
+            patch(
+                PrefixFirst, "choose", lambda self, candidates, n: Choice(exchanging.choice(candidates).name, ChoiceReason.LOAD)
+            )
         patch(LoadCost, "most_pages", random.Random(f"pieces {seed}").choice((1, 3, MOST_MOVED)))  # loads take no virtual time
         patch(Child, "fault", self.note_fault(Child.fault))
 

@@ -1,4 +1,4 @@
-"""Routing: longest prefix, least load, the name; and the book of attempts."""
+"""Which other replica has more of a prompt; and the book of attempts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.dispatch.routing import AttemptBook, choose_replica, holder_for
+from actors.gateway.dispatch.routing import AttemptBook, holder_for
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.detokenizer import NoText
@@ -14,27 +14,7 @@ from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
 NAMES = ["scheduler/0", "scheduler/1", "scheduler/2"]
-LOADS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 100), min_size=1)
 PAGES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 50))
-
-
-@given(LOADS, PAGES)
-def test_the_chosen_one_lives_and_nobody_comparable_is_better(loads: dict[str, int], pages: dict[str, int]) -> None:
-    chosen = choose_replica(loads, pages)
-    assert chosen in loads
-    ceiling = 2 * min(loads.values()) + 8
-    assert loads[chosen] <= ceiling
-    rivals = [name for name, load in loads.items() if load <= ceiling]
-    assert pages.get(chosen, 0) == max(pages.get(name, 0) for name in rivals)
-    equals = [name for name in rivals if pages.get(name, 0) == pages.get(chosen, 0)]
-    assert loads[chosen] == min(loads[name] for name in equals)
-
-
-def test_the_longest_prefix_wins_unless_its_holder_is_far_busier() -> None:
-    assert choose_replica({"scheduler/0": 0, "scheduler/1": 5}, {"scheduler/1": 3}) == "scheduler/1"
-    assert choose_replica({"scheduler/0": 0, "scheduler/1": 9}, {"scheduler/1": 3}) == "scheduler/0"
-    assert choose_replica({"scheduler/0": 2, "scheduler/1": 1}, {}) == "scheduler/1"
-    assert choose_replica({"scheduler/1": 1, "scheduler/0": 1}, {"scheduler/7": 9}) == "scheduler/0"
 
 
 @given(st.sampled_from(NAMES), PAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.sequences.policy import PriorityOrder
+from actors.scheduler.policies.priority import PriorityPolicy
 from actors.scheduler.sequences.queued_work import QueuedWork
 from actors.scheduler.sequences.queues import SequenceQueues
 from tests.support.planner_bench import sequence_of
@@ -15,13 +15,13 @@ _MOVES = st.lists(st.tuples(st.sampled_from(("add", "start", "preempt", "finish"
 
 @given(_MOVES)
 def test_the_sum_is_that_of_the_waiting_sequences(moves: list[tuple[str, int]]) -> None:
-    queues = SequenceQueues(PriorityOrder(), n_slots=3)
+    queues = SequenceQueues(PriorityPolicy(), n_slots=3)
     for number, (move, at) in enumerate(moves):
         everyone = [*queues.waiting, *queues.running]
         if move == "add":
             queues.add(sequence_of(number, [7] * (1 + at), max_tokens=1 + at))
         elif move == "start" and queues.waiting and queues.has_slot:
-            queues.start(queues.waiting[at % len(queues.waiting)])
+            queues.start([*queues.waiting][at % len(queues.waiting)])
         elif move == "preempt" and queues.running:
             queues.preempt(queues.running[at % len(queues.running)])
         elif move == "finish" and everyone:

@@ -10,6 +10,7 @@ from functools import partial
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
+from tests.support.simulation.faults.cordons import CordonCommands
 from tests.support.simulation.faults.disk_tier import SimulatedDisk
 from tests.support.simulation.faults.flipped_bits import flip_bit
 from tests.support.simulation.faults.outages import Outages
@@ -42,6 +43,7 @@ class Harm:
         self._seed, self._harmed, self._scenario, self._machine, self._parent = seed, harmed, scenario, machine, parent
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
         self._outages, self._resets = Outages(machine, parent), Resets(machine)
+        self._cordons = CordonCommands(machine, parent)
         self.n_deaths = self.n_flips = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
         self.cut_client: Callable[[], None] = lambda: None
@@ -68,6 +70,7 @@ class Harm:
             + [self._flip] * s.n_flips
             + [self._pause_all] * s.n_common_pauses
             + [self._resets.begin] * s.n_resets
+            + [self._cordons.begin] * s.n_cordons
             + [self._harm_pages] * s.n_disk_tier_harms
             + [partial(self._outages.begin, outage) for outage in s.outages]
         )

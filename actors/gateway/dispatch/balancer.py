@@ -1,0 +1,131 @@
+"""Chooses the replica for sequences, and learns from what becomes of them.
+
+    names that may be used --> breakers --> a probe that is due, or the strategy (`gateway.balancing`) --> one name
+
+The parts decide and are pure; this class gives them the clock and counts what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from actors.gateway.dispatch.balancing.choice import make_strategy
+from actors.gateway.dispatch.balancing.open_work import OpenWork
+from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
+from actors.gateway.dispatch.balancing_metrics import BalancingMetrics
+from actors.gateway.dispatch.breakers.breaker import BreakerState
+from actors.gateway.dispatch.breakers.queue_balance import QueueFacts
+from actors.gateway.dispatch.breakers.replica_health import ReplicaHealth
+from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.replica_loads import ReplicaLoads
+from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.settings import BalancingName
+from messages.steps import PAGE_TOKENS
+
+
+class Balancer:
+    """The choices of one gateway."""
+
+    def __init__(self, name: BalancingName, post: Post, reports: ReplicaLoads) -> None:
+        self._strategy, self._post, self._reports = make_strategy(name), post, reports
+        self.work, self.health = OpenWork(), ReplicaHealth()
+        self.metrics: BalancingMetrics | None = None
+        self._log = structlog.get_logger()
+
+    def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int) -> Choice:
+        """The scheduler for sequences of one prompt that bring `n_tokens` tokens of work. `names`: those that may get it, not
+        empty. `pages_by_name`: leading pages of the prompt that each replica has cached."""
+        if len(names) == 1:
+            return Choice(names[0], ChoiceReason.ONLY)
+        now_s = self._post.now_s()
+        if due := self.health.probe_due(names, now_s):
+            return Choice(due, ChoiceReason.PROBE)
+        admitted = sorted(self.health.admitted(names, now_s))
+        if len(admitted) == 1:
+            return Choice(admitted[0], ChoiceReason.ONLY)
+        candidates = [
+            Candidate(
+                name,
+                int(self.load_tokens(name) * slowness),
+                self.work.recent_tokens(name, now_s) * slowness,
+                pages_by_name.get(name, 0),
+            )
+            for name, slowness in self.health.slowness(admitted).items()
+        ]
+        return self._strategy.choose(candidates, n_tokens)
+
+    def work_of(self, sequence: GrowingSequence) -> int:
+        """Tokens that have to be computed for a sequence, as far as they can be known: those of its prompt and its output so
+        far, and as many more as answers have."""
+        n_prompt, n_ids = sequence.request.n_prompt_of(sequence.index), len(sequence.ids)
+        return n_prompt + n_ids + self.work.expected_output(sequence.request.spec.terms.max_tokens - n_ids)
+
+    def load_tokens(self, name: str) -> int:
+        """Tokens that wait or run at a replica."""
+        report = self._reports.of(name)
+        reported_tokens = None if report is None else report.waiting_tokens + report.running_tokens
+        return self.work.load_tokens(name, reported_tokens, self._post.now_s())
+
+    def queue(self, name: str, *, takes_work: bool) -> QueueFacts:
+        """How long new work would wait at a replica, and whether it may go there."""
+        report, s_per_token = self._reports.of(name), self.health.s_per_token(name)
+        if report is None:
+            return QueueFacts(self.load_tokens(name), s_per_token, takes_work)
+        rate = report.prefill_rate + report.decode_rate
+        return QueueFacts(report.waiting_tokens, 1 / rate if rate else s_per_token, takes_work)
+
+    # -- attempts -------------------------------------------------------------------------------------------------
+
+    def opened(self, sequence: GrowingSequence, choice: Choice, n_cached_pages: int) -> None:
+        """An attempt of a sequence goes to a replica that has so many pages of its prompt."""
+        name, now_s = choice.name, self._post.now_s()
+        n_tokens = max(self.work_of(sequence) - n_cached_pages * PAGE_TOKENS, 1)
+        self.work.opened(name, sequence.attempt, n_tokens, now_s)
+        if self.metrics is not None:
+            self.metrics.choices.labels(name, choice.why.value).inc()
+        if len(self._post.living("scheduler")) > 1:
+            report, is_probe = self._reports.of(name), choice.why is ChoiceReason.PROBE
+            # what runs there delays it little, what waits there is before it
+            n_before = self.work.load_tokens(name, None if report is None else report.waiting_tokens, now_s)
+            self.health.sent(name, sequence.attempt, n_before, len(sequence.ids), now_s, is_probe=is_probe)
+
+    def began(self, sequence: GrowingSequence) -> None:
+        """A sequence has its first token."""
+        self.health.began(sequence.scheduler, sequence.attempt, len(sequence.ids), self._post.now_s())
+
+    def closing(self, sequence: GrowingSequence) -> None:
+        """The open attempt of a sequence is over: it has ended, or is taken away."""
+        name, attempt, n_ids = sequence.scheduler, sequence.attempt, len(sequence.ids)
+        self.work.closed(name, attempt)
+        self.health.closed(name, attempt, n_ids, self._post.now_s())
+        if n_ids:
+            self.work.answered(n_ids)
+
+    def failed(self, name: str, attempt: int, why: str) -> None:
+        """A replica has refused or lost an attempt that is still open."""
+        if self.health.failed(name, attempt, self._post.now_s()):
+            self._opens(name, why)
+
+    def died(self, name: str) -> None:
+        """A scheduler has died, and not because somebody has killed it."""
+        if self.health.died(name, self._post.now_s()):
+            self._opens(name, "deaths")
+
+    def look(self, name: str, n_ids_of: Callable[[int], int]) -> None:
+        """Learn from the waiting attempts of a replica. `n_ids_of(attempt)`: the tokens that its sequence has now."""
+        _, opens = self.health.look(name, n_ids_of, self._post.now_s())
+        if opens:
+            self._opens(name, "slow")
+
+    def _opens(self, name: str, why: str) -> None:
+        self._log.warning("new sequences avoid a replica for a while", replica=name, why=why)
+        if self.metrics is not None:
+            self.metrics.openings.labels(name, why).inc()
+
+    def statistics(self) -> dict[str, float]:
+        """For `supervisor status`: the breakers that are not closed."""
+        now_s = self._post.now_s()
+        states = [self.health.state(name, now_s) for name in self._post.living("scheduler")]
+        return {"open_breakers": sum(state is not BreakerState.CLOSED for state in states)}

@@ -1,0 +1,1 @@
+"""Which replica gets a sequence: the loads that count, and the strategies. All of it is pure."""
