@@ -61,9 +61,7 @@ class SchedulerMetrics:
 
         self.kept_tail_tokens = gauge("kept_tail_tokens", "Tokens in partly filled pages that were kept when a gang was lost")
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
-        self.late = gauge(
-            "late", "Sequences that could not meet ttft_ms or deadline_ms any more when they waited (policy sla)"
-        )
+        self.late = gauge("late", "Sequences that could not meet ttft_ms or deadline_ms any more when they waited (policy sla)")
         self.policy = Gauge("tardigrade_scheduler_policy", "1 for the policy in use", ["policy"], registry=registry)
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
