@@ -9,8 +9,8 @@ sequence that finds no pages stops admission, so that smaller ones cannot overta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 import msgspec
 
@@ -60,6 +60,7 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
+        self._has_left_out = False  # the last plan had no rows of sequences that a hurried prompt kept waiting
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -85,16 +86,14 @@ class BatchPlanner:
         self._budgets.begin()
         if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
             self._displacement.make_room(builder, may_run)
-        prompts: list[Sequence] = []
-        for sequence in list(self._queues.running):
-            n_unplanned = sequence.n_unplanned
-            if n_unplanned == 1:
-                if sequence.state is State.RUNNING and may_run(sequence):
-                    self._plan_decode(builder, sequence, drafts)
-            elif n_unplanned > 1:
-                prompts.append(sequence)
+        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
+        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
+        hurried = self._hurried(builder, prompts, may_run)
+        for sequence in self._kept_going(decoding, hurried):
+            if sequence.state is State.RUNNING and may_run(sequence):
+                self._plan_decode(builder, sequence, drafts)
         if prompts or len(self._queues.waiting):
-            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run)
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
         else:
             self._pace.rest()
         if not builder.rows:
@@ -105,7 +104,7 @@ class BatchPlanner:
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
-            self._queues.policy.planned([(row.sequence, row.count + n_steps - 1) for row in builder.rows])
+            self._queues.policy.planned(builder.rows, n_steps - 1)
         return builder.finish(epoch, step, n_steps)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
@@ -151,8 +150,9 @@ class BatchPlanner:
             return []
         return drafts.pop(sequence, min(self._draft_depth, room))
 
-    def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
-        """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""
+    def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun, hurried: Sequence | None) -> None:
+        """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order. hurried: one of them
+        that keeps others waiting."""
         prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
         n_free = 0 if builder.n_preempted else self._queues.n_free_slots
         waiting = self._queues.waiting
@@ -160,11 +160,12 @@ class BatchPlanner:
         if not n_prompts:
             return
         n_compared = min(n_free, _MOST_COMPARED)
-        nearest = [s for s in waiting.first(n_compared) if may_run(s)]
-        later = waiting.after(n_compared) if n_free else iter(())
+        first_ones = waiting.first(n_compared)
+        nearest = [s for s in first_ones if may_run(s)]
+        later = waiting.without(first_ones) if n_free else iter(())
         # sequences that wait for the result of their drafts decode too, though they have no row
         n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
-        if (hurried := self._hurried(builder, prompts, nearest)) is not None:
+        if hurried is not None:
             is_urgent = self._queues.policy.is_urgent
             n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
@@ -177,26 +178,46 @@ class BatchPlanner:
         others = [s for s in (*prompts, *nearest) if s is not first]
         if self._pace.has_others and len(others) > 1:
             others.sort(key=self._queues.policy.short_key)
-        for sequence in chain(others, filter(may_run, later)):
-            if not self._pace.has_others:
-                break
-            if sequence.state is State.RUNNING or self._entry.enter(builder, sequence):
-                self._add_chunk(builder, sequence, self._pace.other)
+        self._plan_others(builder, others)
+        if not self._entry.is_closed(builder):
+            self._plan_others(builder, takewhile(lambda _: not self._entry.is_closed(builder), filter(may_run, later)))
         if has_row and not builder.rows[place].samples and self._pace.has_others:
             self._lengthen_chunk(builder, place)
         self._pace.end()
 
-    def _hurried(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
+    def _plan_others(self, builder: PlanBuilder, sequences: Iterable[Sequence]) -> None:
+        """Chunks of prompts after the first one, as far as the pace has time for them."""
+        for sequence in sequences:
+            if not self._pace.has_others:
+                return
+            if sequence.state is State.RUNNING or self._entry.enter(builder, sequence):
+                self._add_chunk(builder, sequence, self._pace.other)
+
+    def _hurried(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> Sequence | None:
         """The prompt that is first in order, in its slot, if it may keep others in this plan waiting: they get no part of the
-        time that prompts have, and this time is not limited for their sake."""
+        time that prompts have, and this time is not limited for their sake. It is added to `prompts` if it enters now."""
         policy = self._queues.policy
-        if not policy.hurries:
+        waiting = self._queues.waiting.first(1) if self._queues.has_slot else []
+        first = min((s for s in (*prompts, *waiting) if may_run(s)), key=policy.key, default=None)
+        if first is None or not policy.may_hurry(first):
             return None
-        first = min((*prompts, *waiting[:1]), key=policy.key, default=None)
-        others = chain((row.sequence for row in builder.rows), prompts)
-        if first is None or not any(policy.is_urgent(first, one) for one in others):
+        if not any(policy.is_urgent(first, one) for one in self._queues.running):
             return None
-        return first if first.state is State.RUNNING or self._entry.enter(builder, first) else None
+        if first.state is State.WAITING:
+            if not self._entry.enter(builder, first):
+                return None
+            prompts.append(first)
+        return first
+
+    def _kept_going(self, decoding: list[Sequence], hurried: Sequence | None) -> list[Sequence]:
+        """The decoding sequences that get a token. Those that a hurried prompt may keep waiting are left out of every second
+        plan at most."""
+        if hurried is None or self._has_left_out:
+            self._has_left_out = False
+            return decoding
+        kept = [s for s in decoding if not self._queues.policy.is_urgent(hurried, s)]
+        self._has_left_out = len(kept) < len(decoding)
+        return kept
 
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""

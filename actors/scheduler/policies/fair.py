@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
+from actors.scheduler.sequences.policy import Key, PlannedRow, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
 
 if TYPE_CHECKING:
     from actors.scheduler.sequences.sequence import Sequence
 
+_caller_of = attrgetter("sequence.terms.caller")
+_counter = attrgetter("counter")
 _LEAST_WEIGHT = 1e-3
 _MOST_CALLERS = 4096  # remembered while they have nothing to compute
 _HIGHEST = 1e12  # a counter that is reached: all are lowered
@@ -88,29 +92,30 @@ class FairPolicy(SchedulingPolicy):
     def ended(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_sequences -= 1
 
-    def planned(self, counts: Iterable[tuple[Sequence, int]]) -> None:
+    def started(self, sequence: Sequence) -> None:
+        self.share_of(sequence).n_running += 1
+
+    def stopped(self, sequence: Sequence) -> None:
+        self.share_of(sequence).n_running -= 1
+
+    def planned(self, rows: Values[PlannedRow], n_more: int) -> None:
         shares = self._shares
-        for sequence, n_tokens in counts:
-            share = shares[sequence.terms.caller]
-            share.counter += n_tokens * share.per_token
+        for caller, n_rows in Counter(map(_caller_of, rows)).items():  # most rows are of one token
+            share = shares[caller]
+            share.counter += n_rows * (1 + n_more) * share.per_token
+        for row in rows:
+            if row.count != 1:
+                share = self.share_of(row.sequence)
+                share.counter += (row.count - 1) * share.per_token
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         mine = self.share_of(waiting)
-        most = self._most_running(running)
-        if most is None or most is mine or most.counter <= mine.counter:
+        most = max(self._shares.values(), key=_slots_by_weight)
+        if most is mine or most.counter <= mine.counter:
             return None
         if (most.n_running - 1) * most.per_token < (mine.n_running + 1) * mine.per_token:
             return None  # they would only change their places
-        callers = most.caller
-        return next((s for s in reversed(running) if s.terms.caller == callers and may_give(s)), None)
-
-    def _most_running(self, running: Values[Sequence]) -> _Share | None:
-        """The caller with the most running sequences for its weight, with `n_running` of all counted anew."""
-        for share in self._shares.values():
-            share.n_running = 0
-        for sequence in running:
-            self._shares[sequence.terms.caller].n_running += 1
-        return max(self._shares.values(), key=lambda share: share.n_running * share.per_token, default=None)
+        return next((s for s in reversed(running) if s.terms.caller == most.caller and may_give(s)), None)
 
     def lift_floor(self, counter: float) -> None:
         """A caller with this counter is being served."""
@@ -148,27 +153,28 @@ class _FairQueue(WaitingQueue):
             self._policy.lift_floor(share.counter)
 
     def first(self, n: int) -> list[Sequence]:
+        if n == 1 and self._n_waiting:
+            return min((share for share in self._policy.active if share.waiting), key=_counter).waiting[:1]
         return list(islice(self, n)) if n else []
 
-    def after(self, n: int) -> Iterator[Sequence]:
-        return islice(self._in_order([(share, list(share.waiting)) for share in self._policy.active if share.waiting]), n, None)
+    def without(self, first: Values[Sequence]) -> Iterator[Sequence]:
+        known = {sequence.number for sequence in first}
+        yield from [sequence for sequence in self if sequence.number not in known]
 
     def __len__(self) -> int:
         return self._n_waiting
 
     def __iter__(self) -> Iterator[Sequence]:
-        return self._in_order([(share, share.waiting) for share in self._policy.active if share.waiting])
-
-    def _in_order(self, shares: list[tuple[_Share, list[Sequence]]]) -> Iterator[Sequence]:
-        """All sequences, as if each prompt were computed when its turn comes."""
-        heap = [(share.counter, index, 0) for index, (share, _) in enumerate(shares)]
+        """All sequences, as if each prompt were computed when its turn comes. The queue must not change meanwhile."""
+        shares = [share for share in self._policy.active if share.waiting]
+        heap = [(share.counter, index, 0) for index, share in enumerate(shares)]
         heapq.heapify(heap)
         while heap:
             counter, index, at = heap[0]
-            share, waiting = shares[index]
-            yield waiting[at]
-            if at + 1 < len(waiting):
-                heapq.heapreplace(heap, (counter + waiting[at].known * share.per_token, index, at + 1))
+            share = shares[index]
+            yield share.waiting[at]
+            if at + 1 < len(share.waiting):
+                heapq.heapreplace(heap, (counter + share.waiting[at].known * share.per_token, index, at + 1))
             else:
                 heapq.heappop(heap)
 
@@ -189,3 +195,7 @@ class _HighestCaller(VictimChoice):
 
 def _own_key(sequence: Sequence) -> tuple[int, int]:
     return sequence.terms.priority, sequence.number
+
+
+def _slots_by_weight(share: _Share) -> float:
+    return share.n_running * share.per_token

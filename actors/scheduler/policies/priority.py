@@ -6,6 +6,7 @@ arrival plus `ageing_s` for each level, and no queue is ever sorted again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Values
 from typing import TYPE_CHECKING
@@ -21,11 +22,12 @@ class PriorityPolicy(SchedulingPolicy):
     lower one and has not waited long enough to be its equal."""
 
     name = PolicyName.PRIORITY
-    displaces = hurries = True
+    displaces = True
 
     def __init__(self, ageing_s: float = 0.0) -> None:
         """ageing_s: seconds of waiting that count as one level of priority; 0: none do."""
         self._ageing_s = ageing_s
+        self._levels: Counter[int] = Counter()  # sequences of each priority that have not ended
 
     def key(self, sequence: Sequence) -> Key:
         if not self._ageing_s:
@@ -36,14 +38,28 @@ class PriorityPolicy(SchedulingPolicy):
     def short_key(self, sequence: Sequence) -> Key:
         return sequence.terms.priority, sequence.n_unplanned, sequence.number
 
+    def arrived(self, sequence: Sequence) -> None:
+        self._levels[sequence.terms.priority] += 1
+
+    def ended(self, sequence: Sequence) -> None:
+        level = sequence.terms.priority
+        self._levels[level] -= 1
+        if not self._levels[level]:
+            del self._levels[level]
+
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         key, priority = self.key(waiting), waiting.terms.priority
+        if priority >= max(self._levels):
+            return None
         for sequence in reversed(running):
             if self.key(sequence) <= key:
                 return None
             if sequence.terms.priority > priority and may_give(sequence):
                 return sequence
         return None
+
+    def may_hurry(self, prompt: Sequence) -> bool:
+        return prompt.terms.priority < max(self._levels)
 
     def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
         return prompt.terms.priority < running.terms.priority

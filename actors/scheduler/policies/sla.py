@@ -8,7 +8,8 @@ has turned out to be late. So nothing starves, and late ones keep nobody from be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from collections.abc import Sequence as Values
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 60.0  # after its arrival a sequence without a deadline comes before those that are due later
 _SMOOTHING = 16  # sequences whose times are averaged
-_SOON_STEPS = 4  # so many steps before its latest start a sequence may displace one that is late or has no deadline
+_SOON_S = 0.2  # so long before its latest start a sequence may displace another one
+_SLACK_S = 5.0  # so much longer than it needs a sequence with a deadline must have, to be displaced
 _MS = 1e-3
 
 
@@ -27,14 +29,16 @@ class SlaPolicy(SchedulingPolicy):
     """The least latest start first. `now_s`: the clock of the timelines."""
 
     name = PolicyName.SLA
-    displaces = hurries = True
+    displaces = True
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._estimates: StepEstimates | None = None
         self._due_s: dict[int, float] = {}  # the latest starts, by number
+        self._deadline_s: dict[int, float] = {}  # of whole answers, by number
         self._has_terms: set[int] = set()  # numbers of sequences with a deadline that can still be met
         self._token_s = 0.0  # between two tokens, of the last sequences that have ended
+        self._wait_s = 0.0  # from the slot to the first token, beyond the prompt's own time, of the same
         self._used = 1.0  # part of `max_tokens`, of the same
         self._late: list[Sequence] = []
         self._queue = _DueQueue(self)
@@ -62,17 +66,25 @@ class SlaPolicy(SchedulingPolicy):
     def ended(self, sequence: Sequence) -> None:
         del self._due_s[sequence.number]
         self._has_terms.discard(sequence.number)
+        self._deadline_s.pop(sequence.number, None)
         began_s, n_tokens = sequence.timeline.first_token_s, sequence.n_generated
+        if began_s:
+            wait_s = max(began_s - sequence.timeline.started_s - self._prompt_s(sequence), 0.0)
+            self._wait_s += (wait_s - self._wait_s) / (_SMOOTHING if wait_s < self._wait_s else _SMOOTHING // 4)
         if began_s and n_tokens > 1:
             token_s = (self._now_s() - began_s) / (n_tokens - 1)
             self._token_s += (token_s - self._token_s) / (_SMOOTHING if self._token_s else 1)
             self._used += (n_tokens / sequence.max_tokens - self._used) / _SMOOTHING
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
-        is_soon = self._due_s[waiting.number] < self._now_s() + _SOON_STEPS * self._token_s
+        is_soon = self._due_s[waiting.number] < self._now_s() + _SOON_S
         if waiting.number not in self._has_terms or not is_soon:
             return None
-        return next((s for s in reversed(running) if s.number not in self._has_terms and may_give(s)), None)
+        slack_s, _, victim = max(((self._slack_s(s), s.number, s) for s in running if may_give(s)), default=(0.0, 0, None))
+        return victim if slack_s > _SLACK_S else None
+
+    def may_hurry(self, prompt: Sequence) -> bool:
+        return prompt.number in self._has_terms and len(self._has_terms) < len(self._due_s)
 
     def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
         return prompt.number in self._has_terms and running.number not in self._has_terms
@@ -92,18 +104,30 @@ class SlaPolicy(SchedulingPolicy):
         self.n_late += 1
         return True
 
+    def _slack_s(self, running: Sequence) -> float:
+        """How much longer it has than it needs; endless if it is late anyway, or has no deadline."""
+        if running.number not in self._has_terms:
+            return math.inf
+        n_left = running.max_tokens * self._used - running.n_generated
+        needs_s = self._prompt_s(running) + max(n_left, 1.0) * self._token_s
+        return self._deadline_s.get(running.number, 0.0) - self._now_s() - needs_s
+
+    def _prompt_s(self, sequence: Sequence) -> float:
+        return self._estimates.prompt_s(sequence.known) if self._estimates is not None else 0.0
+
     def _patient_s(self, sequence: Sequence) -> float:
         return sequence.timeline.arrived_s - sequence.age_s + _PATIENCE_S
 
     def _latest_start_s(self, sequence: Sequence) -> float | None:
         terms, now_s = sequence.terms, sequence.timeline.arrived_s
         arrived_s = now_s - sequence.age_s
-        prompt_s = self._estimates.prompt_s(sequence.known) if self._estimates is not None else 0.0
+        prompt_s = self._prompt_s(sequence) + self._wait_s
         latest: list[float] = []
         if terms.ttft_ms is not None and not sequence.n_generated:
             latest.append(arrived_s + terms.ttft_ms * _MS - prompt_s)
         whole_s = terms.deadline_s if terms.deadline_ms is None else terms.deadline_ms * _MS
         if whole_s is not None:
+            self._deadline_s[sequence.number] = arrived_s + whole_s
             n_left = sequence.max_tokens * self._used - sequence.n_generated
             latest.append(arrived_s + whole_s - prompt_s - max(n_left, 1.0) * self._token_s)
         return min(latest, default=None)
@@ -124,6 +148,3 @@ class _DueQueue(SortedQueue):
     def first(self, n: int) -> list[Sequence]:
         self.demote_late()
         return super().first(n)
-
-    def after(self, n: int) -> Iterator[Sequence]:
-        return iter(self[n:])

@@ -7,7 +7,7 @@ actors/pages/eviction. Pure.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Values
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -61,8 +61,8 @@ class WaitingQueue(Protocol):
         """The first `n` sequences in the order of now."""
         ...
 
-    def after(self, n: int) -> Iterator[Sequence]:
-        """Those after the first `n`. The queue may change meanwhile; they stay as they were."""
+    def without(self, first: Values[Sequence]) -> Iterator[Sequence]:
+        """All but these, as they are when the first one is taken. The queue may change then."""
         ...
 
     def __len__(self) -> int: ...
@@ -83,8 +83,21 @@ class SortedQueue(list["Sequence"]):
     def first(self, n: int) -> list[Sequence]:
         return self[:n]
 
-    def after(self, n: int) -> Iterator[Sequence]:
-        return iter(self[n:])
+    def without(self, first: Values[Sequence]) -> Iterator[Sequence]:
+        known = {sequence.number for sequence in first}
+        yield from [sequence for sequence in self if sequence.number not in known]
+
+
+class PlannedRow(Protocol):
+    """What a policy needs to know of a row of a plan."""
+
+    @property
+    def sequence(self) -> Sequence: ...
+
+    @property
+    def count(self) -> int:
+        """Positions of the first step."""
+        ...
 
 
 class VictimChoice(Protocol):
@@ -116,7 +129,6 @@ class SchedulingPolicy(Protocol):
     n_late = 0  # sequences that could not meet their terms when they arrived, or while they waited
     counts = False  # `planned` must be called with each plan
     displaces = False  # `victim_for` may name a running sequence
-    hurries = False  # `is_urgent` may be True
 
     def key(self, sequence: Sequence) -> Key:
         """Sort key of now; the lowest is first. It must be unique."""
@@ -148,15 +160,24 @@ class SchedulingPolicy(Protocol):
         """The waiting sequences that have turned out to be late since the last call."""
         return []
 
-    def planned(self, counts: Iterable[tuple[Sequence, int]]) -> None:
-        """A plan computes so many positions of these sequences. Called only if `counts`."""
+    def started(self, sequence: Sequence) -> None:
+        """A sequence has got a slot."""
+
+    def stopped(self, sequence: Sequence) -> None:
+        """A sequence has left its slot."""
+
+    def planned(self, rows: Values[PlannedRow], n_more: int) -> None:
+        """A plan has these rows, and grants `n_more` steps after the first one. Called only if `counts`."""
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         """The running sequence that gives its slot to a waiting one, among those that `may_give` it; None: the waiting one goes
         on waiting. Called only if `displaces`."""
         return None
 
+    def may_hurry(self, prompt: Sequence) -> bool:
+        """False if `is_urgent` is False for this prompt and every other sequence."""
+        return False
+
     def is_urgent(self, prompt: Sequence, running: Sequence) -> bool:
-        """True if the prompt may keep a running sequence waiting for longer than the pace of prompts allows. Called only if
-        `hurries`."""
+        """True if the prompt may keep a running sequence waiting for longer than the pace of prompts allows."""
         return False

@@ -64,6 +64,7 @@ class SequenceQueues:
         sequence.start(heapq.heappop(self._free_slots))
         sequence.timeline.started_s = sequence.timeline.started_s or self.now_s()
         insort(self.running, sequence, key=self.policy.running_key)
+        self.policy.started(sequence)
 
     def preempt(self, sequence: Sequence) -> list[int]:
         """Move a running sequence back to the waiting queue. Returns the pages to release."""
@@ -85,6 +86,7 @@ class SequenceQueues:
 
     def _leave_slot(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
+        self.policy.stopped(sequence)
         heapq.heappush(self._free_slots, sequence.slot)
 
     def _wait(self, sequence: Sequence) -> None:

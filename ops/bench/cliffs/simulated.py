@@ -70,16 +70,20 @@ class SimulatedRun:
         while todo or self._flights or len(self._queues):
             arrives_s = todo[0][1].at_s if todo else float("inf")
             if self._flights and self._flights[0].seen_s <= arrives_s:
-                now_s = self._flights[0].seen_s
+                self.now_s = self._flights[0].seen_s
                 self._apply(self._flights.popleft())
             else:
-                now_s = arrives_s
+                self.now_s = arrives_s
                 number, request = todo.popleft()
                 self._submit(number, request, rng)
                 while todo and todo[0][1].at_s == arrives_s:
                     self._submit(*todo.popleft(), rng)
-            self._plan(now_s)
+            self._plan()
         return self.given
+
+    def terms_of(self, number: int, request: TimedRequest) -> Terms:
+        """The terms of a request, by its number from 0."""
+        return Terms(max_tokens=request.n_tokens, speculation=False)
 
     def _submit(self, number: int, request: TimedRequest, rng: np.random.Generator) -> None:
         submit = Submit(
@@ -88,14 +92,18 @@ class SimulatedRun:
             tokens=int32s(rng.integers(0, _VOCABULARY, request.n_prompt)),
             n_prompt=request.n_prompt,
             sampling=Sampling(),
-            terms=Terms(max_tokens=request.n_tokens, speculation=False),
+            terms=self.terms_of(number, request),
         )
         self._queues.add(Sequence("gateway/0", submit, number))
         self.given.token_times_s[number] = []
 
-    def _plan(self, now_s: float) -> None:
-        while (planned := self._gang.plan(lambda sequence: True, None)) is not None:
-            begin_s = max(self._free_s, now_s + self._hop_s)
+    def plan_one(self) -> PlannedStep | None:
+        """The next plan; None when there is nothing to compute, or enough is in flight."""
+        return self._gang.plan(lambda sequence: True, None)
+
+    def _plan(self) -> None:
+        while (planned := self.plan_one()) is not None:
+            begin_s = max(self._free_s, self.now_s + self._hop_s)
             for index, compute_s in enumerate(self._device.step_times(planned.plan)):
                 begin_s += compute_s
                 self._flights.append(_Flight(planned, index, compute_s, begin_s + self._hop_s))
@@ -114,5 +122,6 @@ class SimulatedRun:
         for advance in self._gang.apply(result):
             sequence = advance.row.sequence
             self.given.token_times_s[sequence.attempt].append(flight.seen_s)
+            sequence.timeline.first_token_s = sequence.timeline.first_token_s or flight.seen_s
             if advance.ending is not None:
                 self._gang.release(sequence)

@@ -27,14 +27,19 @@ class Displacement:
 
     def make_room(self, builder: PlanBuilder, may_run: Callable[[Sequence], bool]) -> None:
         """Displace running sequences until the first waiting ones have slots, and the very first one pages. To be called while
-        the plan has no row."""
+        the plan has no row and at least one sequence waits."""
+        (first,) = self._queues.waiting.first(1)
+        if not may_run(first) or not (self._queues.has_slot or self._displace(builder, first)):
+            return
+        self._free_pages(builder, first)
+        if builder.n_displaced:
+            self._free_slots(builder, may_run)
+
+    def _free_slots(self, builder: PlanBuilder, may_run: Callable[[Sequence], bool]) -> None:
+        """Displace for the next ones too: several may have come at once."""
         for index, waiting in enumerate(self._queues.waiting.first(_MOST_A_PLAN)):
-            if not may_run(waiting):
+            if not may_run(waiting) or (self._queues.n_free_slots <= index and not self._displace(builder, waiting)):
                 return
-            if self._queues.n_free_slots <= index and not self._displace(builder, waiting):
-                return
-            if not index:
-                self._free_pages(builder, waiting)
 
     def _displace(self, builder: PlanBuilder, waiting: Sequence) -> bool:
         """Displace the sequence that gives way to this one. False if there is none."""

@@ -35,7 +35,7 @@ class SlotEntry:
 
     def enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
-        if builder.is_full or builder.n_preempted or builder.n_followers >= self._queues.n_free_slots:
+        if self.is_closed(builder):
             return False
         if self._budgets.is_exhausted(sequence) or not self._overtaking.may_enter(sequence):
             return False
@@ -57,6 +57,10 @@ class SlotEntry:
         self._start(builder, sequence, found, needed)
         self._overtaking.entered(sequence)
         return True
+
+    def is_closed(self, builder: PlanBuilder) -> bool:
+        """True if nobody else can enter with this plan."""
+        return builder.is_full or bool(builder.n_preempted) or builder.n_followers >= self._queues.n_free_slots
 
     def _has_room(self, needed: int) -> bool:
         """True if so many pages are available, and one more for each running sequence, so that admission causes no

@@ -1,0 +1,1 @@
+"""Scheduling policies on generated traces: the real planner, a device that is a formula, virtual time."""

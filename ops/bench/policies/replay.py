@@ -1,0 +1,81 @@
+"""Replays a trace with one policy, in virtual time: the device is a formula. What planning costs is measured here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, field
+
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.policy import PolicyName
+from actors.scheduler.settings import SchedulerSettings
+from messages.generation.terms import Terms
+from ops.bench.cliffs.device import Device
+from ops.bench.cliffs.simulated import SimulatedRun
+from ops.bench.cliffs.workloads import TimedRequest
+from ops.bench.policies.traces import AskedRequest
+
+
+@dataclass
+class Replayed:
+    """What came of a trace. Times are virtual seconds."""
+
+    requests: Values[AskedRequest]
+    token_times_s: dict[int, list[float]]  # by number of the request
+    served: list[tuple[float, bytes, int]]  # (time, caller, tokens that a plan computes)
+    n_displaced: int = 0
+    n_late: int = 0
+    plan_s: list[float] = field(default_factory=list)  # processor time of each plan
+    n_rows: list[int] = field(default_factory=list)  # of each plan
+    step_s: list[float] = field(default_factory=list)  # of the device, expected, of each plan's steps
+
+    @property
+    def wall_s(self) -> float:
+        """Until the last token."""
+        return max(times[-1] for times in self.token_times_s.values() if times)
+
+
+class PolicyRun(SimulatedRun):
+    """One trace under one policy. Requests that arrive after `end_s` are not there, and nothing is planned after it."""
+
+    def __init__(self, policy: PolicyName, end_s: float = float("inf")) -> None:
+        super().__init__(SchedulerSettings(policy=policy, step_s=0.03), Device())
+        self._end_s = end_s
+        self.replayed = Replayed([], {}, [])
+
+    def replay(self, requests: Values[AskedRequest]) -> Replayed:
+        """Run the trace."""
+        self.replayed = Replayed(requests, {}, [])
+        self.run(requests)
+        self.replayed.token_times_s = self.given.token_times_s
+        self.replayed.n_late = self._queues.policy.n_late
+        return self.replayed
+
+    def terms_of(self, number: int, request: TimedRequest) -> Terms:
+        assert isinstance(request, AskedRequest)
+        return request.whole_terms()
+
+    def plan_one(self) -> PlannedStep | None:
+        if self.now_s > self._end_s:
+            for sequence in [*self._queues.running, *self._queues.waiting]:
+                self._gang.release(sequence)
+            return None
+        began_s = time.process_time()
+        self._queues.policy.take_late()
+        planned = super().plan_one()
+        took_s = time.process_time() - began_s
+        if planned is not None:
+            self._count(planned, took_s)
+        return planned
+
+    def _count(self, planned: PlannedStep, took_s: float) -> None:
+        given = self.replayed
+        given.n_displaced += planned.n_displaced
+        given.plan_s.append(took_s)
+        given.n_rows.append(len(planned.rows))
+        given.step_s.append(sum(Device().step_times(planned.plan)))
+        tokens: dict[bytes, int] = {}
+        for row in planned.rows:
+            caller = row.sequence.terms.caller
+            tokens[caller] = tokens.get(caller, 0) + row.count + planned.plan.n_steps - 1
+        given.served += [(self.now_s, caller, n_tokens) for caller, n_tokens in tokens.items()]
