@@ -46,6 +46,9 @@ FineCode = Literal[  # says more than its `Code`
     "gone",  # a request that is not kept any more
     "idempotency_key_reused",  # with another body
     "caller_harms_workers",  # workers have died of several sequences of this caller
+    "rate_limit_exceeded",  # a limit of the tenant, for now
+    "insufficient_quota",  # the tenant's tokens of this day are used
+    "exceeds_limit",  # more than a limit of the tenant ever allows
     "too_many_connections",
     "too_many_bodies",  # bodies of requests fill the memory that is set aside for them
     "journal_unavailable",  # requests cannot be recorded
@@ -62,6 +65,9 @@ CODE_BY_FINE_CODE: dict[FineCode, Code] = {
     "gone": "not_found",
     "idempotency_key_reused": "conflict",
     "caller_harms_workers": "overloaded",
+    "rate_limit_exceeded": "overloaded",
+    "insufficient_quota": "overloaded",
+    "exceeds_limit": "invalid",
     "too_many_connections": "unavailable",
     "too_many_bodies": "unavailable",
     "journal_unavailable": "unavailable",

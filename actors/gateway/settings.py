@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
 from messages.limits import MAX_GROUP_TOKENS
@@ -65,6 +66,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
     keys_file: str = ""  # of API keys, which every call but those of probes must show; "": none are asked for
+    tenants: dict[TenantName, TenantPolicy] = {}  # weight, priority and limits of tenants, by name; they need keys
+    tenants_file: str = ""  # of those that were set while the server runs
     operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
     schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica
     caller_header: _Header = ""  # names the caller, as "authorization" with a proxy that checks it; "": the client's address

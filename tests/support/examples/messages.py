@@ -33,6 +33,7 @@ from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s
 from messages.wire.codec import Codec
 from messages.wire.message import Message
+from tests.support.examples.allowances import ALLOWANCES
 from tests.support.examples.cache_messages import CACHES
 
 _PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
@@ -225,6 +226,7 @@ INTERNAL: tuple[Message, ...] = (
     embedding.Embed(group=5, counts=int32s([2, 1]), ids=int32s([101, 102, 7])),
     embedding.Embedded(group=5, vectors=float32s([0.5, 0.25, 1.0, 0.0])),
     *CACHES,
+    *ALLOWANCES,
 )
 
 _KEY = "tg-0123456789ab-" + "x" * 43

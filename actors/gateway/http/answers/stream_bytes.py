@@ -41,6 +41,7 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
         headers.append((b"x-cache", request.spec.cache_status.encode()))
     if request.spec.similarity:
         headers.append((b"x-cache-similarity", request.spec.shown_similarity.encode()))
+    headers.extend((name.encode(), value.encode()) for name, value in request.spec.limit_headers.items())
     return headers
 
 
