@@ -1,4 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | restart | cache | keys | drill | check-config`.
+"""The command line: `supervisor start | status | drain | stop | restart | cache | keys | tenants | drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -17,6 +17,7 @@ import click
 from actors.pages.eviction.choice import EvictionName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
+from supervisor.access.tenants_command import tenants
 from supervisor.drill.command import drill
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
@@ -242,6 +243,7 @@ main.add_command(cache)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
+main.add_command(tenants)
 main.add_command(restart)
 main.add_command(stop)
 

@@ -20,6 +20,7 @@ from actors.accounts.settings import AccountsSettings
 from actors.actor import Actor, Handler
 from messages.access.allowances import AllowanceTaken, TakeAllowance, UsageNoted, UsageTold
 from messages.access.tenant_file import TenantBook
+from messages.access.tenant_policy import SEQUENCES_OF, TODAY_OF
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import role_of
 from messages.lifecycle.spawn_spec import SpawnSpec
@@ -104,9 +105,9 @@ class AccountsActor(Actor):
 
     def statistics(self) -> dict[str, float]:
         """Open sequences and tokens of today, of some tenants by name."""
-        found = {"requests": float(len(self.ledger.requests))}
+        found = {"requests": float(sum(not request.is_over for request in self.ledger.requests.values()))}
         for tenant, n_sequences, n_tokens in named(self.ledger, MOST_SHOWN):
-            found |= {f"sequences of {tenant}": float(n_sequences), f"tokens today of {tenant}": float(n_tokens)}
+            found |= {SEQUENCES_OF + tenant: float(n_sequences), TODAY_OF + tenant: float(n_tokens)}
         return found
 
     async def _write(self) -> None:

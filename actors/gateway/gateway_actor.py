@@ -119,9 +119,9 @@ class GatewayActor(Actor, Post, Status):
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
-        embeddings = None if text is None else Embeddings(settings, text, embedder, manager.gate, manager.access_log)
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
         access = self.access.begin(manager)
+        embeddings = None if text is None else Embeddings(settings, text, embedder, manager, access.limits)
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, limits=access.limits)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())

@@ -14,6 +14,7 @@ DEFAULT_TENANT = "default"  # whose policy is that of all tenants without one
 TENANT_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
 TenantName = Annotated[str, msgspec.Meta(pattern=TENANT_PATTERN)]
 _MOST_PRIORITY = 100
+SEQUENCES_OF, TODAY_OF = "sequences of ", "tokens today of "  # before a tenant's name, in the figures of the accounts
 _Limit = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # 0: none
 
 

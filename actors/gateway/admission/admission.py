@@ -75,8 +75,8 @@ class Admission:
         questions: SimilarQuestions | None = None,
         limits: TenantLimits | None = None,
     ) -> None:
-        """`questions`: None: no answers are kept for similar ones. `limits`: of tenants, whose requests nobody else reads; None:
-        there are no tenants."""
+        """`questions`: None: no answers are kept for similar ones. `limits`: of tenants, whose requests nobody else reads.
+        None: there are no tenants."""
         self.builder, self.bodies = builder, bodies
         self._manager, self._wall_s = manager, wall_s
         self._questions = questions

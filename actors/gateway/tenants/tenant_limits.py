@@ -19,6 +19,7 @@ from messages.access.allowances import AllowanceTaken, WantedAllowance
 from messages.access.tenant_file import TenantBook
 from messages.access.tenant_policy import NO_POLICY, TenantPolicy
 from messages.generation.terms import Terms
+from messages.ids import mint_request_id
 
 _TOKEN_BYTES = 4
 
@@ -66,14 +67,14 @@ class TenantLimits:
                 if found is not None and found.request is None:
                     del self._by_request[spec.request]
 
-    async def take_tokens(self, caller: bytes, call: str, n_tokens: int) -> dict[str, str]:
+    async def take_tokens(self, caller: bytes, n_tokens: int) -> dict[str, str]:
         """Use tokens at once, as the texts of one call for vectors; returns the headers that tell of the limits.
         Raises: Refusal."""
         policy = self._policy_of(caller)
         if tenant := self._tenant_of(caller):
             headers = dict[str, str]()
             if policy.is_limited:
-                one = OpenAllowance(self._opened.key_of(call), tenant, 0, n_tokens, n_tokens)
+                one = OpenAllowance(mint_request_id(), tenant, 0, n_tokens, n_tokens)
                 self._opened.begin(one)
                 try:
                     headers = limit_headers(policy, (await self._take(tenant, policy, [one])).state)
