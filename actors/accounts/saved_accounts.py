@@ -17,6 +17,7 @@ from actors.accounts.ledger import Ledger, OpenRequest
 
 _MAGIC = b"tardigrade accounts 1\n"  # of this format; another one is not read
 _DIGEST_BYTES = 16
+_MOST_AWAY_S = 60.0  # the time since a file was written counts up to this, because the wall clock may jump
 
 
 class SavedAccount(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +60,7 @@ def write_accounts(path: Path, content: bytes) -> None:
 
 def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
     """Go on with the accounts of a file, if it can be read; returns whether it can, or there is none. The time since it was
-    written refills the buckets, by the wall clock, and never by more than one minute's refill."""
+    written refills the buckets, by the wall clock, by one minute's refill at most."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -69,7 +70,7 @@ def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
     saved = _decoded(data)
     if saved is None:
         return False
-    away_s = max(wall_s - saved.wall_s, 0.0)
+    away_s = min(max(wall_s - saved.wall_s, 0.0), _MOST_AWAY_S)
     for name, one in saved.accounts.items():
         account = TenantAccount(ledger.book.policy_of(name), now_s - away_s, wall_s)
         account.day, account.used_today = one.day, one.used_today

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 _MINUTE_S = 60.0
+_DUST = 1e-6  # what sums of fractions may lack
 
 
 class Bucket:
     """What may be used now. `per_min`: what comes in a minute, and what it holds at most; 0: it has no limit.
 
-    A clock that jumps gives at most one minute's refill.
+    A clock that goes back gives nothing, and takes nothing away.
     """
 
     __slots__ = ("_at_s", "left", "owed", "per_min")
@@ -26,7 +27,7 @@ class Bucket:
 
     def refill(self, now_s: float, per_min: float) -> None:
         """Add what has come since the last call. `per_min`: the limit from now on; where there was none, the bucket is full."""
-        elapsed_s, self._at_s = min(max(now_s - self._at_s, 0.0), _MINUTE_S), now_s
+        elapsed_s, self._at_s = max(now_s - self._at_s, 0.0), now_s
         self.give(self.per_min * elapsed_s / _MINUTE_S)
         if per_min != self.per_min:
             self.left = per_min if not self.per_min else min(self.left, per_min)
@@ -34,7 +35,7 @@ class Bucket:
 
     def has(self, amount: float) -> bool:
         """True if so much may be taken now."""
-        return not self.per_min or (amount <= self.left and not self.owed)
+        return not self.per_min or amount + self.owed <= self.left + _DUST
 
     def take(self, amount: float) -> None:
         """Use so much, whether it is there or not."""
