@@ -13,6 +13,7 @@ from actors.accounts.ledger import ABANDONED_S, Ledger
 from messages.access.allowances import SpentAllowance, UsageTold, WantedAllowance
 from messages.access.tenant_file import TenantBook
 from messages.access.tenant_policy import LimitName, TenantPolicy
+from tests.support.depth import examples
 
 DAY_S = 86_400.0
 NOON_S = 20_000 * DAY_S + DAY_S / 2
@@ -135,6 +136,7 @@ def test_a_request_that_was_never_accepted_costs_nothing() -> None:
 
 
 @given(st.integers(1, 50), st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 40)), max_size=40))
+@examples(50)
 def test_whoever_comes_back_when_it_was_told_to_is_let_in(per_min: int, arrivals: list[tuple[float, int]]) -> None:
     ledger, now_s = ledger_with(requests_per_min=per_min, tokens_per_min=40 + per_min), 0.0
     for n, (pause_s, size) in enumerate(arrivals):
@@ -147,6 +149,7 @@ def test_whoever_comes_back_when_it_was_told_to_is_let_in(per_min: int, arrivals
 
 
 @given(st.lists(st.integers(1, 100), max_size=30))
+@examples(50)
 def test_what_one_tenant_does_changes_nothing_for_another(sizes: list[int]) -> None:
     book = TenantBook({"default": TenantPolicy(requests_per_min=3, max_sequences=2)}, Path("/nowhere/tenants.json"))
     ledger = Ledger(book)

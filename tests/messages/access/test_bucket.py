@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.access.bucket import Bucket
+from tests.support.depth import examples
 
 _STEPS = st.lists(st.tuples(st.sampled_from(("take", "give", "wait")), st.floats(0.0, 500.0)), max_size=50)
 
 
 @given(st.integers(1, 1000), _STEPS, st.lists(st.floats(-1e6, 1e6), max_size=5))
+@examples(100)
 def test_neither_number_is_ever_negative_whatever_the_clock_does(per_min: int, steps: list, jumps: list[float]) -> None:
     bucket, now_s = Bucket(per_min, 0.0), 0.0
     for n, (kind, amount) in enumerate(steps):
@@ -25,6 +27,7 @@ def test_neither_number_is_ever_negative_whatever_the_clock_does(per_min: int, s
 
 
 @given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(1, 50)), max_size=60))
+@examples(100)
 def test_what_is_taken_when_it_is_there_is_no_more_than_has_come(per_min: int, steps: list[tuple[float, int]]) -> None:
     bucket, now_s, taken = Bucket(per_min, 0.0), 0.0, 0
     for pause_s, amount in steps:
@@ -37,6 +40,7 @@ def test_what_is_taken_when_it_is_there_is_no_more_than_has_come(per_min: int, s
 
 
 @given(st.integers(1, 1000), st.floats(0.0, 3000.0), st.floats(0.0, 1.0))
+@examples(100)
 def test_there_is_enough_after_the_time_that_it_says(per_min: int, used: float, share: float) -> None:
     bucket = Bucket(per_min, 0.0)
     bucket.take(used)
