@@ -4,6 +4,7 @@
     gateway/2         gateway number 2
     scheduler/0       the scheduler of replica 0
     vault/0           the vault of replica 0
+    accounts/0        the process that counts what tenants use, if clients show API keys
     embedder/0        the process that computes embeddings, if there is one
     worker/0.1        rank 1 of the gang of replica 0, in the first seat
     worker/0.1b       the same rank in seat "b": a replica may have a second gang as a standby
@@ -21,7 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 SUPERVISOR = "supervisor/0"
-_WORKING = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
+_WORKING = ("custodian", "accounts", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
 ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats

@@ -49,6 +49,9 @@ FineCode = Literal[  # says more than its `Code`
     "queue_full",  # what waits has too many tokens
     "caller_share",  # what this caller has waiting or running is its share
     "shed",  # the server sheds load
+    "rate_limit_exceeded",  # a limit of the tenant, for now
+    "insufficient_quota",  # the tenant's tokens of this day are used
+    "exceeds_limit",  # more than a limit of the tenant ever allows
     "too_many_connections",
     "too_many_bodies",  # bodies of requests fill the memory that is set aside for them
     "journal_unavailable",  # requests cannot be recorded
@@ -68,6 +71,9 @@ CODE_BY_FINE_CODE: dict[FineCode, Code] = {
     "queue_full": "overloaded",
     "caller_share": "overloaded",
     "shed": "overloaded",
+    "rate_limit_exceeded": "overloaded",
+    "insufficient_quota": "overloaded",
+    "exceeds_limit": "invalid",
     "too_many_connections": "unavailable",
     "too_many_bodies": "unavailable",
     "journal_unavailable": "unavailable",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messages import drafts, embedding, steps
+from messages.access import allowances
 from messages.caches import disk_moves, equal, exchange, page_moves, prefixes, similar
 from messages.generation.recall import Recall
 from messages.generation.replica_load import ReplicaLoad
@@ -29,7 +30,7 @@ from messages.lifecycle.tree import (
 )
 from messages.wire.message import Message
 
-CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
+CHILDREN = ("custodian", "accounts", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ ROUTES: tuple[Route, ...] = (
     Route(equal.AnswersForgotten, ("cache_directory",), ("gateway",)),
     Route(embedding.Embed, ("gateway",), ("embedder",), "Embedded"),
     Route(embedding.Embedded, ("embedder",), ("gateway",)),
+    Route(allowances.TakeAllowance, ("gateway",), ("accounts",), "AllowanceTaken"),
+    Route(allowances.AllowanceTaken, ("accounts",), ("gateway",)),
+    Route(allowances.UsageTold, ("gateway",), ("accounts",), "UsageNoted, when it is on disk"),
+    Route(allowances.UsageNoted, ("accounts",), ("gateway",)),
 )
 
 ROUTE_BY_KIND = {route.kind.__name__: route for route in ROUTES}

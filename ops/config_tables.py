@@ -17,9 +17,11 @@ from typing import Any
 import click
 import msgspec
 
+from messages.access.tenant_policy import TenantPolicy
 from ops.api_tables import number, words_of
 from supervisor.__main__ import start
 from supervisor.config.server_config import ServerConfig, described
+from supervisor.config.tenant_tables import TENANTS
 
 _UNITS = {"_s": "seconds", "_bytes": "bytes", "_tokens": "tokens"}  # by the end of a key's name
 
@@ -28,9 +30,10 @@ def settings_tables() -> str:
     """One table for each section: key, type and range with its unit, default, flag, meaning."""
     config = ServerConfig()
     table = described(config)
-    sections = {name: value for name, value in table.items() if isinstance(value, dict)}
+    sections = {name: value for name, value in table.items() if isinstance(value, dict) and name != TENANTS}
     blocks = [_section("", config, [name for name in table if name not in sections])]
-    return "\n\n".join([*blocks, *(_section(name, getattr(config, name), list(keys)) for name, keys in sections.items())])
+    blocks += [_section(name, getattr(config, name), list(keys)) for name, keys in sections.items()]
+    return "\n\n".join([*blocks, _section(f"{TENANTS}.NAME", TenantPolicy(), list(TenantPolicy.__struct_fields__))])
 
 
 def comments_of(struct: type[msgspec.Struct]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | drill |
+"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants | drill |
 check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
@@ -19,6 +19,7 @@ from actors.pages.eviction.choice import EvictionName
 from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
+from supervisor.access.tenants_command import tenants
 from supervisor.drill.command import drill
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
@@ -250,6 +251,7 @@ main.add_command(cordon)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
+main.add_command(tenants)
 main.add_command(restart)
 main.add_command(stop)
 main.add_command(uncordon)

@@ -2,6 +2,7 @@
 
     custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
                        gateways give them to its next incarnation.
+    accounts           where clients show API keys: they count what tenants use. While they are dead, gateways decide alone.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.
@@ -24,7 +25,9 @@ from typing import Any
 
 import msgspec
 
+from actors.accounts.settings import AccountsSettings
 from messages.access.key_file import KEY_FILE
+from messages.access.tenant_file import TENANT_FILE
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
@@ -60,7 +63,9 @@ class NoSettings(msgspec.Struct, frozen=True):
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
-    groups = [*([_custodian(config, facts)] if config.hold_connections else []), _directory(config, facts)]
+    groups = [_custodian(config, facts)] if config.hold_connections else []
+    groups += [_accounts(config, facts)] if config.api_keys else []
+    groups.append(_directory(config, facts))
     groups += [_speculation(config)] if config.speculate else []
     replicas = range(facts.placement.replicas)
     if facts.placement.has_vault(config.asks_vault):
@@ -82,6 +87,15 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     descriptors = {LISTEN_SOCKET: facts.listen_fd, **shared}
     group = _single(config, actor_name("custodian", 0), why, settings, descriptors)
     return replace(group, patience_s=_PATIENCE_S)
+
+
+def _accounts(config: ServerConfig, facts: StartFacts) -> Group:
+    folder = facts.state_dir
+    settings = AccountsSettings(
+        tenants=config.tenants, tenants_file=str(folder / TENANT_FILE), accounts_file=str(folder / "accounts")
+    )
+    why = "counts what tenants use; after its death gateways tell it again what it has not written down"
+    return replace(_single(config, actor_name("accounts", 0), why, settings), is_optional=True)
 
 
 def _directory(config: ServerConfig, facts: StartFacts) -> Group:
@@ -141,6 +155,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         keys_file=str(facts.state_dir / KEY_FILE) if config.api_keys else "",
+        tenants=config.tenants if config.api_keys else {},
+        tenants_file=str(facts.state_dir / TENANT_FILE) if config.api_keys else "",
         gateways=config.gateways,
         names_holders=_exchange_bytes(config, facts.placement) > 0,
         schedulers=facts.placement.replicas,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Handler
-from actors.gateway.access.key_ring import KeyRing
+from actors.gateway.access.gateway_access import GatewayAccess
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.similar_question import SimilarQuestions
@@ -45,6 +45,7 @@ from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from messages import embedding
+from messages.access.allowances import AllowanceTaken, UsageNoted
 from messages.caches import prefixes
 from messages.caches.equal import AnswersForgotten, AnswersKept, ForgetAnswers
 from messages.caches.similar import SimilarFound
@@ -75,7 +76,7 @@ class GatewayActor(Actor, Post, Status):
         self.servers = GatewayServers(
             self.settings, self.custody, self.metrics.count_cut, lambda e: self.fail("connections of the dead gateway", e)
         )
-        self.keys = KeyRing(Path(self.settings.keys_file), self.wall_s) if self.settings.keys_file else None
+        self.access = GatewayAccess(self.settings, self, self.registry)
         self.draining: Draining | None = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
@@ -113,34 +114,31 @@ class GatewayActor(Actor, Post, Status):
         manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
-        manager.access_log.tenant_of, self.child.on_cordons = self._tenant_of, manager.dispatcher.set_cordons
+        self.child.on_cordons = manager.dispatcher.set_cordons
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
-        embeddings = None if text is None else Embeddings(settings, text, embedder, manager.gate, manager.access_log)
         builder = SpecBuilder(settings, self.model, identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, self.keys is not None)
+        access = self.access.begin(manager)
+        embeddings = None if text is None else Embeddings(settings, text, embedder, manager, access.limits)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, limits=access.limits)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
         services = Services(
-            settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings, self.keys
+            settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings, access.keys
         )
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
-
-    def _tenant_of(self, caller: bytes) -> str:
-        return "" if self.keys is None else self.keys.tenant_of(caller)
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
-        if self.keys is not None:
-            self.keys.close()
+        self.access.close()
         await self.servers.close()
         if self._manager is not None:
             self.manager.stop()
@@ -168,6 +166,7 @@ class GatewayActor(Actor, Post, Status):
         self.draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
+        self.access.peer_up(peer.name)
         if role_of(peer.name) == "scheduler" and self._manager is not None:
             self.manager.scheduler_up(peer.name)
         if role_of(peer.name) == "gateway" and self._manager is not None:
@@ -178,6 +177,7 @@ class GatewayActor(Actor, Post, Status):
             self.custody.open_now()
 
     def peer_down(self, name: str, incarnation: int) -> None:
+        self.access.peer_down(name)
         if role_of(name) == "scheduler" and self._manager is not None:
             self.manager.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
         if role_of(name) == "embedder":
@@ -203,6 +203,8 @@ class GatewayActor(Actor, Post, Status):
             AnswersForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             StatusReport: lambda delivery, message: self.tree.on_report(message),
+            AllowanceTaken: lambda delivery, message: self.access.answered(message),
+            UsageNoted: lambda delivery, message: self.access.noted(message),
         }
 
     def _on_holding(self, delivery: Delivery, message: Holding) -> None:
@@ -243,8 +245,7 @@ class GatewayActor(Actor, Post, Status):
     def tick(self) -> None:
         if self._health is not None:
             self._health.update()
-        if self.keys is not None:
-            self.keys.refresh()
+        self.access.refresh()
 
     def statistics(self) -> dict[str, float]:
         manager, metrics = self._manager, self.metrics

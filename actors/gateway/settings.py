@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
 from messages.limits import MAX_GROUP_TOKENS
@@ -73,6 +74,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     # from level 3 of degradation on, answers to new requests have at most so many tokens; 0: as many as they ask for
     degraded_max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     keys_file: str = ""  # of API keys, which every call but those of probes must show; "": none are asked for
+    tenants: dict[TenantName, TenantPolicy] = {}  # weight, priority and limits of tenants, by name; they need keys
+    tenants_file: str = ""  # of those that were set while the server runs
     operator_key: str = ""  # opens what is the operator's over HTTP and TCP, in the header X-Operator-Key; "": nothing does
     schedulers: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server: one for each replica
     caller_header: _Header = ""  # names the caller, as "authorization" with a proxy that checks it; "": the client's address

@@ -8,7 +8,7 @@ import msgspec
 
 from messages.generation.grammar import Grammar
 from messages.generation.logprobs import TopWanted
-from messages.limits import MAX_GROUP_TOKENS
+from messages.limits import MAX_GROUP_TOKENS, PageShare, Priority, Weight
 from messages.wire.message import NO_TRACE, CallerId, Part, ShortText, StrictPart, TraceId
 
 MAX_STOP_STRINGS = 16
@@ -22,11 +22,8 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 
 MaxTokens = Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)]
-Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 DeadlineS = Annotated[float, msgspec.Meta(gt=0.0)]
 Milliseconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
-Weight = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
-PageShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 
 
 class RankTerms(Part, frozen=True, omit_defaults=True):

@@ -22,8 +22,10 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
+from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
+from supervisor.config.tenant_tables import tenant_errors
 from supervisor.config.text_settings import text_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
@@ -68,6 +70,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
     ("gateway", "keys_file"): "api_keys",
+    ("gateway", "tenants"): "tenants",
+    ("gateway", "tenants_file"): "state_dir",
     ("gateway", "gateways"): "gateways",
     ("gateway", "schedulers"): "replicas",
     ("gateway", "names_holders"): "worker.exchange_bytes",
@@ -124,6 +128,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     host: str = "127.0.0.1"  # address that HTTP listens on
     port: _Port = DEFAULT_PORT  # of HTTP; 0: any free one
     api_keys: bool = False  # clients must show a key; `supervisor keys add` makes one
+    # weight, priority and limits of the tenants to which keys belong, by name; "default": of those without an entry
+    tenants: dict[TenantName, TenantPolicy] = {}
     insecure: bool = False  # without API keys, HTTP may listen where other machines can reach it
     zeromq_port: _Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
@@ -164,7 +170,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     table = read_table(Path(chosen)) if chosen else {}
     for flag in flags:
         table = overlay(table, flag)
-    refuse(list(_derived_keys(table)))
+    refuse([*_derived_keys(table), *tenant_errors(table)])
     config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
     refuse([*_conflicts(config), *text_errors(config.gateway)])
     return config
@@ -184,7 +190,7 @@ def changed(config: ServerConfig) -> Table:
     default = described(ServerConfig())
     for name, value in described(config).items():
         if isinstance(value, dict):
-            found |= {f"{name}.{key}": item for key, item in value.items() if item != default[name][key]}
+            found |= {f"{name}.{key}": item for key, item in value.items() if item != default[name].get(key)}
         elif value != default[name]:
             found[name] = value
     return found
@@ -207,6 +213,8 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
         )
     if config.api_keys and config.gateway.caller_header:
         yield "gateway.caller_header: expected none beside api_keys, because the key of a call names its caller"
+    if config.tenants and not config.api_keys:
+        yield "tenants: expected none without api_keys, because the key of a call names its tenant"
     if config.port and config.port == config.zeromq_port:
         yield f"zeromq_port: expected another port than port, got {config.port} for both"
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:

@@ -16,6 +16,7 @@ import msgspec
 
 from messages.ids import role_of
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
+from supervisor.access.tenant_lines import tenant_lines
 from supervisor.operator.cache_lines import cache_lines
 
 _PLAIN_WIDTH = 240  # where there is no terminal
@@ -69,6 +70,7 @@ def status_text(report: StatusReport, width: int, zeromq: str = "") -> str:
         _supervisor_text(report),
         f"ZeroMQ: {zeromq}" if zeromq else "",
         *cache_lines(report),
+        *tenant_lines(report),
     ]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
     is_wide = width >= _WIDE

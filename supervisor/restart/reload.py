@@ -12,7 +12,7 @@ from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
 
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
-_FREE = frozenset({*_SECTIONS, "model_name", "max_length", "log_format", "log_level"})
+_FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level"})
 # they decide the tokens, or where the model fits
 _FIXED_OF_WORKER = ("dtype", "kv_dtype", "quantization", "load_format", "deterministic", "shared_weights")
 

@@ -8,7 +8,6 @@ known, so a new one can be used at once.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from actors.gateway.admission.caller import caller_of_tenant
 from actors.gateway.requests.refusals import Refusal
 from messages.access.api_key import KeyRecord, Role, is_key_of, key_id_of
 from messages.access.key_file import read_keys
+from messages.access.private_file import Signature, signature_of
 from messages.errors import ConfigError
 
 _MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
@@ -50,7 +50,7 @@ class KeyRing:
         self._secret = secrets.token_bytes(32)  # of these digests: they are of no use elsewhere
         self._threads = ThreadPoolExecutor(1, "key-check")
         self._n_checks = 0
-        self._seen: tuple[int, int, int] | None = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self._seen: Signature = (0, 0, 0)  # no file is so: the first `refresh` reads it
         self.refresh()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class KeyRing:
 
     def refresh(self) -> None:
         """Read the file again if it has changed. One that cannot be read leaves the keys as they are."""
-        signature = self._signature()
+        signature = signature_of(self._path)
         if signature == self._seen:
             return
         self._seen = signature
@@ -113,13 +113,6 @@ class KeyRing:
 
     def _digest(self, text: str) -> bytes:
         return blake2b(text.encode(), key=self._secret, digest_size=16).digest()
-
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _refused(text: str) -> Refusal:

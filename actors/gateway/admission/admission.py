@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+import msgspec
 
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
@@ -22,6 +25,7 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.similar_answers.question import Asked
+from actors.gateway.tenants.tenant_limits import TenantLimits
 
 
 class Arrival:
@@ -69,13 +73,14 @@ class Admission:
         manager: RequestManager,
         wall_s: Callable[[], float],
         questions: SimilarQuestions | None = None,
-        are_owned: bool = False,
+        limits: TenantLimits | None = None,
     ) -> None:
-        """`questions`: None: no answers are kept for similar ones. `are_owned`: nobody but its caller reads a request."""
+        """`questions`: None: no answers are kept for similar ones. `limits`: of tenants, whose requests nobody else reads.
+        None: there are no tenants."""
         self.builder, self.bodies = builder, bodies
         self._manager, self._wall_s = manager, wall_s
         self._questions = questions
-        self._are_owned = are_owned
+        self.limits = limits
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -125,7 +130,7 @@ class Admission:
     def may_read(self, known: Request | Arrival, caller: bytes) -> bool:
         """True if this caller may read a request and cancel it."""
         terms = known.new.terms if isinstance(known, Arrival) else known.spec.terms
-        return not self._are_owned or terms.caller == caller
+        return self.limits is None or terms.caller == caller
 
     def unknown(self, request_id: str, field: str) -> Refusal:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""
@@ -153,10 +158,11 @@ class Admission:
         outcome: Request | Refusal | None = None
         try:
             spec = await self._checked(arrival.new)
-            access = self._cache_access(arrival.new, spec)
-            asked = None if self._questions is None else await self._asked(self._questions, arrival.new, spec, access)
-            self._check_room([(spec, access)])
-            outcome = request = self._manager.accept(spec, access, asked)
+            async with self._allowed([spec]) as allowed:
+                spec, access = allowed[0], self._cache_access(arrival.new, spec)
+                asked = None if self._questions is None else await self._asked(self._questions, arrival.new, spec, access)
+                self._check_room([(spec, access)])
+                outcome = request = self._accept(spec, access, asked)
         except Refusal as refusal:
             outcome = refusal
             raise
@@ -187,9 +193,11 @@ class Admission:
                 arrivals[at] = self.begin(new)
             for at, new in news.items():
                 specs[at] = await self._checked(new)
-            ready = {at: (spec, self._cache_access(news[at], spec)) for at, spec in specs.items()}
-            self._check_room(ready.values())
-            accepted = {at: self._manager.accept(*one) for at, one in ready.items()}
+            async with self._allowed([*specs.values()]) as allowed:
+                by_place = zip(specs, allowed, strict=True)
+                ready = {at: (spec, self._cache_access(news[at], spec)) for at, spec in by_place}
+                self._check_room(ready.values())
+                accepted = {at: self._accept(*one) for at, one in ready.items()}
         except Refusal as refusal:
             outcome = at_place(at, refusal) if refusal.field else refusal
             raise outcome from None
@@ -198,8 +206,20 @@ class Admission:
                 self._close(arrival, accepted.get(at, outcome))
         return accepted
 
+    def _allowed(self, specs: list[RequestSpec]) -> AbstractAsyncContextManager[list[RequestSpec]]:
+        """The time in which requests are accepted that the limits of their tenant allow. Raises: Refusal."""
+        return nullcontext(specs) if self.limits is None else self.limits.taken(specs)
+
+    def _accept(self, spec: RequestSpec, access: CacheAccess, asked: Asked | None = None) -> Request:
+        request = self._manager.accept(spec, access, asked)
+        if self.limits is not None:
+            self.limits.accepted(request)
+        return request
+
     async def _checked(self, new: NewRequest) -> RequestSpec:
         """A new request, tokenised. Raises: Refusal."""
+        if self.limits is not None:
+            new = msgspec.structs.replace(new, terms=self.limits.shaped(new.terms))
         spec = await self.builder.build(new, self._wall_s())
         self._manager.poison.check(spec)
         return self._manager.gate.let_in(spec)

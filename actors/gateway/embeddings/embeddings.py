@@ -12,11 +12,11 @@ import numpy as np
 
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
-from actors.gateway.lifecycle.admission_gate import AdmissionGate
-from actors.gateway.requests.access_log import AccessLog
+from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.model_names import check_embedding_model
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.tenants.tenant_limits import TenantLimits
 
 _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the event loop goes on
 
@@ -36,10 +36,11 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True)
 class Vectors:
-    """The answer: float32 [texts, dimensions], and the number of tokens that were read."""
+    """The answer: float32 [texts, dimensions], and the number of tokens that were read. `headers`: what is told of limits."""
 
     values: np.ndarray
     n_tokens: int
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Embeddings:
@@ -50,25 +51,27 @@ class Embeddings:
         settings: GatewaySettings,
         text: EmbeddingText,
         dispatcher: EmbeddingDispatcher,
-        gate: AdmissionGate,
-        access_log: AccessLog,
+        manager: RequestManager,
+        limits: TenantLimits | None,
     ) -> None:
+        """`manager`: what is embedded counts among its requests, and is in its log. `limits`: of tenants."""
         self.model_name, self._settings = settings.embedding_model, settings
         self.text = text
         self._prompts, self._default_prompt = settings.embedding_prompts, settings.embedding_default_prompt
         self._normalizes = settings.embedding_normalized
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
-        self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
-        self._access_log = access_log
+        self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, manager.gate
+        self._access_log, self._limits = manager.access_log, limits
 
     def check(self, asked: str) -> None:
         """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
         check_embedding_model(asked, self._settings)
 
-    async def embed(self, spec: EmbeddingSpec) -> Vectors:
-        """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder.
+    async def embed(self, spec: EmbeddingSpec, caller: bytes = b"") -> Vectors:
+        """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder. `caller`: who asks.
 
-        Raises: Refusal when the texts or dimensions are not allowed, or the vectors do not come in time.
+        Raises: Refusal when the texts or dimensions are not allowed, the limits of the tenant have no room for them, or the
+        vectors do not come in time.
         """
         gate, loop = self._gate, asyncio.get_running_loop()
         began_s = loop.time()
@@ -82,6 +85,7 @@ class Embeddings:
         gate.n_active += 1  # a drain waits for it
         try:
             ids = await self._tokenised(spec, prompt)
+            headers = {} if self._limits is None else await self._limits.take_tokens(caller, sum(map(len, ids)))
             async with asyncio.timeout(self._timeout_s):
                 values = await self._dispatcher.embed(ids)
         except TimeoutError:
@@ -93,7 +97,7 @@ class Embeddings:
             gate.n_active -= 1
         n_tokens = sum(map(len, ids))
         self._access_log.embedded(spec.names, self.model_name, len(texts), n_tokens, loop.time() - began_s)
-        return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens)
+        return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens, headers)
 
     def _prompt(self, spec: EmbeddingSpec) -> str:
         """What stands before each text. Raises: Refusal."""

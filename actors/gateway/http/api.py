@@ -41,6 +41,7 @@ from actors.gateway.http.endpoints import (
     responses,
     server_facts,
     streams,
+    tenants,
     tokenize,
 )
 from actors.gateway.http.errors import (
@@ -70,6 +71,7 @@ _DESCRIBED = (
     *ollama_models.ENDPOINTS,
     *embeddings.ENDPOINTS,
     *cache.ENDPOINTS,
+    *tenants.ENDPOINTS,
 )
 _NOBODY = Identity()
 ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
@@ -100,7 +102,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 origin = await _with_key(services.keys, origin, headers)
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
-            if endpoint.method != "POST":
+            if endpoint.method not in ("POST", "PUT"):
                 call = Call(identity, origin, bytearray(), _parameters(http), http.scope)
                 return _correlated(await endpoint.handler(services, call), origin)
             if endpoint.needs_open and not _may_be_known(services, identity.key):

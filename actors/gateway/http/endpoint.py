@@ -101,7 +101,7 @@ class Endpoint:
     `statuses`: those that it may answer with beside the usual ones. `media_type`: of its answer, if that is no JSON.
     """
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     handler: Handler
     needs_open: bool = False

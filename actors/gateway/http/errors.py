@@ -84,7 +84,7 @@ def error_body_for(http: HttpRequest) -> ErrorBody:
 def error_response(refusal: Refusal, headers: dict[str, str] | None = None, body_of: ErrorBody = error_body) -> Response:
     """A refusal as an HTTP response, with Retry-After if a retry may help. `body_of`: its body from status, message, field and
     code."""
-    headers = dict(headers or {})
+    headers = {**refusal.headers, **(headers or {})}
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
     if refusal.status == HTTPStatus.UNAUTHORIZED:

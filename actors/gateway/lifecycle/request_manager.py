@@ -6,7 +6,7 @@ publish (clients may see it), Ack to the scheduler ---> every sequence ended ---
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -74,6 +74,7 @@ class RequestManager:
         self.equals = EqualRequests(settings, post, similar)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
+        self.on_over: Callable[[Request], None] = lambda request: None
 
     @property
     def n_active(self) -> int:
@@ -255,6 +256,7 @@ class RequestManager:
             sequence.withdraw(ended)
             self._publisher.close(sequence)
         self.unfinished.remove(request)
+        self.on_over(request)
         self._journal.delete(request.number)  # a disk that hangs may still record it
         self.gate.let_go(request)
         request.wake()
@@ -289,6 +291,7 @@ class RequestManager:
         ending = ending_of(request)
         self.metrics.observe_ended(request, ending, now_s)
         self.access_log.ended(request, ending)
+        self.on_over(request)
         self.equals.over(request)
         self.finished.keep(request, now_s)
         self.gate.let_go(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode, NoCode
 
 _MOST_CHARACTERS = 120  # of a value that a refusal shows
 _MOST_DEPTH = 4  # of nested lists and objects
+_NO_HEADERS: Mapping[str, str] = {}
 
 STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "invalid": 400,
@@ -46,20 +48,28 @@ class Refusal(Exception):
         field: the field at fault, "" if none is.
         retry_after_s: after this time the client may retry; 0: a retry does not help.
         status: the HTTP status if it is not that of `STATUS_BY_CODE`.
+        headers: further ones of its HTTP response.
     """
 
     code: Code
     fine_code: FineCode | NoCode
 
     def __init__(
-        self, why: Code | FineCode, detail: str, *, field: str = "", retry_after_s: float = 0.0, status: int = 0
+        self,
+        why: Code | FineCode,
+        detail: str,
+        *,
+        field: str = "",
+        retry_after_s: float = 0.0,
+        status: int = 0,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         super().__init__(detail)
         if why in CODE_BY_FINE_CODE:
             self.code, self.fine_code = CODE_BY_FINE_CODE[why], why
         else:
             self.code, self.fine_code = cast("Code", why), ""
-        self.detail, self.field, self.retry_after_s = detail, field, retry_after_s
+        self.detail, self.field, self.retry_after_s, self.headers = detail, field, retry_after_s, headers
         self.status = status or STATUS_BY_CODE.get(why) or STATUS_BY_CODE[self.code]
 
 

@@ -15,7 +15,10 @@ from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
 # terms without effect on the tokens and the text of an answer
-TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "ttft_ms", "deadline_ms", "speculation", "trace_id", "group_tokens")
+TERMS_WITHOUT_EFFECT = (
+    "priority", "deadline_s", "ttft_ms", "deadline_ms", "speculation", "trace_id", "group_tokens", "weight", "page_share",
+    "cache_share",
+)  # fmt: skip
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
@@ -71,6 +74,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     similarity: float = 0.0  # of its question and the one whose kept answer it got; 0: it got none of that kind
     degraded: str = ""  # what the load of the server has changed in it, as the header X-Degraded has it; "": nothing
     queue_wait_ms: int = 0  # when it came, what waited before it was expected to take so long
+    limit_headers: dict[str, str] = {}  # what its answers tell of the limits of its tenant, as HTTP headers
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property

@@ -20,12 +20,14 @@ async def send_vectors(
     message: public.EmbeddingsWanted,
     n_bytes: int,
     send: Callable[[public.TextVectors], object],
+    caller: bytes,
 ) -> None:
-    """Answer one call. `n_bytes`: of the message, which count against `bodies` meanwhile. Raises: Refusal."""
+    """Answer one call. `n_bytes`: of the message, which count against `bodies` meanwhile. `caller`: who asks.
+    Raises: Refusal."""
     served = embeddings_for(model, message.model)
     counted = bodies.count(n_bytes)
     try:
-        found = await served.embed(_spec_of(message))
+        found = await served.embed(_spec_of(message), caller)
     finally:
         bodies.release(counted)
     send(

@@ -130,12 +130,15 @@ class ZmqServer:
                 self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
-                work = partial(send_vectors, self._embeddings, bodies, message, n_bytes, send)
+                work = partial(send_vectors, self._embeddings, bodies, message, n_bytes, send, self._caller(holder))
                 self._tasks.spawn(identity, message.call, work)
+
+    def _caller(self, holder: KeyHolder | None) -> bytes:
+        return caller_of_address(self._socket.reader.sender_address) if holder is None else holder.caller
 
     def _asked(self, identity: bytes, message: Asked, n_bytes: int, holder: KeyHolder | None) -> None:
         try:
-            caller = caller_of_address(self._socket.reader.sender_address) if holder is None else holder.caller
+            caller = self._caller(holder)
             if not self._large.read_if_large(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:

@@ -16,7 +16,7 @@ from supervisor.config.config_file import convert, overlay, table_of
 from supervisor.config.server_config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
 
 _DESCRIBED = described(ServerConfig())
-SECTIONS = [name for name, value in _DESCRIBED.items() if isinstance(value, dict)]
+SECTIONS = [name for name, value in _DESCRIBED.items() if isinstance(value, dict) and name != "tenants"]
 TOP_LEVEL = [name for name in _DESCRIBED if name not in SECTIONS]
 
 
@@ -88,6 +88,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("port.x=3", "port: expected a whole number, got a table"),
         ("dtype=float32", "dtype: unknown key; did you mean worker.dtype?"),
         ("deterministic=true", "deterministic: unknown key; did you mean worker.deterministic?"),
+        ("tenants.a.wieght=2", "tenants.a.wieght: unknown key; did you mean weight?"),
+        ("tenants.a.weight=0", "tenants.a.weight: expected a number > 0.0, got 0"),
+        ("tenants.a=3", "tenants.a: expected a table, got 3"),
+        ("tenants.a.weight=2", "tenants: expected none without api_keys, because the key of a call names its tenant"),
         ("gatway.max_n=4", "gatway: unknown key; did you mean gateway?"),
         ("custodian.socket=x", "custodian.socket: unknown key; did you mean custodian.max_sockets?"),
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),

@@ -32,6 +32,7 @@ from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s
 from messages.wire.codec import Codec
 from messages.wire.message import Message
+from tests.support.examples.allowances import ALLOWANCES
 from tests.support.examples.cache_messages import CACHES
 from tests.support.examples.replica_messages import REPLICA_MESSAGES
 
@@ -221,6 +222,7 @@ INTERNAL: tuple[Message, ...] = (
     embedding.Embed(group=5, counts=int32s([2, 1]), ids=int32s([101, 102, 7])),
     embedding.Embedded(group=5, vectors=float32s([0.5, 0.25, 1.0, 0.0])),
     *CACHES,
+    *ALLOWANCES,
 )
 
 _KEY = "tg-0123456789ab-" + "x" * 43

@@ -48,6 +48,7 @@ Count = Counter[tuple[str, Fault]]
 _NEVER = (
     *("Cordons", "Recall"),  # without an operator's command, and while no queue is long
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without commands and bugs
+    *("TakeAllowance", "AllowanceTaken", "UsageTold", "UsageNoted"),  # only servers with tenants; see faults/accounts.py
     *("Embed", "Embedded"),  # only servers with embedding clients have an embedder; see embedding.py
     *("ForgetPages", "PagesForgotten", "ForgetAnswers", "AnswersForgotten"),  # only in scenarios with resets of caches
     *("FindSimilar", "SimilarFound", "KeepSimilar"),  # there is no embedding model
@@ -73,7 +74,7 @@ _OF_SIZING = ("ReturnPages",)
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
-    roles = (*(role for role in CHILDREN if role != "embedder"), "supervisor")
+    roles = (*(role for role in CHILDREN if role not in ("accounts", "embedder")), "supervisor")
     for route in ROUTES:
         kind = route.kind.__name__
         if kind in _NEVER:

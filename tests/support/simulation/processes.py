@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from actors.accounts.accounts_actor import AccountsActor
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.custodian.custodian_actor import CustodianActor
 from actors.gateway.gateway_actor import GatewayActor
@@ -41,6 +42,7 @@ _ENDING_S = 0.002  # a process that ends more slowly closes its standard input a
 SLOW_REAP_S: dict[str, tuple[float, float]] = {}  # by role: another time from a death to its proof, as that of GPU processes
 _ACTORS: dict[str, Any] = {
     "cache_directory": lambda spawn_spec, make_mailbox: DirectoryActor(spawn_spec, make_mailbox, _now_s, lambda: time.time()),
+    "accounts": lambda spawn_spec, make_mailbox: AccountsActor(spawn_spec, make_mailbox, _now_s, lambda: time.time()),
     "speculation": SpeculationActor,
     "worker": Worker,
     "scheduler": SchedulerActor,

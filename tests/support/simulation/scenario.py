@@ -17,6 +17,7 @@ from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
+from tests.support.simulation.faults.accounts import TENANTS
 from tests.support.simulation.network import Loss
 
 _EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
@@ -59,6 +60,8 @@ class Scenario:
     outages: tuple[Outage, ...] = ()  # the whole server ends, and is started again
     n_embedding_clients: int = 0  # 0: the server has no embedder
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
+    has_tenants: bool = False  # all clients belong to a tenant with limits, and there are accounts
+    n_account_aims: int = 0  # faults that wait for an edge at which limits are asked for, or usage is told
     n_resets: int = 0  # an operator lets caches forget
     n_cordons: int = 0  # an operator takes a replica out of use, or back
     eviction: EvictionName = EvictionName.LRU
@@ -81,7 +84,7 @@ class Scenario:
             self.n_deaths,
             self.n_pauses,
             self.n_device_faults,
-            self.n_aims + self.n_embedder_aims,
+            self.n_aims + self.n_embedder_aims + self.n_account_aims,
             self.n_supervisor_deaths,
             self.n_flips,
         )
@@ -172,6 +175,8 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
+        api_keys=scenario.has_tenants,
+        tenants=TENANTS if scenario.has_tenants else {},
         embedding_model="hash" if scenario.n_embedding_clients else "",
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,

@@ -43,6 +43,7 @@ from tests.support.simulation.clients.planned_requests import (
 )
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
+from tests.support.simulation.faults.accounts import TenantCheck, are_settled
 from tests.support.simulation.faults.disk_tier import make_disks_virtual
 from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
@@ -108,6 +109,9 @@ class World:
         make_connections_countable(patch)
         make_processes_findable(patch, self._machine)
         make_secrets_repeatable(patch, seed)
+        self._tenants = TenantCheck()
+        if scenario.has_tenants:
+            self._tenants.watch(patch)
         patch(gateway_actor, "load_embedding_text", lambda settings: None)  # clients ask with tokens
         if scenario.n_exchange_places:  # so that prefixes are often at the other replica
             exchanging = random.Random(f"replicas {seed}")
@@ -153,6 +157,8 @@ class World:
         """After the last answer: the server becomes idle, and stops in order."""
         await self._until(lambda: not self._parent.is_rolling, _ROLL_S, "the rolling restart does not end")
         await self._until(self._is_idle, _SETTLE_S, "the server is not idle after the last answer")
+        is_exact = "gateway" not in self._harmed and not (self._scenario.n_clock_jumps or self._scenario.n_rolls)
+        self._problems += self._tenants.problems(self._machine.ready("accounts"), is_exact=is_exact)
         self._parent.stop()
         ending = self._parent.ending
         await self._until(ending.done, _SETTLE_S, "the server does not stop")
@@ -248,7 +254,8 @@ class World:
             for actor in self._machine.ready("scheduler")
         )
         is_let_go = all(not actor.statistics()["sockets"] for actor in self._machine.ready("custodian"))
-        return is_done and is_planned and is_let_go and self._parent.is_serving
+        is_settled = are_settled(self._machine.ready("accounts"))
+        return is_done and is_planned and is_let_go and is_settled and self._parent.is_serving
 
     async def _until(self, condition: Callable[[], bool], deadline_s: float, otherwise: str) -> None:
         end_s = self._loop.time() + deadline_s

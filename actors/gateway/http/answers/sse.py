@@ -200,7 +200,8 @@ class WholeAnswer(_Answer):
             body = format_of(self.request.spec.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
-            headers = {"X-Request-Id": shown_id, "Server-Timing": server_timing(self.request)}
+            limits = self.request.spec.limit_headers
+            headers = {"X-Request-Id": shown_id, "Server-Timing": server_timing(self.request), **limits}
             if self.request.spec.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.spec.ignored_fields
             found = {request.spec.cache_status for request in self._requests}

@@ -69,7 +69,7 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
     shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
     usage = {"prompt_tokens": found.n_tokens, "total_tokens": found.n_tokens}
-    return _answer(call, names, {"object": "list", "data": data, "model": model.model_name, "usage": usage})
+    return _answer(call, names, found, {"object": "list", "data": data, "model": model.model_name, "usage": usage})
 
 
 async def ollama_embed(services: Services, call: Call) -> ASGIApp:
@@ -88,7 +88,7 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
         "load_duration": 0,
         "prompt_eval_count": found.n_tokens,
     }
-    return _answer(call, names, answer)
+    return _answer(call, names, found, answer)
 
 
 async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
@@ -98,13 +98,13 @@ async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
     names = _names(call, "ollama_embeddings")
     spec = EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT, names=names)
     found = await _while_connected(call, model, spec)
-    return _answer(call, names, {"embedding": found.values[0].tolist()})
+    return _answer(call, names, found, {"embedding": found.values[0].tolist()})
 
 
 async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -> Vectors:
     """The vectors. The computation is abandoned when the client leaves. Raises: Refusal."""
     hangup: Hangup = call.scope.get("extensions", {}).get(EXTENSION) or Hangup()
-    work = asyncio.ensure_future(model.embed(spec))
+    work = asyncio.ensure_future(model.embed(spec, call.origin.caller))
     watch = hangup.watch(partial(_cancel, work))
     try:
         return await work
@@ -120,10 +120,10 @@ def _names(call: Call, api: str) -> dict[str, str]:
     return {"request": mint_request_id(), **{name: value for name, value in others.items() if value}, "api": api}
 
 
-def _answer(call: Call, names: Mapping[str, str], value: object) -> ASGIApp:
-    """The answer, with the id of the call in its header."""
+def _answer(call: Call, names: Mapping[str, str], found: Vectors, value: object) -> ASGIApp:
+    """The answer, with the id of the call and what is told of limits in its headers."""
     response = json_response(value, ignored=call.ignored)
-    response.headers["X-Request-Id"] = names["request"]
+    response.headers.update({**found.headers, "X-Request-Id": names["request"]})
     return response
 
 

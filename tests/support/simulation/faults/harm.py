@@ -10,6 +10,8 @@ from functools import partial
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
+from tests.support.simulation.faults.accounts import OF_ACCOUNTS
+from tests.support.simulation.faults.accounts import PAIRS as OF_ALLOWANCES
 from tests.support.simulation.faults.cordons import CordonCommands
 from tests.support.simulation.faults.disk_tier import SimulatedDisk
 from tests.support.simulation.faults.flipped_bits import flip_bit
@@ -65,6 +67,7 @@ class Harm:
             + [self._aim] * s.n_aims
             + [self._harm_device] * s.n_device_faults
             + [self._harm_embedder] * s.n_embedder_aims
+            + [self._harm_accounts] * s.n_account_aims
             + [self._roll] * s.n_rolls
             + [self._parent.die] * s.n_parent_deaths
             + [self._flip] * s.n_flips
@@ -138,6 +141,9 @@ class Harm:
 
     def _harm_embedder(self) -> None:
         self._machine.edges.aim(*self._chance.choice(OF_EMBEDDINGS))
+
+    def _harm_accounts(self) -> None:
+        self._machine.edges.aim(*self._chance.choice(OF_ALLOWANCES if self._scenario.n_deaths else OF_ACCOUNTS))
 
     def _kill_supervisor(self) -> None:
         """Kill the supervisor now, or at one of its next callbacks."""

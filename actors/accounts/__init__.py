@@ -1,0 +1,1 @@
+"""The accounts: what the tenants of a server use, counted at one place for all gateways."""

@@ -1,0 +1,103 @@
+"""The file of the accounts, from which the next incarnation goes on. A damaged file counts as none.
+
+It is replaced as a whole, at most once a second. What gateways have told is confirmed to them after that, and they tell it
+again until then; so the death of this process loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from actors.accounts.account import TenantAccount
+from actors.accounts.ledger import Ledger, OpenRequest
+
+_MAGIC = b"tardigrade accounts 1\n"  # of this format; another one is not read
+_DIGEST_BYTES = 16
+_MOST_AWAY_S = 60.0  # the time since a file was written counts up to this, because the wall clock may jump
+
+
+class SavedAccount(msgspec.Struct, frozen=True, array_like=True):
+    """One account. Its policy is not in it: that is in the configuration and the file of tenants."""
+
+    requests_left: float
+    requests_owed: float
+    tokens_left: float
+    tokens_owed: float
+    day: int
+    used_today: int
+
+
+class _SavedLedger(msgspec.Struct, frozen=True):
+    wall_s: float  # Unix time at which it was so
+    accounts: dict[str, SavedAccount]
+    requests: dict[str, OpenRequest]
+
+
+_decoder = msgspec.msgpack.Decoder(_SavedLedger)
+
+
+def encoded(ledger: Ledger, wall_s: float) -> bytes:
+    """The bytes of a file with all accounts as they are."""
+    accounts = {name: _saved(account) for name, account in ledger.accounts.items()}
+    body = msgspec.msgpack.encode(_SavedLedger(wall_s, accounts, ledger.requests))
+    return _MAGIC + blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
+
+
+def write_accounts(path: Path, content: bytes) -> None:
+    """Replace the file, which only this user can read, so that it survives a power loss. Raises: OSError."""
+    new = path.with_name(path.name + ".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
+    """Go on with the accounts of a file, if it can be read; returns whether it can, or there is none. The time since it was
+    written refills the buckets, by the wall clock, by one minute's refill at most."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    saved = _decoded(data)
+    if saved is None:
+        return False
+    away_s = min(max(wall_s - saved.wall_s, 0.0), _MOST_AWAY_S)
+    for name, one in saved.accounts.items():
+        account = TenantAccount(ledger.book.policy_of(name), now_s - away_s, wall_s)
+        account.day, account.used_today = one.day, one.used_today
+        account.requests.left = min(one.requests_left, account.requests.per_min)
+        account.tokens.left = min(one.tokens_left, account.tokens.per_min)
+        account.requests.owed, account.tokens.owed = one.requests_owed, one.tokens_owed
+        ledger.accounts[name] = account
+        account.refresh(account.policy, now_s, wall_s)
+    for name, request in saved.requests.items():
+        account = ledger.account(request.tenant, now_s, wall_s)
+        account.held_tokens += request.held
+        account.n_sequences += 0 if request.is_over else request.sequences
+        ledger.restored(name, request, now_s)
+    return True
+
+
+def _decoded(data: bytes) -> _SavedLedger | None:
+    start = len(_MAGIC) + _DIGEST_BYTES
+    body = memoryview(data)[start:]
+    if data[:start] != _MAGIC + blake2b(body, digest_size=_DIGEST_BYTES).digest():
+        return None
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:  # of another release
+        return None
+
+
+def _saved(account: TenantAccount) -> SavedAccount:
+    requests, tokens = account.requests, account.tokens
+    return SavedAccount(requests.left, requests.owed, tokens.left, tokens.owed, account.day, account.used_today)

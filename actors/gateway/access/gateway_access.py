@@ -1,0 +1,72 @@
+"""Who may use this gateway, and how much: the API keys, the tenants that they belong to, and the limits of these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from actors.gateway.access.key_ring import KeyRing
+from actors.gateway.dispatch.post import Post
+from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.tenants.tenant_limits import TenantLimits
+from actors.gateway.tenants.tenant_usage import TenantUsage
+from messages.access.allowances import AllowanceTaken, UsageNoted
+from messages.access.tenant_file import TenantBook
+
+
+class GatewayAccess:
+    """Both are None where no API keys are asked for."""
+
+    def __init__(self, settings: GatewaySettings, post: Post, registry: CollectorRegistry) -> None:
+        self.keys: KeyRing | None = None
+        self.limits: TenantLimits | None = None
+        if settings.keys_file:
+            self.keys = KeyRing(Path(settings.keys_file), post.wall_s)
+            book = TenantBook(settings.tenants, Path(settings.tenants_file or settings.keys_file + ".tenants"))
+            self.limits = TenantLimits(book, self.tenant_of, post, settings.gateways, TenantUsage(registry))
+
+    def tenant_of(self, caller: bytes) -> str:
+        """The tenant with this digest; "" without keys, and for one whose keys are not in the file any more."""
+        return "" if self.keys is None else self.keys.tenant_of(caller)
+
+    def answered(self, message: AllowanceTaken) -> None:
+        """The accounts have answered a question."""
+        if self.limits is not None:
+            self.limits.link.answered(message)
+
+    def noted(self, message: UsageNoted) -> None:
+        """The accounts have written down what they were told."""
+        if self.limits is not None:
+            self.limits.link.noted(message)
+
+    def begin(self, manager: RequestManager) -> GatewayAccess:
+        """The journal is replayed: count what its requests use from now on. Returns itself."""
+        manager.access_log.tenant_of = self.tenant_of
+        if self.limits is not None:
+            self.limits.resumed(manager.unfinished.all)
+            manager.on_over = self.limits.over
+        return self
+
+    def peer_up(self, name: str) -> None:
+        """Another process is ready."""
+        if self.limits is not None:
+            self.limits.link.peer_up(name)
+
+    def peer_down(self, name: str) -> None:
+        """Another process is dead."""
+        if self.limits is not None:
+            self.limits.link.peer_down(name)
+
+    def refresh(self) -> None:
+        """Read the files of keys and tenants again if they have changed."""
+        if self.keys is not None:
+            self.keys.refresh()
+        if self.limits is not None:
+            self.limits.book.refresh()
+
+    def close(self) -> None:
+        """The gateway ends."""
+        if self.keys is not None:
+            self.keys.close()

@@ -1,0 +1,52 @@
+"""What a client is told of the limits of its tenant: in OpenAI's headers, and in refusals. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from actors.gateway.requests.refusals import Refusal
+from messages.access.allowances import AllowanceState
+from messages.access.tenant_policy import LimitName, TenantPolicy
+from messages.outcomes import FineCode
+
+_MINUTE_S = 60.0
+_WHAT = {
+    LimitName.REQUESTS: "requests a minute",
+    LimitName.TOKENS: "tokens a minute",
+    LimitName.SEQUENCES: "sequences at a time",
+    LimitName.DAY: "tokens a day (UTC)",
+}
+
+
+def limit_headers(policy: TenantPolicy, state: AllowanceState) -> dict[str, str]:
+    """The headers `x-ratelimit-*`: limits of a minute, what is left of them, and when it will be all of it again."""
+    headers = dict[str, str]()
+    for name, limit, left in (
+        ("requests", policy.requests_per_min, state.requests),
+        ("tokens", policy.tokens_per_min, state.tokens),
+    ):
+        if limit:
+            left = min(left, limit)
+            headers[f"x-ratelimit-limit-{name}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(left)
+            headers[f"x-ratelimit-reset-{name}"] = duration_text((limit - left) * _MINUTE_S / limit)
+    return headers
+
+
+def duration_text(span_s: float) -> str:
+    """A time as OpenAI writes it: "20ms", "8s", "6m0s". It is rounded up."""
+    if span_s < 1.0:
+        return f"{math.ceil(span_s * 1e3)}ms"
+    seconds = math.ceil(span_s)
+    return f"{seconds}s" if seconds < _MINUTE_S else f"{seconds // 60}m{seconds % 60}s"
+
+
+def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, tenant: str, headers: dict[str, str]) -> Refusal:
+    """The refusal of requests that need so much of a limit. `retry_after_s`: 0: the limit is smaller than what they need."""
+    said = f"{name.value}: the limit of the tenant {tenant} is {limit} {_WHAT[name]}"
+    if not retry_after_s:
+        detail = f"{said}; expected no more than that in one request or batch, got {needed}"
+        return Refusal("exceeds_limit", detail, field=name.value, headers=headers)
+    why: FineCode = "insufficient_quota" if name is LimitName.DAY else "rate_limit_exceeded"
+    detail = f"{said}; there is no room now for {needed} more, come back in {duration_text(retry_after_s)}"
+    return Refusal(why, detail, retry_after_s=retry_after_s, headers=headers)

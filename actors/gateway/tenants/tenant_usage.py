@@ -1,0 +1,50 @@
+"""What tenants have used at one gateway, as metrics. Only the first tenants get names; the others are counted as "other"."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+from actors.gateway.requests.request import Request
+
+MOST_NAMED = 32
+OTHERS = "other"
+
+
+class TenantUsage:
+    """Counts requests, tokens and refusals by tenant."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._names: set[str] = set()
+        self._requests = Counter(
+            "tardigrade_tenant_requests", "Requests of a tenant that have ended.", ["tenant"], registry=registry
+        )
+        self._tokens = Counter(
+            "tardigrade_tenant_tokens", "Tokens of the prompts and answers of a tenant.", ["tenant", "part"], registry=registry
+        )
+        self._refused = Counter(
+            "tardigrade_tenant_refused", "Requests of a tenant refused by one of its limits.", ["tenant", "limit"],
+            registry=registry,
+        )  # fmt: skip
+
+    def ended(self, tenant: str, request: Request) -> None:
+        """A request is over."""
+        self.used(tenant, sum(request.n_prompt), request.n_generated)
+
+    def used(self, tenant: str, n_prompt: int, n_output: int) -> None:
+        """A request or a call has used so many tokens."""
+        name = self._name_of(tenant)
+        self._requests.labels(name).inc()
+        self._tokens.labels(name, "prompt").inc(n_prompt)
+        self._tokens.labels(name, "output").inc(n_output)
+
+    def refused(self, tenant: str, limit: str) -> None:
+        """A limit has refused a request."""
+        self._refused.labels(self._name_of(tenant), limit).inc()
+
+    def _name_of(self, tenant: str) -> str:
+        if tenant in self._names:
+            return tenant
+        if len(self._names) >= MOST_NAMED:
+            return OTHERS
+        self._names.add(tenant)
+        return tenant

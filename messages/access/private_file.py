@@ -1,0 +1,65 @@
+"""A file for its owner alone, replaced as a whole. Commands and gateways change it, and processes of the server read it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from messages.errors import ConfigError
+
+Signature = tuple[int, int, int] | None
+_MOST_BYTES = 64 << 20
+
+
+def read_private(path: Path) -> bytes | None:
+    """The content; None without such a file. Raises: ConfigError for one that cannot be read, or that others may change."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o022:
+                raise ConfigError(f"{path}: expected a file that only its owner may write; chmod 600 mends that")
+            return file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def signature_of(path: Path) -> Signature:
+    """What differs after each replacement of a file; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """The time in which a file is read and replaced. Processes that change it at the same time wait for each other.
+    Raises: OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Write the file so that a reader, also after a crash, sees either the old or the new content. Raises: OSError."""
+    new = path.with_suffix(".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,115 @@
+"""`supervisor tenants list | set | remove`: what the tenants of a server may use, and how they stand beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from messages.outcomes import ExitCode
+from messages.run_dir import DEFAULT_PORT
+from supervisor.operator.command_line import PORT, fail
+
+_STATE_DIR = "Its state directory, if it was started with --state-dir or --run-dir."
+_NO_LIMIT = "0: any number."
+
+
+@click.group(short_help="Weights, priorities and limits of tenants.")
+def tenants() -> None:
+    """Tenants of a server that was started with --api-keys. It need not run; one that runs follows within a second.
+
+    What is set here wins over the tables [tenants.NAME] of the configuration, whole tenant by whole tenant. The tenant
+    "default" stands for all tenants without a policy of their own.
+
+    \b
+    Exit status:
+      0  done
+      2  an argument or the file of tenants cannot be used
+    """
+
+
+def _of_server(command: Any) -> Any:
+    """Add the flags that say of which server."""
+    command = click.option("--state-dir", type=click.Path(path_type=Path), help=_STATE_DIR)(command)
+    return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
+
+
+@tenants.command("list", short_help="What was set here.")
+@_of_server
+def show(port: int, state_dir: Path | None) -> None:
+    """Print a line for each tenant that has a policy here. Those of the configuration are not shown."""
+    from messages.access.tenant_file import read_tenants
+    from messages.access.tenant_policy import TenantPolicy
+    from messages.errors import ConfigError
+
+    try:
+        found = read_tenants(_file(port, state_dir))
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
+    names = TenantPolicy.__struct_fields__
+    rows = [("tenant", *names)]
+    rows += [(tenant, *(_cell(getattr(policy, name)) for name in names)) for tenant, policy in sorted(found.items())]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@tenants.command("set", short_help="The whole policy of a tenant.")
+@click.argument("tenant")
+@click.option("--weight", type=float, help="Its share beside other tenants; 1 if not given.")
+@click.option("--priority", type=int, help="Of its requests, the smaller number first; not given: what clients ask for.")
+@click.option("--page-share", type=float, help="The part of a replica's pages that it may hold; 1 if not given.")
+@click.option("--requests-per-min", type=int, help=_NO_LIMIT)
+@click.option("--tokens-per-min", type=int, help=f"Of prompts and answers. {_NO_LIMIT}")
+@click.option("--max-sequences", type=int, help=f"Accepted at a time. {_NO_LIMIT}")
+@click.option("--tokens-per-day", type=int, help=f"From midnight to midnight, UTC. {_NO_LIMIT}")
+@_of_server
+def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -> None:
+    """Set the policy of TENANT. What is not given gets its default, also where it was set before."""
+    import msgspec
+
+    from messages.access.tenant_policy import TenantName, TenantPolicy
+
+    try:
+        msgspec.convert(tenant, TenantName)
+        policy = msgspec.convert({name: value for name, value in given.items() if value is not None}, TenantPolicy)
+    except msgspec.ValidationError as error:
+        fail(ExitCode.UNUSABLE, f"tenant {tenant}: {error}")
+    _changed(port, state_dir, lambda found: {**found, tenant: policy})
+    click.echo(f"{tenant} is set")
+
+
+@tenants.command(short_help="Forget what was set here.")
+@click.argument("tenant")
+@_of_server
+def remove(port: int, state_dir: Path | None, tenant: str) -> None:
+    """Forget the policy of TENANT that was set here. That of the configuration counts again, or that of "default"."""
+    _changed(port, state_dir, lambda found: {name: policy for name, policy in found.items() if name != tenant})
+    click.echo(f"{tenant} is removed")
+
+
+def _changed(port: int, state_dir: Path | None, change: Callable[[Any], Any]) -> None:
+    from messages.access.tenant_file import change_tenants
+    from messages.errors import ConfigError
+
+    path = _file(port, state_dir)
+    try:
+        change_tenants(path, change)
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
+    except OSError as error:
+        fail(ExitCode.UNUSABLE, f"{path}: {error.strerror}")
+
+
+def _file(port: int, state_dir: Path | None) -> Path:
+    from messages.access.tenant_file import TENANT_FILE
+    from supervisor.directories.state_dir import default_state_dir
+
+    return (state_dir or default_state_dir(port, os.environ, Path.home())) / TENANT_FILE
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

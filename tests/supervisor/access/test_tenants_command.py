@@ -1,0 +1,49 @@
+"""`supervisor tenants`: what it prints, what it keeps, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from click.testing import CliRunner
+
+from messages.access.tenant_file import TENANT_FILE, read_tenants
+from messages.access.tenant_policy import TenantPolicy
+from messages.lifecycle.tree import StatusReport
+from supervisor.__main__ import main
+from supervisor.access.tenant_lines import tenant_lines
+from tests.support.examples.messages import INTERNAL
+
+
+def run(folder: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(main, ["tenants", *arguments, "--state-dir", str(folder)])
+
+
+def test_a_tenant_is_set_listed_and_removed(tmp_path: Path) -> None:
+    assert run(tmp_path, "set", "acme", "--weight", "2", "--requests-per-min", "60").output == "acme is set\n"
+    assert read_tenants(tmp_path / TENANT_FILE) == {"acme": TenantPolicy(weight=2.0, requests_per_min=60)}
+    run(tmp_path, "set", "acme", "--priority", "-5")
+    listed = run(tmp_path, "list").output.splitlines()
+    assert listed[0].split()[:4] == ["tenant", "weight", "priority", "page_share"]
+    assert listed[1].split() == ["acme", "1", "-5", "1", "0", "0", "0", "0"]
+    assert run(tmp_path, "remove", "acme").exit_code == 0
+    assert read_tenants(tmp_path / TENANT_FILE) == {}
+
+
+def test_wrong_values_and_files_are_refused(tmp_path: Path) -> None:
+    for arguments in (("set", "a b"), ("set", "a", "--weight", "0"), ("set", "a", "--tokens-per-day", "-1")):
+        assert run(tmp_path, *arguments).exit_code == 2
+    (tmp_path / TENANT_FILE).write_text("{")
+    for arguments in (("list",), ("set", "a"), ("remove", "a")):
+        bad = run(tmp_path, *arguments)
+        assert (bad.exit_code, "expected a file of tenants" in bad.output) == (2, True)
+
+
+def test_the_status_shows_what_tenants_use() -> None:
+    report = next(one for one in INTERNAL if isinstance(one, StatusReport))
+    assert tenant_lines(report) == []
+    figures = {"sequences of acme": 2.0, "tokens today of acme": 12345.0}
+    child = msgspec.structs.replace(report.children[0], name="accounts/0", statistics=figures)
+    lines = tenant_lines(msgspec.structs.replace(report, children=[child]))
+    assert lines == ["tokens of tenants today (open sequences): acme 12,345 (2 open)"]

@@ -1,0 +1,1 @@
+"""Servers with tenants, for tests."""
