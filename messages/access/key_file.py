@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from messages.access.api_key import KeyRecord
+from messages.access.private_file import read_private, replace_private
 from messages.errors import ConfigError
 
 KEY_FILE = "api-keys.json"  # in the state directory
@@ -27,15 +28,9 @@ _VERSION = 1
 def read_keys(path: Path) -> tuple[KeyRecord, ...]:
     """All keys of a file; none if it does not exist. Raises: ConfigError for one that cannot be read, or that others may
     change."""
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & 0o022:
-                raise ConfigError(f"{path}: expected a file that only its owner may write; chmod 600 mends that")
-            raw = file.read(_MOST_BYTES)
-    except FileNotFoundError:
+    raw = read_private(path, _MOST_BYTES)
+    if raw is None:
         return ()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
     try:
         found = msgspec.json.decode(raw, type=_Keys)
     except msgspec.MsgspecError as error:
@@ -55,22 +50,6 @@ def change_keys(path: Path, change: Callable[[tuple[KeyRecord, ...]], Sequence[K
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         after = _Keys(_VERSION, tuple(change(read_keys(path))))
-        _replace(path, msgspec.json.format(msgspec.json.encode(after), indent=2))
+        replace_private(path, msgspec.json.format(msgspec.json.encode(after), indent=2))
     finally:
         os.close(lock)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write the file so that a reader, also after a crash, sees either the old or the new content."""
-    new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
