@@ -1,4 +1,4 @@
-"""`supervisor keys add | list | revoke | rotate`: who may use a server that was started with --api-keys."""
+"""`supervisor keys add | list | revoke | rotate`: who may use a server that was started with --api-keys; and `keys zeromq`."""
 
 from __future__ import annotations
 
@@ -88,6 +88,22 @@ def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> No
     from supervisor.access.key_changes import with_rotated
 
     _made(port, state_dir, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
+
+
+@keys.command("zeromq", short_help="The public key for ZeroMQ over TCP.")
+@_of_server
+def show_zeromq(port: int, state_dir: Path | None) -> None:
+    """Print the public key with which clients know a server that encrypts ZeroMQ over TCP: Client(..., server_key=KEY).
+
+    It is no secret, but must reach the clients unchanged. It stays the same while zeromq-key.json is in the state directory.
+    """
+    from messages.errors import ConfigError
+    from supervisor.access.server_keys import public_key_in
+
+    try:
+        click.echo(public_key_in(_file(port, state_dir).parent))
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
 
 
 def _made(port: int, state_dir: Path | None, make: Callable[[Any, float], tuple[str, Any]]) -> None:

@@ -75,8 +75,9 @@ class ZmqServer:
 
     def open(self) -> None:
         """Bind the socket to its one or two addresses, and start to send Alive every 0.5 s."""
-        addresses = self._settings.zeromq_endpoint, self._settings.zeromq_tcp_endpoint
-        self._socket = PublicSocket(*addresses, self._on_frames, self._pump_all)
+        settings = self._settings
+        places = settings.zeromq_endpoint, settings.zeromq_tcp_endpoint, settings.zeromq_key_file
+        self._socket = PublicSocket(*places, self._on_frames, self._pump_all)
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
 
     async def close(self) -> None:
