@@ -29,6 +29,7 @@ import structlog
 
 from gpu_workers.embedding.model_files import open_model
 from gpu_workers.model_store.model_folder import ModelFolder
+from messages.access.audit_log import AUDIT_FILE
 from messages.descriptors.server import listen_at
 from messages.errors import ConfigError
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
@@ -212,7 +213,8 @@ def _determine(
     layout = placement.summary()
     server = Server(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat,
-        str(state_dir) if config.api_keys else "", flags_for_tls(config.gateway),
+        str(state_dir) if config.api_keys else "", str(state_dir / AUDIT_FILE) if config.audit_log else "",
+        flags_for_tls(config.gateway),
     )  # fmt: skip
     return server, facts
 

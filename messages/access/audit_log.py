@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from messages.access.private_file import give_to_owner
+
 AUDIT_FILE = "audit.log"  # in the state directory
 MOST_BYTES = 8 << 20  # of one file
 N_OLD = 4  # files that are kept beside it
@@ -43,6 +45,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     tenant: str = ""
     key: str = ""  # its id
     address: str = ""  # IP address of the client
+    user: str = ""  # of the machine, who has given a command
     parameters: dict[str, Any] = {}
     detail: str = ""  # what a refusal says beside its word
 
@@ -62,6 +65,7 @@ def append_audit(path: Path, record: AuditRecord) -> None:
             _rotate(path, len(line))
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        give_to_owner(fd, path.parent)
         os.write(fd, line)
         os.fsync(fd)
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.access.audited import audit_of
 from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
@@ -26,7 +27,7 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.cache_resets import carry_out, is_operator
+from actors.gateway.zeromq.cache_resets import Asker, carry_out, is_operator
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
@@ -70,6 +71,7 @@ class ZmqServer:
         self._keys = ZmqKeys(keys, self._tasks, self._let_in)
         reader = BodyReader(settings.max_length, settings.max_batch)
         self._large = LargeMessages(reader, admission.bodies, self._tasks.spawn, self._understood, self._refuse, self._cancel)
+        self._audit = audit_of(settings)
         self._loop = asyncio.get_running_loop()
         self._beat_timer: asyncio.TimerHandle | None = None
 
@@ -125,9 +127,9 @@ class ZmqServer:
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
             case public.CacheResetWanted():
-                is_free = is_operator(self._settings, self._socket.reader.sender_address) if holder is None else holder.is_admin
+                asker = Asker.of(self._settings, self._socket.reader.sender_address, holder)
                 send, encoder = partial(self._send, identity), self._admission.builder.encoder
-                work = partial(carry_out, self._caches, self._settings, encoder, message, is_free, send)
+                work = partial(carry_out, self._caches, self._settings, encoder, message, asker, self._audit, send)
                 self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
