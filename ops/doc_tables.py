@@ -1,4 +1,4 @@
-"""Draws the tables of the documents from the code: SECURITY.md, and architecture.md, api.md, configuration.md and map.md in docs/.
+"""Draws the tables of the documents from the code: SECURITY.md, and in docs/ architecture.md, api.md, configuration.md, map.md.
 
     python -m ops.doc_tables            write them between their markers
     python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written

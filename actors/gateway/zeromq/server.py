@@ -69,8 +69,9 @@ class ZmqServer:
         self._refusals = RefusalQueue(self._send)
         self._tasks = CallTasks(self._refuse)
         self._keys = ZmqKeys(keys, self._tasks, self._let_in)
-        reader = BodyReader(settings.max_length, settings.max_batch)
-        self._large = LargeMessages(reader, admission.bodies, self._tasks.spawn, self._understood, self._refuse, self._cancel)
+        reader, are_owned = BodyReader(settings.max_length, settings.max_batch), keys is not None
+        calls = self._tasks.spawn, self._understood, self._refuse, self._cancel
+        self._large = LargeMessages(reader, admission.bodies, *calls, are_owned=are_owned)
         self._audit = audit_of(settings)
         self._loop = asyncio.get_running_loop()
         self._beat_timer: asyncio.TimerHandle | None = None
@@ -228,6 +229,8 @@ class ZmqServer:
 
     def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
+        if stream is None and self._keys.are_asked_for:
+            return  # another connection reads this stream
         if stream is not None:
             stream.received(message.up_to)
         self._manager.finished.undelivered.confirm(message.request, message.up_to, self._loop.time())
@@ -240,7 +243,7 @@ class ZmqServer:
                 self._clients.remove(identity, request_id, is_gone=True)
             return
         pending = self._pending.get(request_id) or self._large.unread(request_id)
-        if pending is not None:
+        if pending is not None and (pending.identity == identity or not self._keys.are_asked_for):
             pending.is_cancelled = True
             return
         if isinstance(stream, ForwardedStream):
