@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import subprocess
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,6 +80,22 @@ async def test_answers_and_streams_come_over_tls(authority: Authority, files: Si
         assert r.gateway.servers.http.n_connections == 1, "the connection is kept"
 
 
+async def test_pages_ask_for_leave_over_tls_as_elsewhere(authority: Authority, files: Signed) -> None:
+    page = "https://chat.example.com"
+    async with (
+        rig(with_socket=True, **settings_of(files, allowed_origins=[page])) as r,
+        https(r, authority.trusting()) as client,
+    ):
+        wanted = {"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        granted = await client.options("/v1/completions", headers=wanted)
+        assert (granted.status_code, granted.headers["access-control-allow-origin"]) == (204, page)
+        assert "access-control-allow-credentials" not in granted.headers
+        own = f"https://127.0.0.1:{r.address[1]}"
+        for origin, status in ((page, 200), (own, 200), ("https://evil.example", 403)):
+            answer = await client.post("/v1/completions", json=BODY, headers={"origin": origin})
+            assert answer.status_code == status, origin
+
+
 async def test_what_is_no_handshake_is_cut_and_counted(authority: Authority, files: Signed) -> None:
     async with rig(with_socket=True, **settings_of(files)) as r:
         reader, writer = await asyncio.open_connection(*r.address)
@@ -90,7 +107,8 @@ async def test_what_is_no_handshake_is_cut_and_counted(authority: Authority, fil
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.open_connection(*r.address, ssl=stranger, server_hostname="localhost")
         old = authority.trusting()
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with warnings.catch_warnings(action="ignore"):  # the version is deprecated
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(OSError):  # noqa: PT011  any: this client's library may refuse as well
             await asyncio.open_connection(*r.address, ssl=old, server_hostname="localhost")
         await r.cluster.wait_until(lambda: n_cut(r) == 3)
