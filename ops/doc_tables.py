@@ -1,4 +1,4 @@
-"""Draws the tables of the documents from the code: architecture.md, api.md, configuration.md and map.md in docs/.
+"""Draws the tables of the documents from the code: SECURITY.md, and in docs/ architecture.md, api.md, configuration.md, map.md.
 
     python -m ops.doc_tables            write them between their markers
     python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from messages.outcomes import ExitCode
 from messages.routes import CHILDREN, ROUTES, Route
+from ops.access_tables import roles_table
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
 from supervisor.config.server_config import ServerConfig
@@ -135,6 +136,7 @@ TABLES = {
     "api fields": Table(REPO / "docs" / "api.md", fields_table),
     "api other fields": Table(REPO / "docs" / "api.md", other_fields_table),
     "settings": Table(REPO / "docs" / "configuration.md", settings_tables),
+    "roles": Table(REPO / "SECURITY.md", roles_table),
     "files": Table(REPO / "docs" / "map.md", file_map),
 }
 

@@ -63,7 +63,11 @@ _HOST_CACHE_DTYPE = (
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
 _SET = "Any key of the configuration (check-config prints them all); may be repeated."
 _API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
-_INSECURE = "Without API keys, listen where other machines can reach the server. Default: off."
+_INSECURE = "Without API keys or without TLS, listen where other machines can reach the server. Default: off."
+_TLS_CERT = "HTTPS: file with the certificate and those that sign it (PEM); read again when it changes. Default: plain HTTP."
+_TLS_CLIENT_CA = "File with certificates (PEM): clients must show one that one of them has signed. Default: none."
+_ZEROMQ_CURVE = "Encrypt ZeroMQ over TCP; supervisor keys zeromq shows the key. Default: unless --zeromq-host is 127.0.0.1."
+_FILE = click.Path(dir_okay=False)
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -81,7 +85,12 @@ def _door_flags() -> list[Any]:
         click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
         click.option("--api-keys/--no-api-keys", default=None, help=_API_KEYS),
         click.option("--insecure/--no-insecure", default=None, help=_INSECURE),
-        click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
+        click.option("--tls-cert", "gateway__tls_cert", type=_FILE, help=_TLS_CERT),
+        click.option("--tls-key", "gateway__tls_key", type=_FILE, help="File with its private key (PEM)."),
+        click.option("--tls-client-ca", "gateway__tls_client_ca", type=_FILE, help=_TLS_CLIENT_CA),
+        click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients. Default: none."),
+        click.option("--zeromq-host", help="Address that this port listens on. Default: 127.0.0.1."),
+        click.option("--zeromq-curve/--no-zeromq-curve", default=None, help=_ZEROMQ_CURVE),
     ]  # fmt: skip
 
 

@@ -7,12 +7,37 @@ import errno
 import ipaddress
 import socket
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from messages.errors import ConfigError
+from supervisor.config.server_config import ServerConfig
 
 _BACKLOG = 1024
 _PREDECESSOR_S = 0.5  # time for the children of a killed server to die and so release its port
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What keeps strangers out where other machines can reach the server. `asks_who`: clients show an API key or a certificate.
+    `has_tls`: nobody reads on the way. `is_insecure`: the operator has said that both may be missing."""
+
+    asks_who: bool = False
+    has_tls: bool = False
+    is_insecure: bool = False
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Protection:
+        """That of HTTP with this configuration."""
+        gateway = config.gateway
+        return cls(config.api_keys or bool(gateway.tls_client_ca), bool(gateway.tls_cert), config.insecure)
+
+    @property
+    def dangers(self) -> str:
+        """What others can do to a server that they can reach; "" if nothing."""
+        everybody = "" if self.asks_who else "everybody who reaches it can use the server"
+        readers = "" if self.has_tls else "keys and answers can be read on the way"
+        return " and ".join(filter(None, (everybody, readers)))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -43,9 +68,8 @@ def check_zeromq_ports(host: str, first: int, n: int) -> None:
                 raise ConfigError(_not_bound(host, port, error, "zeromq_port")) from None
 
 
-def check_address(host: str, port: int, *, has_keys: bool = False, is_insecure: bool = False) -> None:
-    """Check a host and a port by binding them for a moment; a port in use is right. `has_keys`, `is_insecure`: as for
-    `check_exposure`.
+def check_address(host: str, port: int, protection: Protection) -> None:
+    """Check a host and a port by binding them for a moment; a port in use is right.
 
     Raises: ConfigError if `listen` could not listen here even if nobody else did.
     """
@@ -56,7 +80,7 @@ def check_address(host: str, port: int, *, has_keys: bool = False, is_insecure: 
         except OSError as error:
             if error.errno != errno.EADDRINUSE:  # the server of this configuration may be running
                 raise ConfigError(_not_bound(host, port, error)) from None
-    check_exposure(address[0], has_keys=has_keys, is_insecure=is_insecure)
+    check_exposure(address[0], protection)
 
 
 def _unbound(host: str, port: int) -> tuple[socket.socket, Any]:
@@ -70,14 +94,20 @@ def _unbound(host: str, port: int) -> tuple[socket.socket, Any]:
     return unbound, address
 
 
-def check_exposure(host: str, *, has_keys: bool, is_insecure: bool) -> None:
-    """Check that nobody from another machine can use the server without a key, unless the operator wants that. `host`: the IP
-    address that HTTP listens on. Raises: ConfigError."""
-    if not (has_keys or is_insecure or is_loopback(host)):
+def check_exposure(host: str, protection: Protection) -> None:
+    """Check that nobody from another machine can use the server without a key, or read what clients send, unless the operator
+    wants that. `host`: the IP address that HTTP listens on. Raises: ConfigError that names all flags."""
+    if protection.dangers and not (protection.is_insecure or is_loopback(host)):
         raise ConfigError(
-            f"host: expected an address of the loopback interface, such as 127.0.0.1, got {host}: everybody who reaches it"
-            " could use the server. Ask for keys with --api-keys, or say --insecure"
+            f"host: expected an address of the loopback interface, such as 127.0.0.1, got {host}, where {protection.dangers}."
+            " Say --api-keys (supervisor keys add makes them), --tls-cert FILE and --tls-key FILE; or say --insecure, where a"
+            " proxy or a private network does this"
         )
+
+
+def url_of(config: ServerConfig, host: str, port: int) -> str:
+    """The URL of a server with this configuration that listens on this IP address."""
+    return f"{'https' if config.gateway.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

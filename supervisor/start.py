@@ -29,21 +29,23 @@ import structlog
 
 from gpu_workers.embedding.model_files import open_model
 from gpu_workers.model_store.model_folder import ModelFolder
+from messages.access.audit_log import AUDIT_FILE
 from messages.descriptors.server import listen_at
 from messages.errors import ConfigError
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
+from supervisor.access.server_keys import make_curve_keys
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
-from supervisor.listener import check_exposure, check_zeromq_ports, is_loopback, listen
+from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, listen, url_of
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
-from supervisor.operator.display import Display
+from supervisor.operator.display import Display, flags_for_tls
 from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
 from supervisor.parent.lock_file import LockFile
@@ -75,13 +77,14 @@ def start(
             held.begin()
         listener = stack.enter_context(listen(config.host, config.port))
         address, port = listener.getsockname()[:2]
-        check_exposure(address, has_keys=config.api_keys, is_insecure=config.insecure)
+        check_exposure(address, Protection.of(config))
         if config.zeromq_port:
             check_zeromq_ports(config.zeromq_host, config.zeromq_port, config.gateways)
         is_temporary = not (held or config.run_dir)
         run_dir = held or _hold_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
         state_path = _state_dir_path(config, run_dir).absolute()
         state_dir = stack.enter_context(hold_state_dir(state_path, partial(link.keep, _STATE_LOCK, str(state_path))))
+        make_curve_keys(config, state_path)
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
         keep_copies(link, run_dir.path)
@@ -167,7 +170,7 @@ def _state_dir_path(config: ServerConfig, run_dir: RunDir) -> Path:
 def _listen_for_custodians(stack: ExitStack, config: ServerConfig, run_dir: RunDir, link: ParentLink) -> int:
     """The socket at which all custodians listen, one after the other: what gateways send between two of them waits in it.
     Returns -1 if there is none; then each custodian makes its own, and says why it cannot."""
-    if not config.hold_connections:
+    if not config.holds_connections:
         return -1
     try:
         listener = stack.enter_context(listen_at(Path(custodian_socket(run_dir.path))))
@@ -186,10 +189,9 @@ def _determine(
     log.debug("whole configuration", **described(config))
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
-    if not is_loopback(host):
-        everybody = "everybody who reaches this address can use the server: there are no keys and no TLS"
-        log.warning("keys and answers are readable on the way: there is no TLS" if config.api_keys else everybody, host=host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if (dangers := Protection.of(config).dangers) and not is_loopback(host):
+        log.warning(f"this address is not protected: {dangers}", host=host)
+    url = url_of(config, host, port)
     model = _resolve(config, url)
     takes_text, takes_chat = text_inputs(model, bool(config.gateway.chat_template))
     keep_s = config.gateway.retention_s + config.gateway.request_timeout_s
@@ -211,7 +213,8 @@ def _determine(
     layout = placement.summary()
     server = Server(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat,
-        str(state_dir) if config.api_keys else "",
+        str(state_dir) if config.api_keys else "", str(state_dir / AUDIT_FILE) if config.audit_log else "",
+        flags_for_tls(config.gateway),
     )  # fmt: skip
     return server, facts
 

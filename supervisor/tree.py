@@ -26,6 +26,8 @@ from typing import Any
 import msgspec
 
 from actors.accounts.settings import AccountsSettings
+from messages.access.audit_log import AUDIT_FILE
+from messages.access.curve_keys import CURVE_KEY_FILE
 from messages.access.key_file import KEY_FILE
 from messages.access.tenant_file import TENANT_FILE
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
@@ -63,7 +65,7 @@ class NoSettings(msgspec.Struct, frozen=True):
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
-    groups = [_custodian(config, facts)] if config.hold_connections else []
+    groups = [_custodian(config, facts)] if config.holds_connections else []
     groups += [_accounts(config, facts)] if config.api_keys else []
     groups.append(_directory(config, facts))
     groups += [_speculation(config)] if config.speculate else []
@@ -140,7 +142,8 @@ def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) ->
 
 
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
-    tcp = f"tcp://{config.zeromq_host}:{config.zeromq_port + index}" if config.zeromq_port else ""
+    host = f"[{config.zeromq_host}]" if ":" in config.zeromq_host else config.zeromq_host
+    tcp = f"tcp://{host}:{config.zeromq_port + index}" if config.zeromq_port else ""
     settings = msgspec.structs.replace(
         config.gateway,
         model_name=config.model_name or facts.model_name,
@@ -152,6 +155,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         embedding_device=config.embedder.device,
         zeromq_endpoint=zeromq_endpoint(facts.run_dir, index),
         zeromq_tcp_endpoint=tcp,
+        zeromq_key_file=str(facts.state_dir / CURVE_KEY_FILE) if tcp and config.has_curve else "",
+        audit_file=str(facts.state_dir / AUDIT_FILE) if config.audit_log else "",
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         keys_file=str(facts.state_dir / KEY_FILE) if config.api_keys else "",
@@ -162,7 +167,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         schedulers=facts.placement.replicas,
         **_embedding_of(facts),
         have_gateways_changed=facts.have_gateways_changed,
-        custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",
+        custodian_socket=custodian_socket(facts.run_dir) if config.holds_connections else "",
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second, and digests of weights tens of ms

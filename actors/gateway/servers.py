@@ -17,6 +17,7 @@ from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
+from actors.gateway.tls.certificates import Certificates
 from actors.gateway.zeromq.server import ZmqServer
 
 
@@ -39,6 +40,7 @@ class GatewayServers:
         """
         self._settings, self._custody, self._on_cut = settings, custody, on_cut
         self._left = LeftAnswers(custody, on_failure)
+        self._certificates = Certificates(settings) if settings.tls_cert else None
         self.http: HttpServer | None = None
         self.for_gateways: HttpServer | None = None  # for calls that other gateways forward
         self.zeromq: ZmqServer | None = None
@@ -76,7 +78,15 @@ class GatewayServers:
         address = ""
         if listen_fd is not None:
             note = services.manager.refusals.note
-            self.http = HttpServer(self.app, listen_fd, self._settings, self._on_cut, self._custody, on_refused=note)
+            self.http = HttpServer(
+                self.app,
+                listen_fd,
+                self._settings,
+                self._on_cut,
+                self._custody,
+                on_refused=note,
+                certificates=self._certificates,
+            )
             address = await self.http.start()
         self._left.go_on(services, self.http)
         return address

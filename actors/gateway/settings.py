@@ -51,12 +51,18 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     embedding_device: str = "cpu"  # where this model is: cpu, cuda or cuda:N
     embedding_default_prompt: str = ""  # the name of the prompt that texts get without asking; "": none
     zeromq_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
+    zeromq_key_file: str = ""  # of the CURVE keys for that second address; "": it is not encrypted
+    audit_file: str = ""  # lines for the calls that need the role admin; "": none
     zeromq_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process
     http_sockets: list[str] = []  # where gateways forward calls to each other, by index; empty: there is only one
     # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback
     allowed_hosts: list[_HostName] = []
     allowed_origins: list[_Origin] = []  # whose pages may use this server and read its answers (CORS); ["*"]: all pages
+    tls_cert: str = ""  # file with the certificate for HTTPS and those that sign it, in PEM; "": plain HTTP
+    tls_key: str = ""  # file with its private key, in PEM, without a passphrase
+    # file with certificates in PEM: clients must show one that one of them has signed; "": they need none
+    tls_client_ca: str = ""
     names_holders: bool = False  # schedulers learn which other replica has more of a prompt, and can get its pages
     have_gateways_changed: bool = False  # their number, of late: requests may be at gateways that do not own their ids now
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway

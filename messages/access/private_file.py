@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from messages.errors import ConfigError
@@ -49,11 +49,20 @@ def changing(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def give_to_owner(fd: int, folder: Path) -> None:
+    """Let the owner of the folder have an open file, if this process may: what root makes for a server is the server's."""
+    owner = folder.stat()
+    if os.geteuid() != owner.st_uid:
+        with suppress(PermissionError):
+            os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
 def replace_private(path: Path, content: bytes) -> None:
     """Write the file so that a reader, also after a crash, sees either the old or the new content. Raises: OSError."""
     new = path.with_suffix(".new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
+        give_to_owner(fd, path.parent)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -15,7 +15,7 @@ import numpy as np
 from messages import public
 from messages.client.answer import Answer, Piece
 from messages.client.link import ClientLink, OpenCall
-from messages.client.options import absence_of, deadline_of, documents_options, endpoints_of, gateways_of, request_of
+from messages.client.options import deadline_of, documents_options, endpoints_of, gateways_of, request_of, server_key_of
 from messages.client.stream import Next, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
@@ -36,16 +36,15 @@ class AsyncClient:
     """A client of one server. Use it as an async context manager, on one event loop."""
 
     def __init__(
-        self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT, api_key: str | None = None
-    ) -> None:
+        self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT, api_key: str | None = None,
+        server_key: str | None = None,
+    ) -> None:  # fmt: skip
         """`endpoint`: "ipc://..." or "tcp://..."; several are those of the gateways of one server, and the first that answers
         is used. Without one: the server on this HTTP port of this machine. The other gateways of an "ipc://..." are found.
-        `api_key`: of a server that asks for one.
-
-        Raises: ConfigError.
+        `api_key`: of a server that asks for one. `server_key`: its public key, if it encrypts ZeroMQ. Raises: ConfigError.
         """
-        self._endpoints = endpoints_of(endpoint, port)
-        self._api_key = api_key
+        self._endpoints, self._api_key = endpoints_of(endpoint, port), api_key
+        self._server_key = server_key_of(server_key, self._endpoints)
         self.endpoint = self._endpoints[0]
         self._link: ClientLink | None = None
         self._is_closed = False
@@ -165,7 +164,7 @@ class AsyncClient:
             raise Unavailable(_CLOSED)
         link = self._link
         if link is None:
-            link = self._link = ClientLink(self.endpoint, self._confirm, lambda: gateways_of(self._endpoints))
+            link = self._link = ClientLink(self.endpoint, self._confirm, lambda: gateways_of(self._endpoints), self._server_key)
         if not link.is_on_this_loop:
             raise Unavailable("the client belongs to another event loop: make one inside of each asyncio.run")
         if not link.has_connected:
@@ -184,8 +183,7 @@ class AsyncClient:
                 tried.add(endpoint)
                 # another call may have moved the link meanwhile
                 if left_s <= 0.0 or (link.endpoint == endpoint and not link.move()) or link.endpoint in tried:
-                    why = absence_of(endpoint)
-                    raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s{why}") from None
+                    raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s{link.absence(endpoint)}") from None
 
     async def _whole(self, asked: public.AnswersWanted, options: dict[str, Any]) -> Answer:
         stream = _Stream(self._keyed(asked))

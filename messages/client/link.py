@@ -18,6 +18,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from messages import public
+from messages.client.options import absence_of
 from messages.errors import ConfigError, WireError
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
@@ -48,16 +49,23 @@ class OpenCall(Protocol):
 class ClientLink:
     """Lives on one event loop. `on_alive` is called with each Alive, so that the caller confirms what it has received.
 
-    `gateways`: the endpoints of all gateways of the server, as far as they are known now.
+    `gateways`: the endpoints of all gateways of the server, as far as they are known now. `server_key`: their public key, if
+    they use CURVE.
     Raises: ConfigError when the endpoint is not valid.
     """
 
-    def __init__(self, endpoint: str, on_alive: Callable[[], None], gateways: Callable[[], Sequence[str]] = lambda: ()) -> None:
-        self.endpoint, self._gateways = endpoint, gateways
+    def __init__(
+        self,
+        endpoint: str,
+        on_alive: Callable[[], None],
+        gateways: Callable[[], Sequence[str]] = lambda: (),
+        server_key: str = "",
+    ) -> None:
+        self.endpoint, self._gateways, self._has_server_key = endpoint, gateways, bool(server_key)
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[Message] = Codec(_KINDS)
         self._context = zmq.Context()
-        socket = zmq_options.client(self._context)
+        socket = zmq_options.client(self._context, server_key)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
             socket.connect(endpoint)  # after the monitor: a quick handshake must not be missed
@@ -86,6 +94,10 @@ class ClientLink:
     def is_on_this_loop(self) -> bool:
         """True if the running event loop is the one on which this link lives."""
         return asyncio.get_running_loop() is self._loop
+
+    def absence(self, endpoint: str) -> str:
+        """The end of an error's sentence: why no server may answer at this endpoint, where this link has tried it."""
+        return absence_of(endpoint, self._has_server_key)
 
     def open(self, key: str, call: OpenCall) -> None:
         """Send the message of a call, now and after each reconnection, until `close_call`. Its answers carry this key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 
 from messages import public
+from messages.access.curve_keys import KEY_CHARACTERS
 from messages.client.body import MOST_BYTES, body_of
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation.sampling import Sampling, SamplingOptions
@@ -59,6 +61,7 @@ class Options(SamplingOptions, TermsOptions, AnswerOptions, total=False):
 
 
 _OPTIONS = get_type_hints(Options)
+_Z85 = frozenset(string.ascii_letters + string.digits + ".-:+=^!/*?&<>()[]{}@%$#")
 _SAMPLING = Sampling.__struct_fields__
 _MAX_TOKENS: Any = Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)]  # 0: the prompt alone is of interest
 _HINTS: dict[str, Any] = {
@@ -106,10 +109,22 @@ def gateways_of(endpoints: Sequence[str]) -> list[str]:
     return known
 
 
-def absence_of(endpoint: str) -> str:
+def server_key_of(key: str | None, endpoints: Sequence[str]) -> str:
+    """The public key that a client was given for servers at these endpoints; "" without one. Raises: ConfigError."""
+    if key is None or key == "":
+        return ""
+    if not isinstance(key, str) or len(key) != KEY_CHARACTERS or not set(key) <= _Z85:
+        raise ConfigError(f"server_key: expected the {KEY_CHARACTERS} characters of `supervisor keys zeromq`, got another text")
+    if not all(one.startswith("tcp://") for one in endpoints):
+        raise ConfigError("server_key: expected none for an ipc:// endpoint, which is not encrypted, got one")
+    return key
+
+
+def absence_of(endpoint: str, has_server_key: bool = False) -> str:
     """The end of an error's sentence: why no server may answer at this endpoint, as far as this machine can tell."""
     if endpoint.startswith("tcp://"):
-        return "; a server offers ZeroMQ over TCP only with --zeromq-port, which is not its HTTP port"
+        wrong = "has another key than this server_key" if has_server_key else "may want its server_key"
+        return f"; a server offers ZeroMQ over TCP only with --zeromq-port, which is not its HTTP port, or it {wrong}"
     path = endpoint.removeprefix("ipc://")
     if path.startswith("@") or Path(path).exists():  # a name without a file, or a server that does not answer
         return ""

@@ -27,10 +27,15 @@ class Client:
     """A client of one server, for any thread. Use it as a context manager, or call `close`."""
 
     def __init__(
-        self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT, api_key: str | None = None
+        self,
+        endpoint: str | Sequence[str] | None = None,
+        *,
+        port: int = DEFAULT_PORT,
+        api_key: str | None = None,
+        server_key: str | None = None,
     ) -> None:
-        """`endpoint`, `port`, `api_key`: as `AsyncClient`. Raises: ConfigError."""
-        self._client = AsyncClient(endpoint, port=port, api_key=api_key)
+        """`endpoint`, `port`, `api_key`, `server_key`: as `AsyncClient`. Raises: ConfigError."""
+        self._client = AsyncClient(endpoint, port=port, api_key=api_key, server_key=server_key)
         self.endpoint = self._client.endpoint
         self._is_closed = False
         self._loop = asyncio.new_event_loop()

@@ -38,6 +38,17 @@ def public_router(context: zmq.Context, endpoint: str) -> zmq.Socket:
     return _bound(_common(context.socket(zmq.ROUTER), PUBLIC_FRAME_BYTES, _PUBLIC_SENDS_MESSAGES), endpoint)
 
 
+def bind_encrypted(socket: zmq.Socket, endpoint: str, secret_key: str) -> None:
+    """Bind a socket to one more endpoint, at which clients must use CURVE and know the public key. Its other endpoints stay as
+    they are: ZeroMQ gives an endpoint the options of the moment of its bind. Raises: zmq.ZMQError."""
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret_key.encode("ascii"))
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    try:
+        socket.bind(endpoint)
+    finally:
+        socket.setsockopt(zmq.CURVE_SERVER, 0)  # an endpoint that is bound later, or again, is not encrypted
+
+
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a credit without a receiver is an error, not a silent drop
     socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # no peer takes over the identity of a living one
@@ -60,14 +71,20 @@ def outgoing(context: zmq.Context, endpoint: str, identity: bytes) -> zmq.Socket
     return socket
 
 
-def client(context: zmq.Context) -> zmq.Socket:
+def client(context: zmq.Context, server_key: str = "") -> zmq.Socket:
     """A DEALER of a client, not connected yet, so that its monitor sees the first connection too. The gateway chooses its
-    identity.
+    identity. `server_key`: the public key of a server that uses CURVE; the socket gets a pair of its own that nobody knows.
 
     It has no IMMEDIATE: with it, libzmq 4.3.5 drops the connection's pipe as soon as the peer has gone, and ends the process if
     only the first frame of a message has been read ("Assertion failed: !_more", fq.cpp). Gateways send messages of two frames.
     """
-    return _dealer(context, PUBLIC_FRAME_BYTES)
+    socket = _dealer(context, PUBLIC_FRAME_BYTES)
+    if server_key:
+        public, secret = zmq.curve_keypair()
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        socket.setsockopt(zmq.CURVE_SERVERKEY, server_key.encode("ascii"))
+    return socket
 
 
 def _dealer(context: zmq.Context, max_frame_bytes: int) -> zmq.Socket:

@@ -1,4 +1,4 @@
-"""`supervisor keys add | list | revoke | rotate`: who may use a server that was started with --api-keys."""
+"""`supervisor keys add | list | revoke | rotate`: who may use a server that was started with --api-keys; and `keys zeromq`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
     from messages.access.api_key import Role
     from supervisor.access.key_changes import with_new
 
-    _made(port, state_dir, lambda found, now_s: with_new(found, tenant, Role(role), now_s))
+    asked = {"tenant": tenant, "role": role}
+    _made(port, state_dir, "keys add", asked, lambda found, now_s: with_new(found, tenant, Role(role), now_s))
 
 
 @keys.command("list", short_help="The keys, without their secrets.")
@@ -76,6 +77,7 @@ def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
     from supervisor.access.key_changes import with_ended
 
     _changed(port, state_dir, lambda found, now_s: with_ended(found, key_id, now_s))
+    _note(port, state_dir, "keys revoke", {"key": key_id})
     click.echo(f"{key_id} is revoked")
 
 
@@ -87,11 +89,32 @@ def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> No
     """Make a key of the same tenant and role, print it, and end the old one after a while."""
     from supervisor.access.key_changes import with_rotated
 
-    _made(port, state_dir, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
+    asked = {"key": key_id, "grace_s": grace_s}
+    _made(port, state_dir, "keys rotate", asked, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
 
 
-def _made(port: int, state_dir: Path | None, make: Callable[[Any, float], tuple[str, Any]]) -> None:
-    """Make a key and print it on standard output, with nothing beside it."""
+@keys.command("zeromq", short_help="The public key for ZeroMQ over TCP.")
+@_of_server
+def show_zeromq(port: int, state_dir: Path | None) -> None:
+    """Print the public key with which clients know a server that encrypts ZeroMQ over TCP: Client(..., server_key=KEY).
+
+    It is no secret, but must reach the clients unchanged. It stays the same while zeromq-key.json is in the state directory.
+    """
+    from messages.errors import ConfigError
+    from supervisor.access.server_keys import public_key_in
+
+    try:
+        click.echo(public_key_in(_file(port, state_dir).parent))
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
+
+
+def _made(
+    port: int, state_dir: Path | None, action: str, asked: dict[str, Any], make: Callable[[Any, float], tuple[str, Any]]
+) -> None:
+    """Make a key and print it on standard output, with nothing beside it. `action`, `asked`: for the audit log."""
+    from messages.access.api_key import key_id_of
+
     texts = []
 
     def change(found: Any, now_s: float) -> Any:
@@ -100,6 +123,7 @@ def _made(port: int, state_dir: Path | None, make: Callable[[Any, float], tuple[
         return after
 
     _changed(port, state_dir, change)
+    _note(port, state_dir, action, {**asked, "new_key": key_id_of(texts[0])})
     click.echo(texts[0])
     if sys.stdout.isatty():
         click.echo("It is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
@@ -116,6 +140,14 @@ def _changed(port: int, state_dir: Path | None, change: Callable[[Any, float], A
         fail(ExitCode.UNUSABLE, str(error))
     except OSError as error:
         fail(ExitCode.UNUSABLE, f"{path}: {error.strerror}")
+
+
+def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any]) -> None:
+    """Write a line into the audit log beside the keys."""
+    from messages.access.audit_log import AUDIT_FILE
+    from supervisor.access.command_audit import write_command
+
+    write_command(_file(port, state_dir).with_name(AUDIT_FILE), action, **asked)
 
 
 def _file(port: int, state_dir: Path | None) -> Path:

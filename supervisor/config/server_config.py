@@ -26,9 +26,10 @@ from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
 from supervisor.config.tenant_tables import tenant_errors
-from supervisor.config.text_settings import text_errors
+from supervisor.config.text_settings import text_errors, tls_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _INDEX_PACKAGE = "usearch"
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)]
@@ -66,6 +67,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "embedding_default_prompt"): "embedding_model",
     ("gateway", "zeromq_endpoint"): "run_dir",
     ("gateway", "zeromq_tcp_endpoint"): "zeromq_port",
+    ("gateway", "zeromq_key_file"): "zeromq_curve",
+    ("gateway", "audit_file"): "audit_log",
     ("gateway", "http_sockets"): "gateways",
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
@@ -130,9 +133,13 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     api_keys: bool = False  # clients must show a key; `supervisor keys add` makes one
     # weight, priority and limits of the tenants to which keys belong, by name; "default": of those without an entry
     tenants: dict[TenantName, TenantPolicy] = {}
-    insecure: bool = False  # without API keys, HTTP may listen where other machines can reach it
+    insecure: bool = False  # without API keys or without TLS, HTTP may listen where other machines can reach it
+    audit_log: bool = True  # calls for which the role admin is needed, and commands of operators, have lines in audit.log
     zeromq_port: _Port = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
     zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
+    # ZeroMQ over TCP is encrypted, and clients must know the server's public key; not set: unless zeromq_host is 127.0.0.1, ::1
+    # or localhost
+    zeromq_curve: bool | None = None
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
     # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs, with a
@@ -155,6 +162,16 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     embedder: EmbedderSettings = EmbedderSettings()
 
     @property
+    def holds_connections(self) -> bool:
+        """True if a custodian holds the connections. A TLS session cannot be held: its keys end with its gateway."""
+        return self.hold_connections and not self.gateway.tls_cert
+
+    @property
+    def has_curve(self) -> bool:
+        """True if ZeroMQ over TCP is encrypted."""
+        return self.zeromq_host not in LOOPBACK_HOSTS if self.zeromq_curve is None else self.zeromq_curve
+
+    @property
     def asks_vault(self) -> bool | None:
         """`vault`, but where the operator has not said it, pages that replicas share need one: it gives memory to others."""
         return True if self.vault is None and self.worker.exchange_bytes else self.vault
@@ -172,7 +189,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
         table = overlay(table, flag)
     refuse([*_derived_keys(table), *tenant_errors(table)])
     config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
-    refuse([*_conflicts(config), *text_errors(config.gateway)])
+    refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway)])
     return config
 
 
@@ -206,17 +223,6 @@ def _derived_keys(table: Table) -> Iterator[str]:
 
 def _conflicts(config: ServerConfig) -> Iterator[str]:
     """The errors that depend on several keys."""
-    if config.zeromq_port and config.zeromq_host not in ("127.0.0.1", "::1", "localhost"):
-        yield (
-            f"zeromq_host: expected an address of this host (127.0.0.1), got {config.zeromq_host};"
-            " ZeroMQ over a network needs encryption, which is not supported yet"
-        )
-    if config.api_keys and config.gateway.caller_header:
-        yield "gateway.caller_header: expected none beside api_keys, because the key of a call names its caller"
-    if config.tenants and not config.api_keys:
-        yield "tenants: expected none without api_keys, because the key of a call names its tenant"
-    if config.port and config.port == config.zeromq_port:
-        yield f"zeromq_port: expected another port than port, got {config.port} for both"
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:
         yield (
             f"supervisor.frozen_s: expected at least four times supervisor.beat_s ({4 * config.supervisor.beat_s:g} s),"
@@ -231,8 +237,33 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
         yield from _semantic_errors(config)
     if config.worker.exchange_bytes and config.vault is False and not config.standby:
         yield "worker.exchange_bytes: expected 0 without a vault, which gives the memory to other replicas; set vault"
-    if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > MAX_PORT:
-        yield f"zeromq_port: expected room for {config.gateways} ports, got {config.zeromq_port}"
+
+
+def _door_errors(config: ServerConfig) -> Iterator[str]:
+    """The errors of settings about who may reach the server, and how."""
+    port, host, gateway = config.zeromq_port, config.zeromq_host, config.gateway
+    if config.api_keys and gateway.caller_header:
+        yield "gateway.caller_header: expected none beside api_keys, because the key of a call names its caller"
+    if config.tenants and not config.api_keys:
+        yield "tenants: expected none without api_keys, because the key of a call names its tenant"
+    if config.port and config.port == port:
+        yield f"zeromq_port: expected another port than port, got {config.port} for both"
+    if config.gateways > 1 and port + config.gateways - 1 > MAX_PORT:
+        yield f"zeromq_port: expected room for {config.gateways} ports, got {port}"
+    if port and host not in LOOPBACK_HOSTS and not config.has_curve:
+        yield f"zeromq_curve: expected true with zeromq_host {host}: keys and answers could be read on the way, got false"
+    if port and host not in LOOPBACK_HOSTS and not (config.api_keys or config.insecure):
+        yield (
+            f"zeromq_host: expected 127.0.0.1, got {host}: everybody who reaches it and knows the server's public key could use"
+            " the server. Ask for keys with --api-keys, or say --insecure"
+        )
+    if bool(gateway.tls_cert) != bool(gateway.tls_key):
+        given, missing = ("tls_cert", "tls_key") if gateway.tls_cert else ("tls_key", "tls_cert")
+        yield f"gateway.{missing}: expected a file beside gateway.{given}, got none"
+    elif gateway.tls_client_ca and not gateway.tls_cert:
+        yield "gateway.tls_client_ca: expected gateway.tls_cert and gateway.tls_key beside it, got none"
+    elif gateway.tls_cert:
+        yield from tls_errors(gateway)
 
 
 def _semantic_errors(config: ServerConfig) -> Iterator[str]:

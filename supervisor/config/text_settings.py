@@ -1,4 +1,4 @@
-"""Checks the keys of `[gateway]` that only gateways would refuse, after the start: sampling, reasoning, chat template."""
+"""Checks the keys of `[gateway]` that only gateways would refuse, after the start: sampling, reasoning, chat template, TLS."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def text_errors(settings: GatewaySettings) -> Iterator[str]:
             check(settings)
         except ConfigError as error:
             yield str(error)
+
+
+def tls_errors(settings: GatewaySettings) -> Iterator[str]:
+    """The error of the files of TLS, if they cannot be used."""
+    from actors.gateway.tls.certificates import tls_context
+
+    try:
+        tls_context(settings)
+    except ConfigError as error:
+        yield str(error)
 
 
 def _check_sampling(settings: GatewaySettings) -> None:

@@ -11,6 +11,8 @@ import click
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import PORT, SECONDS
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
 @click.argument("url", required=False)
@@ -34,6 +36,7 @@ from supervisor.operator.command_line import PORT, SECONDS
 @click.option("--deadline", "deadline_s", type=SECONDS, default=120.0, show_default=True, help="Seconds for one stream.")
 @click.option("--model", default="", help="Model to ask for. Default: the first one that the server names.")
 @click.option("--api-key", default="", envvar="OPENAI_API_KEY", help="Sent as a bearer token. Default: $OPENAI_API_KEY.")
+@click.option("--tls-ca", type=_FILE, help="HTTPS: who has signed the server's certificate (PEM). Default: the system's list.")
 @click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="Ask for all tokens.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the prompts and the choice of processes.")
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class DrillPlan:
     run_dir: Path
     ignores_end: bool = True
     api_key: str = ""
+    tls_ca: Path | None = None  # who has signed the server's certificate; None: whom the system trusts
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
     """
     limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
     timeout = httpx.Timeout(plan.deadline_s, connect=5.0)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers_of(plan)) as client:
+    async with httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers_of(plan), verify=_trusted(plan)) as client:
         options = await _options(client, plan)
         for fault in plan.faults:
             await asyncio.to_thread(check_present, fault, plan.run_dir)
@@ -122,6 +124,14 @@ def _result(one: Round, reference: Reference) -> str:
     waited = "never answered" if one.answered_after_s == math.inf else f"answered after {one.answered_after_s:.2f} s"
     pauses = f"pauses {row.pause_p50_ms:.0f} ms (p50), {row.pause_max_ms:.0f} ms (max)"
     return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong; {pauses}; a new request was {waited}"
+
+
+def _trusted(plan: DrillPlan) -> ssl.SSLContext:
+    """Raises: ConfigError."""
+    try:
+        return ssl.create_default_context(cafile=plan.tls_ca)
+    except OSError as error:
+        raise ConfigError(f"tls_ca: expected certificates in PEM, got {plan.tls_ca} ({error})") from None
 
 
 async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamRequest:

@@ -43,6 +43,7 @@ class DrillOptions:
     run_dir: Path | None
     json_path: Path | None
     svg_path: Path | None
+    tls_ca: Path | None = None
 
 
 def run_session(options: DrillOptions) -> ExitCode:
@@ -112,6 +113,7 @@ def plan_of(options: DrillOptions) -> DrillPlan:
         run_dir=(options.run_dir or run_dir_with(_port(url))).absolute(),
         ignores_end=options.ignore_eos,
         api_key=options.api_key,
+        tls_ca=options.tls_ca,
     )
 
 
@@ -138,4 +140,4 @@ def _port(url: str) -> int:
             raise ValueError
         return parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        raise ConfigError(f"url: expected http://HOST:PORT, got {url!r}") from None
+        raise ConfigError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}") from None

@@ -28,6 +28,7 @@ from messages.lifecycle.tree import (
 )
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
+from supervisor.access.command_audit import audit_file_of, write_command
 from supervisor.directories.run_dir_files import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
@@ -57,12 +58,12 @@ def ask_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float 
     def drain(reply_to: str) -> Message:
         return DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop)
 
-    return _command(run_dir, drain, deadline_s)
+    return _command(run_dir, "drain", drain, deadline_s, deadline_s=drain_s, then_stop=then_stop).state
 
 
 def ask_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
     """Ask for a stop; returns the tree's new state. Raises: NoServer."""
-    return _command(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
+    return _command(run_dir, "stop", lambda reply_to: StopWanted(reply_to=reply_to), deadline_s).state
 
 
 def ask_serve(run_dir: Path, deadline_s: float = 5.0) -> str:
@@ -70,9 +71,7 @@ def ask_serve(run_dir: Path, deadline_s: float = 5.0) -> str:
 
     Raises: NoServer.
     """
-    answer = _ask(run_dir, lambda reply_to: ServeWanted(reply_to=reply_to), deadline_s)
-    assert isinstance(answer, CommandTaken)
-    return answer.refusal
+    return _command(run_dir, "serve", lambda reply_to: ServeWanted(reply_to=reply_to), deadline_s).refusal
 
 
 def ask_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
@@ -80,9 +79,7 @@ def ask_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
 
     Raises: NoServer.
     """
-    answer = _ask(run_dir, lambda reply_to: RestartWanted(reply_to=reply_to, server=server), deadline_s)
-    assert isinstance(answer, CommandTaken)
-    return answer.refusal
+    return _command(run_dir, "restart", lambda reply_to: RestartWanted(reply_to=reply_to, server=server), deadline_s).refusal
 
 
 def ask_cordon(
@@ -180,10 +177,15 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _command(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> TreeState:
-    answer = _ask(run_dir, make, deadline_s)
+def _command(
+    run_dir: Path, action: str, make: Callable[[str], Message], wait_s: float, **parameters: float | bool
+) -> CommandTaken:
+    """Give a command and wait `wait_s` for the answer; the audit log gets a line with `action` and `parameters`."""
+    audit_file = audit_file_of(run_dir)  # before the command: a server that has ended may have no run directory
+    answer = _ask(run_dir, make, wait_s)
     assert isinstance(answer, CommandTaken)
-    return answer.state
+    write_command(audit_file, action, answer.refusal, **parameters)
+    return answer
 
 
 def _ask(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from actors.gateway.settings import GatewaySettings
 from messages.run_dir import DEFAULT_PORT, run_dir_of, zeromq_endpoint
 from supervisor.directories.server import Server
 
@@ -45,11 +46,13 @@ class Display:
         takes_text: bool = True,
         takes_chat: bool = True,
         keys_dir: str = "",
+        tls_flags: str = "",
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
         self._model_name, self._url, self._zeromq = model_name, url, zeromq
-        self._takes_text, self._takes_chat, self._keys_dir, self._is_json = takes_text, takes_chat, keys_dir, is_json
+        self._takes_text, self._takes_chat, self._is_json = takes_text, takes_chat, is_json
+        self._keys_dir, self._tls_flags = keys_dir, tls_flags
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
@@ -60,7 +63,7 @@ class Display:
         """The output for this server, on the present standard error."""
         zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
         inputs = {"takes_text": server.takes_text, "takes_chat": server.takes_chat, "keys_dir": server.keys_dir}
-        return cls(server.model_name, server.url, zeromq, **inputs, is_json=is_json)
+        return cls(server.model_name, server.url, zeromq, **inputs, tls_flags=server.tls_flags, is_json=is_json)
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
@@ -88,7 +91,7 @@ class Display:
             log, after_s = structlog.get_logger(), round(after_s, 3)
             log.info("serving", model=self._model_name, url=self._url, zeromq=self._zeromq, after_s=after_s)
         else:
-            inputs = self._takes_text, self._takes_chat, self._keys_dir
+            inputs = self._takes_text, self._takes_chat, self._keys_dir, self._tls_flags
             self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, *inputs))
 
     def failed(self, reason: str) -> None:
@@ -114,12 +117,14 @@ class Display:
 
 
 class _ServerToAsk(NamedTuple):
-    """The server that the commands ask. `has_keys`: they show the API key in the variable KEY of the shell."""
+    """The server that the commands ask. `has_keys`: they show the API key in the variable KEY of the shell. `tls_flags`: of
+    curl."""
 
     model_name: str
     url: str
     zeromq: str
     has_keys: bool
+    tls_flags: str = ""
 
     @property
     def client(self) -> str:
@@ -130,7 +135,8 @@ class _ServerToAsk(NamedTuple):
     def curl(self, path: str, body: dict[str, object]) -> list[str]:
         """The lines of a curl command."""
         header = f"{_JSON} {_KEY}" if self.has_keys else _JSON
-        return [f"    curl -N {self.url}{path} {header} \\", f"      -d {shlex.quote(json.dumps(body))}"]
+        tls = f"{self.tls_flags} " if self.tls_flags else ""
+        return [f"    curl -N {tls}{self.url}{path} {header} \\", f"      -d {shlex.quote(json.dumps(body))}"]
 
 
 def serving_text(
@@ -141,15 +147,13 @@ def serving_text(
     takes_text: bool = True,
     takes_chat: bool = True,
     keys_dir: str = "",
+    tls_flags: str = "",
 ) -> str:
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
     model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
-    API keys is; "": clients need none."""
-    flag, supervisor, asked = (
-        _server_flag(url, zeromq),
-        supervisor_command(),
-        _ServerToAsk(model_name, url, zeromq, bool(keys_dir)),
-    )
+    API keys is; "": clients need none. `tls_flags`: of curl for HTTPS; "": plain HTTP."""
+    flag, supervisor = _server_flag(url, zeromq), supervisor_command()
+    asked = _ServerToAsk(model_name, url, zeromq, bool(keys_dir), tls_flags)
     call, client = _text_calls(asked, takes_chat) if takes_text else _token_calls(asked)
     key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
     width = len(f"{supervisor} status{flag}")
@@ -195,6 +199,14 @@ def _token_calls(asked: _ServerToAsk) -> tuple[list[str], str]:
     """The same with token ids instead of text."""
     body = {"model": asked.model_name, "tokens": [1, 2, 3], "max_tokens": 16}
     return asked.curl("/v1/generate", body), f"print({asked.client}.generate([1, 2, 3], max_tokens=16).tokens)"
+
+
+def flags_for_tls(settings: GatewaySettings) -> str:
+    """How curl trusts a server with these settings, and shows a certificate if it must; "" for plain HTTP."""
+    if not settings.tls_cert:
+        return ""
+    shown = " --cert CLIENT.pem --key CLIENT.key" if settings.tls_client_ca else ""
+    return f"--cacert {shlex.quote(str(Path(settings.tls_cert).absolute()))}{shown}"
 
 
 def supervisor_command() -> str:

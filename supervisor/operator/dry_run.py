@@ -15,7 +15,7 @@ from supervisor.config.config_file import refuse
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.run_dir_files import check_length
 from supervisor.directories.state_dir import check_private
-from supervisor.listener import check_address
+from supervisor.listener import Protection, check_address
 
 
 def check_start(config: ServerConfig) -> None:
@@ -37,7 +37,7 @@ def _errors(config: ServerConfig) -> Iterator[str]:
 
 
 def _check_address(config: ServerConfig) -> None:
-    check_address(config.host, config.port, has_keys=config.api_keys, is_insecure=config.insecure)
+    check_address(config.host, config.port, Protection.of(config))
 
 
 def _check_text(folder: str) -> None:

@@ -94,7 +94,7 @@ def n_children(config: ServerConfig, placement: Placement) -> int:
     """The number of children of the supervisor; `build_tree` makes them."""
     n_gangs = 2 if placement.has_standby else 1
     of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
-    return config.hold_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
+    return config.holds_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
 
 
 def files_needed(n_children: int) -> int:

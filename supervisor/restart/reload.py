@@ -13,6 +13,7 @@ from supervisor.tree import build_tree
 
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
 _FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level"})
+_GIVEN_OR_NOT = ("tls_cert", "tls_client_ca")  # of gateways: other files may be named, but clients must go on as before
 # they decide the tokens, or where the model fits
 _FIXED_OF_WORKER = ("dtype", "kv_dtype", "quantization", "load_format", "deterministic", "shared_weights")
 
@@ -50,6 +51,11 @@ def _refuse_fixed(before: dict[str, Any], now: dict[str, Any]) -> None:
     """
     for key in before.keys() & now.keys() - _FREE:
         _refuse_other(key, before[key], now[key])
+    for key in _GIVEN_OR_NOT:
+        was, is_now = (bool(table.get("gateway", {}).get(key)) for table in (before, now))
+        if was != is_now:
+            expected, got = ("a file" if given else "none" for given in (was, is_now))
+            raise ConfigError(f"gateway.{key}: expected {expected}, as the server runs, got {got}; stop and start the server")
     for key in _FIXED_OF_WORKER:
         both = before["worker"], now["worker"]
         if all(key in section for section in both):

@@ -6,16 +6,19 @@ import errno
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from actors.gateway.settings import GatewaySettings
 from messages.errors import ConfigError
 from supervisor import listener as listening
 from supervisor import start
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.run_dir import RunDir
 from supervisor.directories.run_dir_files import read_pid
-from supervisor.listener import check_address, check_exposure, check_zeromq_ports, is_loopback, listen
+from supervisor.listener import Protection, check_address, check_exposure, check_zeromq_ports, is_loopback, listen
 from supervisor.placement.placement import Placement
 
 
@@ -127,11 +130,33 @@ def test_only_addresses_of_this_machine_are_loopback(host: str, expected: bool) 
     assert is_loopback(host) is expected
 
 
-@pytest.mark.parametrize(("has_keys", "is_insecure"), [(True, False), (False, True)])
-def test_other_machines_may_connect_with_keys_or_if_the_operator_says_so(has_keys: bool, is_insecure: bool) -> None:
-    check_exposure("127.0.0.1", has_keys=False, is_insecure=False)
-    with pytest.raises(ConfigError, match=r"^host: expected an address of the loopback interface.*--api-keys.*--insecure$"):
-        check_exposure("0.0.0.0", has_keys=False, is_insecure=False)
-    with pytest.raises(ConfigError, match=r"^host: expected an address of the loopback interface"):
-        check_address("0.0.0.0", 0)
-    check_exposure("0.0.0.0", has_keys=has_keys, is_insecure=is_insecure)
+EVERYBODY, READERS = "everybody who reaches it can use the server", "keys and answers can be read on the way"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "top", "dangers"),
+    [
+        ({}, {}, f"{EVERYBODY} and {READERS}"),
+        ({}, {"api_keys": True}, READERS),
+        ({"tls_cert": "c", "tls_key": "k"}, {}, EVERYBODY),
+        ({"tls_cert": "c", "tls_key": "k"}, {"api_keys": True}, ""),
+        ({"tls_cert": "c", "tls_key": "k", "tls_client_ca": "a"}, {}, ""),
+    ],
+)
+def test_other_machines_may_connect_where_nobody_can_use_or_read_or_the_operator_says_so(
+    gateway: dict[str, str], top: dict[str, Any], dangers: str
+) -> None:
+    config = ServerConfig(gateway=GatewaySettings(**gateway), **top)
+    protection = Protection.of(config)
+    assert protection.dangers == dangers
+    check_exposure("127.0.0.1", protection)
+    if dangers:
+        flags = "--api-keys .*--tls-cert .*--tls-key .*--insecure"
+        what = rf"^host: .* loopback interface.* got 0\.0\.0\.0, where {dangers}\. Say {flags}"
+        with pytest.raises(ConfigError, match=what):
+            check_exposure("0.0.0.0", protection)
+        with pytest.raises(ConfigError, match=what):
+            check_address("0.0.0.0", 0, protection)
+    else:
+        check_exposure("0.0.0.0", protection)
+    check_exposure("0.0.0.0", Protection.of(msgspec.structs.replace(config, insecure=True)))

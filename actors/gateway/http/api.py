@@ -21,12 +21,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from actors.gateway.access.audited import audit_of
 from actors.gateway.access.http_keys import key_in
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call, is_forwarded
 from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
+from actors.gateway.http.admin_calls import for_admins
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
     anthropic,
@@ -79,7 +81,9 @@ ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
 
 def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     """The ASGI application. `for_gateways`: with the endpoints that only other gateways call."""
-    endpoints = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
+    audit = audit_of(services.settings)
+    known = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
+    endpoints = [for_admins(one, services, audit) for one in known]
     routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
     handlers: Any = {HTTPException: partial(on_http_exception, services.manager.refusals), Exception: on_exception}

@@ -21,6 +21,8 @@ from actors.gateway.http.connection_limits import ConnectionLimits
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.tls.certificates import Certificates
+from actors.gateway.tls.handshake import TlsDoor
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
 
 _BACKLOG = 2048
@@ -54,6 +56,23 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
+def _config(app: ASGIApp, connection: Any, settings: GatewaySettings) -> uvicorn.Config:
+    """`connection`: makes the protocol of each connection."""
+    return uvicorn.Config(
+        app,
+        http=connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
+    )
+
+
 class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
@@ -66,11 +85,14 @@ class HttpServer:
         custodian: Custodian | None = None,
         protocol: type[Connection] = Connection,
         on_refused: Callable[[Refusal], None] = lambda refusal: None,
+        certificates: Certificates | None = None,
     ) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "files" or "head".
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "files", "head" or
+        "tls".
 
         `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
         are accepted. `on_refused` is called with the refusal of each request that never reaches the application.
+        `certificates` None: plain HTTP.
         """
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
@@ -80,21 +102,9 @@ class HttpServer:
         self._limits = ConnectionLimits.of(settings, lambda: self._most_connections, on_cut, rules, on_refused)
         self._custodian, self._protocol, self._wanted_connections = custodian, protocol, settings.max_connections
         self._update_limit()
-        connection: Any = partial(protocol, self._limits, custodian)
-        config = uvicorn.Config(
-            app,
-            http=connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=settings.keep_alive_s,
-            timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
-        )
-        self._server = _QuietServer(config)
+        self._server = _QuietServer(_config(app, partial(protocol, self._limits, custodian), settings))
+        made = partial(self._connection, protocol)
+        self._tls = None if certificates is None else TlsDoor(certificates, self._socket, made, settings.head_s, on_cut)
         self._task: asyncio.Task[None] | None = None
         self._check_timer: asyncio.TimerHandle | None = None
 
@@ -122,7 +132,7 @@ class HttpServer:
 
         Raises: TimeoutError when uvicorn is not up after 10 s; uvicorn's own error when it fails.
         """
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket] if self._tls is None else []))
         async with asyncio.timeout(_START_WAIT_S):
             while not self._server.started:
                 if self._task.done():
@@ -130,10 +140,12 @@ class HttpServer:
                     raise TimeoutError("uvicorn exited before it was ready")
                 await asyncio.sleep(_START_POLL_S)
         self._check_connections()
+        if self._tls is not None:
+            self._tls.open()
         if self._path:
             return self._path
         host, port = self.address
-        return f"http://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
 
     async def adopt(self, client: socket.socket, make: Callable[..., Connection]) -> None:
         """Serve a connection that another process has accepted. `make` is called as `Connection` is."""
@@ -160,6 +172,8 @@ class HttpServer:
         self._server.end()
         if self._check_timer is not None:
             self._check_timer.cancel()
+        if self._tls is not None:
+            self._tls.close()
         if self._task is not None:
             _, pending = await asyncio.wait({self._task}, timeout=self._shutdown_s + 2.0)
             for task in pending:
@@ -173,6 +187,8 @@ class HttpServer:
     def _check_connections(self) -> None:
         loop = asyncio.get_running_loop()
         self._update_limit()
+        if self._tls is not None:
+            self._tls.refresh()
         for connection in self.connections:
             connection.cut_if_slow(loop.time())
         if self._path and not os.path.exists(self._path):

@@ -11,6 +11,7 @@ from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.zeromq.call_tasks import CallTasks
 from messages import public
 
+FOR_ADMINS: tuple[type[public.KeyedMessage], ...] = (public.CacheResetWanted,)  # each call has a line in the audit log
 Handle = Callable[[bytes, public.KeyedMessage, int, KeyHolder | None], None]
 
 

@@ -30,12 +30,17 @@ class LargeMessage:
     n_bytes: int
     caller: bytes
 
+    def is_same(self, asked: public.AnswersWanted) -> bool:
+        """True if this is the same message."""
+        return (asked.api, asked.body) == (self.asked.api, self.asked.body)
+
 
 class LargeMessages:
     """The large messages of one gateway's clients.
 
     `understood`: called with the newest connection that has sent a message, the message and its request; may raise Refusal.
     `refuse`: called with the newest connection, the id and a refusal. `cancel`: called with both, after `understood`.
+    `are_owned`: a message that comes again from another caller is another request.
     """
 
     def __init__(
@@ -46,10 +51,12 @@ class LargeMessages:
         understood: Callable[[bytes, Asked, NewRequest, int], None],
         refuse: Callable[[bytes, str, Refusal], None],
         cancel: Callable[[bytes, str], None],
+        *,
+        are_owned: bool = False,
     ) -> None:
         self._reader, self._budget, self._spawn = reader, budget, spawn
-        self._understood, self._refuse, self._cancel = understood, refuse, cancel
-        self._unread: dict[str, tuple[PendingRequest, public.AnswersWanted]] = {}  # by request id
+        self._understood, self._refuse, self._cancel, self._are_owned = understood, refuse, cancel, are_owned
+        self._unread: dict[str, tuple[PendingRequest, LargeMessage]] = {}  # by request id
 
     def unread(self, request_id: str) -> PendingRequest | None:
         """The request whose message is being read; None if there is none with this id."""
@@ -61,7 +68,8 @@ class LargeMessages:
         `identity` its client. Raises: Refusal for another one with the same id."""
         known = self._unread.get(asked.request)
         if known is not None:
-            if not isinstance(asked, public.AnswersWanted) or (asked.api, asked.body) != (known[1].api, known[1].body):
+            is_same = isinstance(asked, public.AnswersWanted) and known[1].is_same(asked)
+            if not is_same or (self._are_owned and known[1].caller != caller):
                 other = "belongs to another request; expected the same body, byte for byte, or another id"
                 raise Refusal("conflict", f"request: {asked.request!r} {other}", field="request")
             known[0].identity = identity
@@ -69,8 +77,8 @@ class LargeMessages:
         if not isinstance(asked, public.AnswersWanted) or len(asked.body) <= SMALL_BYTES:
             return False
         pending = PendingRequest(identity)
-        self._unread[asked.request] = pending, asked
         message = LargeMessage(asked, n_bytes, caller)
+        self._unread[asked.request] = pending, message
         self._spawn(identity, asked.request, lambda: self._read(pending, message))
         return True
 

@@ -6,9 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
+import structlog
 import zmq
 
+from messages.access.curve_keys import read_curve_keys
+from messages.errors import ConfigError
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
 
@@ -22,11 +26,13 @@ class PublicSocket:
         self,
         endpoint: str,
         tcp_endpoint: str,
+        key_file: str,
         on_frames: Callable[[list[bytes]], None],
         on_writable: Callable[[], None],
     ) -> None:
-        """Bind to `endpoint`, and to `tcp_endpoint` unless it is "". `on_frames`: called with each message; its first frame is
-        the identity of the sender. `on_writable`: called when a refused send may be tried again.
+        """Bind to `endpoint`, and to `tcp_endpoint` unless it is "": with the CURVE keys in `key_file` unless that is "".
+        `on_frames`: called with each message; its first frame is the identity of the sender. `on_writable`: called when a
+        refused send may be tried again.
         """
         self._endpoint = endpoint
         path = endpoint.removeprefix("ipc://")
@@ -37,13 +43,15 @@ class PublicSocket:
         self._socket = zmq_options.public_router(self._context, endpoint)
         if self._path:
             os.chmod(path, 0o600)
-        if tcp_endpoint:
-            self._socket.bind(tcp_endpoint)
+        self._tcp_endpoint, self._key_file, self._has_said = tcp_endpoint, key_file, False
+        self._is_tcp_missing = bool(tcp_endpoint)
+        self._bind_tcp()
         self.reader = ZmqReader(self._socket, on_frames, on_writable, tells_addresses=bool(tcp_endpoint))
 
     def poll(self) -> None:
         """Handle events that were missed, and make the socket's file again if it was removed. Call it about twice a second."""
         self.reader.poll()
+        self._bind_tcp()
         if self._path and not os.path.exists(self._path):
             self._bind_again()
 
@@ -52,6 +60,23 @@ class PublicSocket:
         await asyncio.sleep(_LINGER_S)
         self.reader.close()
         await asyncio.get_running_loop().run_in_executor(None, self._context.term)
+
+    def _bind_tcp(self) -> None:
+        """Bind to the second address. With keys that cannot be read it is done at a later poll: all other doors are open."""
+        if not self._is_tcp_missing:
+            return
+        if not self._key_file:
+            self._socket.bind(self._tcp_endpoint)
+        else:
+            try:
+                keys = read_curve_keys(Path(self._key_file))
+            except ConfigError as error:
+                if not self._has_said:
+                    structlog.get_logger().error("no ZeroMQ over TCP until its keys can be read", reason=str(error))
+                self._has_said = True
+                return
+            zmq_options.bind_encrypted(self._socket, self._tcp_endpoint, keys.secret)
+        self._is_tcp_missing = False
 
     def _bind_again(self) -> None:
         """Somebody has removed the socket's file: make it again, so that new clients find this gateway."""

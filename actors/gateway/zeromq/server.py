@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.access.audited import audit_of
 from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
@@ -26,7 +27,7 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.cache_resets import carry_out, is_operator
+from actors.gateway.zeromq.cache_resets import Asker, carry_out, is_operator
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
@@ -68,15 +69,18 @@ class ZmqServer:
         self._refusals = RefusalQueue(self._send)
         self._tasks = CallTasks(self._refuse)
         self._keys = ZmqKeys(keys, self._tasks, self._let_in)
-        reader = BodyReader(settings.max_length, settings.max_batch)
-        self._large = LargeMessages(reader, admission.bodies, self._tasks.spawn, self._understood, self._refuse, self._cancel)
+        reader, are_owned = BodyReader(settings.max_length, settings.max_batch), keys is not None
+        calls = self._tasks.spawn, self._understood, self._refuse, self._cancel
+        self._large = LargeMessages(reader, admission.bodies, *calls, are_owned=are_owned)
+        self._audit = audit_of(settings)
         self._loop = asyncio.get_running_loop()
         self._beat_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Bind the socket to its one or two addresses, and start to send Alive every 0.5 s."""
-        addresses = self._settings.zeromq_endpoint, self._settings.zeromq_tcp_endpoint
-        self._socket = PublicSocket(*addresses, self._on_frames, self._pump_all)
+        settings = self._settings
+        places = settings.zeromq_endpoint, settings.zeromq_tcp_endpoint, settings.zeromq_key_file
+        self._socket = PublicSocket(*places, self._on_frames, self._pump_all)
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
 
     async def close(self) -> None:
@@ -124,9 +128,9 @@ class ZmqServer:
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
             case public.CacheResetWanted():
-                is_free = is_operator(self._settings, self._socket.reader.sender_address) if holder is None else holder.is_admin
+                asker = Asker.of(self._settings, self._socket.reader.sender_address, holder)
                 send, encoder = partial(self._send, identity), self._admission.builder.encoder
-                work = partial(carry_out, self._caches, self._settings, encoder, message, is_free, send)
+                work = partial(carry_out, self._caches, self._settings, encoder, message, asker, self._audit, send)
                 self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies
@@ -228,6 +232,8 @@ class ZmqServer:
 
     def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
+        if stream is None and self._keys.are_asked_for:
+            return  # another connection reads this stream
         if stream is not None:
             stream.received(message.up_to)
         self._manager.finished.undelivered.confirm(message.request, message.up_to, self._loop.time())
@@ -240,7 +246,7 @@ class ZmqServer:
                 self._clients.remove(identity, request_id, is_gone=True)
             return
         pending = self._pending.get(request_id) or self._large.unread(request_id)
-        if pending is not None:
+        if pending is not None and (pending.identity == identity or not self._keys.are_asked_for):
             pending.is_cancelled = True
             return
         if isinstance(stream, ForwardedStream):

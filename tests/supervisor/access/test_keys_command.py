@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from messages.access.api_key import Role, is_key_of, new_key
+from messages.access.api_key import Role, is_key_of, key_id_of, new_key
+from messages.access.audit_log import AUDIT_FILE, AuditRecord
+from messages.access.curve_keys import CURVE_KEY_FILE
 from messages.access.key_file import KEY_FILE, read_keys
 from supervisor.__main__ import main
 from supervisor.access.key_changes import UnknownKey, with_ended, with_new, with_rotated
@@ -67,3 +69,29 @@ def test_a_key_never_lives_longer_by_a_second_rotation() -> None:
     assert keys[0].ends_s == 150.0
     with pytest.raises(UnknownKey):
         with_rotated(keys, record.id, 150.0, grace_s=0.0)
+
+
+def test_changes_of_keys_have_lines_without_secrets(tmp_path: Path) -> None:
+    key = call(tmp_path, "add", "--tenant", "team-a").stdout.strip()
+    (record,) = read_keys(tmp_path / KEY_FILE)
+    second = call(tmp_path, "rotate", record.id, "--grace-s", "60").stdout.strip()
+    call(tmp_path, "revoke", key_id_of(second))
+    call(tmp_path, "list")
+    text = (tmp_path / AUDIT_FILE).read_text()
+    lines = [msgspec.json.decode(line, type=AuditRecord) for line in text.splitlines()]
+    assert [(one.action, one.parameters) for one in lines] == [
+        ("keys add", {"tenant": "team-a", "role": "user", "new_key": record.id}),
+        ("keys rotate", {"key": record.id, "grace_s": 60.0, "new_key": key_id_of(second)}),
+        ("keys revoke", {"key": key_id_of(second)}),
+    ]
+    assert key not in text
+    assert second not in text
+
+
+def test_the_public_key_for_zeromq_stays_the_same(tmp_path: Path) -> None:
+    first = call(tmp_path, "zeromq")
+    assert (first.exit_code, len(first.stdout.strip())) == (0, 40)
+    assert call(tmp_path, "zeromq").stdout == first.stdout
+    (tmp_path / CURVE_KEY_FILE).write_text("damaged")
+    bad = call(tmp_path, "zeromq")
+    assert (bad.exit_code, "expected the ZeroMQ keys of a server" in bad.output) == (2, True)

@@ -148,6 +148,36 @@ def test_all_errors_are_said_at_once(tmp_path: Path) -> None:
 def test_zeromq_does_not_listen_on_a_network_without_keys() -> None:
     with pytest.raises(ConfigError, match=r"zeromq_host: .* got 0\.0\.0\.0"):
         load_config(None, [{"zeromq_port": 5555, "zeromq_host": "0.0.0.0"}])
+    with pytest.raises(ConfigError, match=r"zeromq_curve: expected true with zeromq_host 0\.0\.0\.0: "):
+        load_config(None, [{"zeromq_port": 5555, "zeromq_host": "0.0.0.0", "api_keys": True, "zeromq_curve": False}])
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_curve"),
+    [
+        ({}, False),
+        ({"zeromq_curve": True}, True),
+        ({"zeromq_host": "localhost"}, False),
+        ({"zeromq_host": "0.0.0.0", "api_keys": True}, True),
+        ({"zeromq_host": "::", "insecure": True}, True),
+    ],
+)
+def test_zeromq_is_encrypted_where_other_machines_come_in(flags: dict[str, object], has_curve: bool) -> None:
+    assert load_config(None, [{"zeromq_port": 5555, **flags}]).has_curve is has_curve
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"tls_cert": "x"}, "gateway.tls_key: expected a file beside gateway.tls_cert, got none"),
+        ({"tls_key": "x"}, "gateway.tls_cert: expected a file beside gateway.tls_key, got none"),
+        ({"tls_client_ca": "x"}, "gateway.tls_client_ca: expected gateway.tls_cert and gateway.tls_key beside it, got none"),
+        ({"tls_cert": "/nowhere", "tls_key": "/nowhere"}, "gateway.tls_cert: expected a file that can be read, got /nowhere"),
+    ],
+)
+def test_files_of_tls_come_together_and_can_be_read(keys: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load_config(None, [{"gateway": keys}])
 
 
 def test_one_port_serves_one_protocol() -> None:

@@ -6,7 +6,6 @@ import msgspec
 from starlette.types import ASGIApp
 
 from actors.gateway.cache_reset.cache_reset import FORGET_PATH, AnswersToForget, Forgotten
-from actors.gateway.cache_reset.operator_right import KEY_HEADER, check_operator
 from actors.gateway.cache_reset.reset_body import CacheResetBody, wanted_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.pages.forgetting import Forgetting
@@ -17,9 +16,6 @@ async def reset(services: Services, call: Call) -> ASGIApp:
 
     An unknown field is refused: without it more would be forgotten.
     """
-    if not call.origin.is_admin:
-        given = dict(call.scope["headers"]).get(KEY_HEADER, b"").decode("latin-1")
-        check_operator(services.settings.operator_key, given)
     body = await services.body_reader.read(call.body or bytearray(b"{}"), CacheResetBody, "tokens")
     wanted = await wanted_of(body, services.settings, services.admission.builder.encoder)
     return json_response(await services.caches.forget(wanted))
@@ -32,5 +28,5 @@ async def forget_answers(services: Services, call: Call) -> ASGIApp:
     return json_response(Forgotten(n_answers))
 
 
-ENDPOINTS = (Endpoint("POST", "/v1/cache/reset", reset, body=CacheResetBody, statuses=(403,)),)
+ENDPOINTS = (Endpoint("POST", "/v1/cache/reset", reset, needs_admin=True, body=CacheResetBody, statuses=(403,)),)
 FOR_GATEWAYS = (Endpoint("POST", FORGET_PATH, forget_answers),)

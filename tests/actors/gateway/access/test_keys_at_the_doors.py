@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from messages import public
 from messages.access.api_key import Role, new_key
 from messages.access.key_file import change_keys
 from messages.client import AsyncClient
 from messages.errors import InvalidRequest
 from tests.support.answers.directory import add_directory
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
+from tests.support.gateway.held_text import HeldText
 from tests.support.gateway.whole_server import whole_server
+from tests.support.gateway.zmq_clients import zmq_rig
 
 BODY: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
 LONG = [(i * 7) % 900 for i in range(100)]
@@ -157,3 +161,48 @@ async def test_zeromq_clients_show_a_key_with_each_call(tenants: Tenants, tmp_pa
         async with AsyncClient(endpoint, api_key=tenants.yours) as client:
             with pytest.raises(InvalidRequest, match="belongs to another request"):
                 await client.generate([1, 2, 3], max_tokens=4, request="one")
+
+
+LARGE = "x" * 200_000
+
+
+async def test_what_is_still_read_or_tokenised_is_for_its_connection_only(tenants: Tenants) -> None:
+    """A stranger who knows the id neither cancels the request nor becomes its client."""
+    async with zmq_rig(2, **tenants.settings, max_length=300_000) as (r, (mine, other)):
+        await r.add_scheduler()
+        slow = HeldText()
+        r.gateway.admission.builder.encoder.model = slow
+        body = msgspec.json.encode({"prompt": LARGE, "max_tokens": 4, "temperature": 0})
+        asked = public.AnswersWanted(request="one", api="completion", body=body, api_key=tenants.mine)
+        await mine.send(asked)
+        await r.cluster.wait_until(lambda: r.gateway.bodies.n_bytes > 0)
+        await other.send(msgspec.structs.replace(asked, api_key=tenants.yours))
+        refused = await other.receive()
+        assert isinstance(refused, public.Failed)
+        assert refused.code == "conflict"
+        await other.send(public.CancelRequest(request="one"))
+        refused = await other.receive()
+        assert isinstance(refused, public.Failed)
+        assert refused.code == "not_found"
+        slow.may_go.set()
+        assert isinstance(await mine.receive(), public.Accepted)
+        assert len(await mine.receive_tokens(4)) == 4
+
+
+async def test_a_stranger_confirms_nothing(tenants: Tenants) -> None:
+    async with zmq_rig(2, **tenants.settings) as (r, (mine, other)):
+        await r.add_scheduler()
+        body = msgspec.json.encode({"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0})
+        asked = public.AnswersWanted(request="one", api="completion", body=body, api_key=tenants.mine)
+        await mine.send(asked)
+        while not isinstance(await mine.receive(), public.Finished):
+            pass
+        undelivered = r.manager.finished.undelivered
+        now_s = asyncio.get_running_loop().time()
+        assert undelivered.n_pending(now_s) == 1
+        await other.send(public.Received(request="one", up_to=4))
+        await other.send(public.ModelsWanted(call="after", api_key=tenants.yours))
+        assert isinstance(await other.receive(), public.Models)
+        assert undelivered.n_pending(now_s) == 1
+        await mine.send(public.Received(request="one", up_to=4))
+        await r.cluster.wait_until(lambda: undelivered.n_pending(now_s) == 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.requests.refusals import Refusal
@@ -47,6 +49,26 @@ async def test_the_newest_connection_that_has_sent_a_large_message_is_its_client
     await asyncio.gather(*tasks)
     assert (understood, refused, len(tasks)) == ([(b"second", "mine")], [], 1)
     assert large.unread("mine") is None
+
+
+async def test_a_message_with_the_id_of_another_tenant_is_another_request() -> None:
+    tasks: list[asyncio.Future[None]] = []
+    understood: list[bytes] = []
+    large = LargeMessages(
+        BodyReader(max_length=100, max_batch=4),
+        BodyBudget(1 << 20, 1 << 20),
+        spawn=lambda identity, request, work: tasks.append(asyncio.ensure_future(work())),
+        understood=lambda identity, asked, new, n_bytes: understood.append(identity),
+        refuse=lambda identity, request, refusal: None,
+        cancel=lambda identity, request: None,
+        are_owned=True,
+    )
+    assert large.read_if_large(b"first", ASKED, len(BODY), b"me")
+    with pytest.raises(Refusal, match="belongs to another request"):
+        large.read_if_large(b"stranger", ASKED, len(BODY), b"you")
+    assert large.read_if_large(b"second", ASKED, len(BODY), b"me")
+    await asyncio.gather(*tasks)
+    assert understood == [b"second"]
 
 
 async def test_a_large_message_is_cancelled_while_it_is_read() -> None:

@@ -1,0 +1,89 @@
+"""Accepts HTTPS connections. The HTTP protocol sees a connection when its handshake is over.
+
+A listener of asyncio with TLS keeps one context for ever, and counts no handshakes. Here each connection gets the context of
+the moment, has the time of a head for its handshake, and is one of a bounded number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from actors.gateway.tls.certificates import Certificates
+from messages.descriptors.reserve import process_reserve
+
+_MOST_HANDSHAKES = 1024  # under way; further connections wait in the kernel's queue, where other gateways may take them
+_CLOSE_S = 2.0  # a client that does not confirm the end of a connection is not waited for longer
+_AGAIN_S = 0.1  # between two tries to accept while no descriptor is left
+
+
+class TlsDoor:
+    """Accepts from one listening socket between `open` and `close`. `make` makes the protocol of a connection. `limit_s`: the
+    time for a handshake. `on_cut` is called with "tls" for each handshake that fails."""
+
+    def __init__(
+        self,
+        certificates: Certificates,
+        listener: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        limit_s: float,
+        on_cut: Callable[[str], None],
+    ) -> None:
+        self._certificates, self._listener, self._make = certificates, listener, make
+        self._limit_s, self._on_cut = limit_s, on_cut
+        self._room = asyncio.Semaphore(_MOST_HANDSHAKES)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Begin to accept."""
+        self._spawn(self._accept_all())
+
+    def refresh(self) -> None:
+        """Read the certificates again if their files have changed; to be called about once a second."""
+        self._certificates.refresh()
+
+    def close(self) -> None:
+        """Accept no more, and end all handshakes."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if process_reserve().is_short:  # what is left is for links to other actors
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            await self._room.acquire()
+            try:
+                client, _ = await loop.sock_accept(self._listener)
+            except OSError:
+                self._room.release()
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            self._spawn(self._shake_hands(client))
+
+    async def _shake_hands(self, client: socket.socket) -> None:
+        context = self._certificates.context
+        limits = {"ssl_handshake_timeout": self._limit_s, "ssl_shutdown_timeout": _CLOSE_S}
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is None:
+                raise ConnectionAbortedError("there is no certificate")
+            await asyncio.get_running_loop().connect_accepted_socket(self._make, client, ssl=context, **limits)
+        except OSError:  # no TLS, no common version, a wrong certificate, too slow, or the client has left
+            self._on_cut("tls")
+            client.close()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                client.close()
+            raise
+        finally:
+            self._room.release()
