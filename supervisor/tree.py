@@ -152,7 +152,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second, and digests of weights tens of ms
     warm_up = (
         f"actors.gateway.text.models.served_text:load_text_model={facts.model_setting}",
-        f"actors.gateway.journal.model_identity:known_identity={facts.model_setting}",
+        f"actors.gateway.models.model_identity:known_identity={facts.model_setting}",
     )
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
     return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)

@@ -69,6 +69,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_from_cache: bool = False  # its answer was kept from an equal request
     is_coalesced: bool = False  # an equal request was being computed, and it got the tokens of that one
     similarity: float = 0.0  # of its question and the one whose kept answer it got; 0: it got none of that kind
+    model: int = 0  # the number of the model that answers; see `ServedModels`
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
