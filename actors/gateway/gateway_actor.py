@@ -20,6 +20,7 @@ from actors.actor import Actor, Handler
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.admission.model_choice import choice_of
 from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.bodies.large_bodies import BodyReader
@@ -118,7 +119,8 @@ class GatewayActor(Actor, Post, Status):
         manager.start()
         embeddings = None if text is None else Embeddings(settings, text, embedder, manager.gate, manager.access_log)
         builder = SpecBuilder(settings, self.models.main.text, self.models.main.identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, self.keys is not None)
+        choice, are_owned = choice_of(builder, manager, self), self.keys is not None
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, are_owned, choice)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)

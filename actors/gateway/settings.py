@@ -50,7 +50,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
     device: Literal["cpu", "cuda"] = "cpu"  # where the model is
-    other_models: list[OtherModel] = []  # beside it: model 1, 2, ...
+    other_models: list[OtherModel] = []  # beside it: model 1, the fallback model
+    # with a fallback model: it answers new requests while no replica of the main model has been ready for this time
+    fallback_after_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.1
     embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings
     embedding_folder: str = ""  # folder with its tokenizer.json
     embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text

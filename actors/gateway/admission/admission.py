@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.admission.model_choice import ModelChoice
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
@@ -70,13 +71,20 @@ class Admission:
         wall_s: Callable[[], float],
         questions: SimilarQuestions | None = None,
         are_owned: bool = False,
+        choice: ModelChoice | None = None,
     ) -> None:
-        """`questions`: None: no answers are kept for similar ones. `are_owned`: nobody but its caller reads a request."""
+        """`questions`: None: no answers are kept for similar ones. `are_owned`: nobody but its caller reads a request.
+        `choice`: of the model that answers; None: there is one."""
         self.builder, self.bodies = builder, bodies
+        self._choice, self._specs = choice, choice or builder
         self._manager, self._wall_s = manager, wall_s
         self._questions = questions
         self._are_owned = are_owned
         self._arrivals: dict[str, Arrival] = {}  # by request id
+
+    def builder_of(self, model: int) -> SpecBuilder:
+        """The builder for the served model with this number."""
+        return self.builder if self._choice is None else self._choice.builders[model]
 
     async def admit(self, new: NewRequest) -> Request:
         """The accepted request: a new one, or the known one with the same id. Raises: Refusal."""
@@ -139,7 +147,7 @@ class Admission:
 
         `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
-        self.builder.validate(new)
+        self._specs.validate(new)
         self._manager.gate.check(new.n_sequences)
         self._manager.poison.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
@@ -198,7 +206,7 @@ class Admission:
 
     async def _checked(self, new: NewRequest) -> RequestSpec:
         """A new request, tokenised. Raises: Refusal."""
-        spec = await self.builder.build(new, self._wall_s())
+        spec = await self._specs.build(new, self._wall_s())
         self._manager.poison.check(spec)
         return spec
 

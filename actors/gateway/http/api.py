@@ -93,7 +93,9 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
         caller = caller_of_call(http.scope, headers, services.settings.caller_header)
         cache_use = cache_use_of(_text(headers, b"cache-control"))
-        origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers), cache_use)
+        trace_id, allows_fallback = trace_id_of(_text(headers, b"traceparent")), not _is_set(headers, b"x-no-fallback")
+        correlation_id = correlation_id_of(headers)
+        origin = Origin(trace_id, caller, correlation_id, cache_use, allows_fallback=allows_fallback)
         identity = _NOBODY
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
@@ -141,6 +143,10 @@ def _correlated(answer: ASGIApp, origin: Origin) -> ASGIApp:
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1")
+
+
+def _is_set(headers: Mapping[bytes, bytes], name: bytes) -> bool:
+    return _text(headers, name).strip().lower() not in ("", "0", "false")
 
 
 def _may_be_known(services: Services, request_id: str) -> bool:

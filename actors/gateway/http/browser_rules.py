@@ -20,7 +20,7 @@ Headers = list[tuple[bytes, bytes]]
 _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
 _METHODS = b"GET, POST, DELETE, OPTIONS"
-_READABLE = b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, Server-Timing"
+_READABLE = b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, X-Fallback-Model, Server-Timing"
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from actors.gateway.similar_answers.question import Asked
 from actors.gateway.similar_answers.similar_cache import SimilarCache
 from actors.gateway.text.models.text_model import detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
+from messages.ids import model_of
 
 
 class RequestManager:
@@ -100,7 +101,7 @@ class RequestManager:
         request = Request(self._next_number, spec, detokenizers(model.text, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
-        self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
+        self.metrics.accepted(request)
         record = encode_record(request_record(request, model.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
         if (rows := self.equals.begin(request, access, source, asked)) is None:
@@ -190,7 +191,7 @@ class RequestManager:
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready."""
-        self.gate.was_ready = True
+        self.gate.scheduler_up(model_of(name))
         self.dispatcher.scheduler_up(name)
 
     def gateway_up(self) -> None:

@@ -103,6 +103,8 @@ def _fields_of(request: Request, ending: EndReason, model_name: str) -> Fields:
     }
     if spec.cache_status:
         fields["cache"] = spec.cache_status
+    if spec.fallback:
+        fields["is_fallback"] = True
     if spec.similarity:
         fields["similarity"] = spec.shown_similarity
     return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -15,7 +16,8 @@ from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
 # terms without effect on the tokens and the text of an answer
-TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "speculation", "trace_id", "group_tokens")
+TERMS_WITHOUT_EFFECT = ("priority", "deadline_s", "speculation", "trace_id", "group_tokens", "allow_fallback")
+_SAFE_IN_HEADERS = " /:@+,;()=._~-"  # in names of models
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
@@ -70,6 +72,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_coalesced: bool = False  # an equal request was being computed, and it got the tokens of that one
     similarity: float = 0.0  # of its question and the one whose kept answer it got; 0: it got none of that kind
     model: int = 0  # the number of the model that answers; see `ServedModels`
+    fallback: str = ""  # the name of this model, if it answers instead of the main one
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
@@ -90,6 +93,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     def shown_similarity(self) -> str:
         """What its answers have as the header X-Cache-Similarity, rounded down."""
         return f"{int(self.similarity * 1000) / 1000:.3f}"
+
+    @property
+    def shown_fallback(self) -> str:
+        """What its answers have as the header X-Fallback-Model; "": they have none."""
+        return quote(self.fallback, safe=_SAFE_IN_HEADERS)
 
     @property
     def is_stored(self) -> bool:

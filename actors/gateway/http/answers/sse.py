@@ -205,6 +205,8 @@ class WholeAnswer(_Answer):
             found = {request.spec.cache_status for request in self._requests}
             if "" not in found:
                 headers["X-Cache"] = min(found)  # "coalesced" if one of them is; of several, none is "semantic"
+            if fallback := next((one.spec.shown_fallback for one in self._requests if one.spec.fallback), ""):
+                headers["X-Fallback-Model"] = fallback
             if self.request.spec.similarity:
                 headers["X-Cache-Similarity"] = self.request.spec.shown_similarity
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
