@@ -57,6 +57,7 @@ _HOST_CACHE_DTYPE = (
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
 _SET = "Any key of the configuration (check-config prints them all); may be repeated."
 _API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
+_FALLBACK_MODEL = "A smaller model, on CPU cores, that answers while no replica of the model is ready. Default: none."
 _INSECURE = "Without API keys, listen where other machines can reach the server. Default: off."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
@@ -87,6 +88,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--embedding-model", help=_EMBEDDING_MODEL),
         click.option("--embedding-device", "embedder__device", help="cpu, cuda or cuda:N. Default: cpu."),
+        click.option("--fallback-model", help=_FALLBACK_MODEL),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help=_TP),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
