@@ -91,11 +91,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        caller = caller_of_call(http.scope, headers, services.settings.caller_header)
-        cache_use = cache_use_of(_text(headers, b"cache-control"))
-        trace_id, allows_fallback = trace_id_of(_text(headers, b"traceparent")), not _is_set(headers, b"x-no-fallback")
-        correlation_id = correlation_id_of(headers)
-        origin = Origin(trace_id, caller, correlation_id, cache_use, allows_fallback=allows_fallback)
+        origin = _origin_of(http, headers, services.settings.caller_header)
         identity = _NOBODY
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
@@ -125,6 +121,14 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             return error_response(stopped(), body_of=error_form)
 
     return answer
+
+
+def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], caller_header: str) -> Origin:
+    """What the headers of a call say of it, beside its identity and its API key."""
+    caller = caller_of_call(http.scope, headers, caller_header)
+    cache_use = cache_use_of(_text(headers, b"cache-control"))
+    trace_id, allows_fallback = trace_id_of(_text(headers, b"traceparent")), not _is_set(headers, b"x-no-fallback")
+    return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback)
 
 
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes]) -> Origin:

@@ -15,11 +15,14 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
+from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 
 _EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
+FALLBACK_VOCABULARY = 1009  # more than the ids in prompts
+_FALLBACK = FallbackSettings(model_name="small", max_length=512, hash_chain_vocabulary=FALLBACK_VOCABULARY)
 FAULTS_S = 3.0  # faults happen within about twice this time
 
 
@@ -70,6 +73,7 @@ class Scenario:
     n_least_pages: int = 0  # in use at the least, where their number follows the load
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
+    has_fallback: bool = False  # a fallback model, with a vocabulary of its own, answers while the main one is not ready
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
@@ -166,6 +170,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
     )
     gateway = GatewaySettings(
         orphan_s=15.0,
+        fallback_after_s=0.05,
         ack_messages=chance.choice((1, 16)),
         stream_window_tokens=256,
         answer_cache="exact" if scenario.n_clients % 2 else "off",
@@ -175,8 +180,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
-        embedding_model="hash" if scenario.n_embedding_clients else "",
-        supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
+        **_other_models(scenario),
         gpus=0,
         tp=scenario.tp,
         replicas=_n_replicas(scenario, chance.choice((1, 1, 2))),
@@ -189,6 +193,12 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
             eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
         ),
     )
+
+
+def _other_models(scenario: Scenario) -> dict[str, Any]:
+    """The settings for models beside the main one."""
+    embedding = {"embedding_model": "hash", "supervisor": _EMBEDDING_DEADLINES} if scenario.n_embedding_clients else {}
+    return embedding | ({"fallback_model": "hash-chain", "fallback": _FALLBACK} if scenario.has_fallback else {})
 
 
 def _n_replicas(scenario: Scenario, drawn: int) -> int:

@@ -15,7 +15,9 @@ from actors.gateway.admission.model_choice import RETURN_S, Answering, choose
 from messages.client import AsyncClient
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
-from tests.support.gateway.fallback_rig import (
+from tests.support.gateway.gateway_rig import Rig
+from tests.support.gateway.journal_file import written
+from tests.support.gateways.fallback_rig import (
     BIG,
     FALLBACK_SCHEDULER,
     MAIN_SCHEDULER,
@@ -25,8 +27,6 @@ from tests.support.gateway.fallback_rig import (
     fallback_rig,
     small_oracle,
 )
-from tests.support.gateway.gateway_rig import Rig
-from tests.support.gateway.journal_file import written
 from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S, until
 
