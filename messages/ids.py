@@ -3,6 +3,7 @@
     supervisor/0      the supervisor; there is one for each server
     gateway/2         gateway number 2
     scheduler/0       the scheduler of replica 0
+    scheduler/1000    the scheduler of the first replica of model 1: those of model m have the numbers from m * 1000 on
     vault/0           the vault of replica 0
     accounts/0        the process that counts what tenants use, if clients show API keys
     embedder/0        the process that computes embeddings, if there is one
@@ -27,6 +28,7 @@ ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats
 SEATS = (FIRST_SEAT, STANDBY_SEAT)
+REPLICAS_OF_A_MODEL = 1000  # numbers of replicas that one served model has; model 0 is the main one
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAME = re.compile(rf"{SUPERVISOR}|operator/[!-~]{{1,64}}|({'|'.join(_WORKING)})/[0-9]{{1,4}}(\.[0-9]{{1,4}}{STANDBY_SEAT}?)?")
 
@@ -59,6 +61,12 @@ def role_of(name: str) -> str:
 def replica_of(name: str) -> int:
     """The index in an actor's name: the replica of a worker, scheduler or vault, the number of any other actor."""
     return int(name.partition("/")[2].partition(".")[0])
+
+
+@lru_cache(maxsize=256)
+def model_of(name: str) -> int:
+    """The number of the model that a worker or a scheduler with this name serves."""
+    return replica_of(name) // REPLICAS_OF_A_MODEL
 
 
 def seat_of(name: str) -> str:

@@ -103,6 +103,7 @@ class Accepted(Message, frozen=True):
     request: ShortText
     n_prompt: Count
     n_answers: Count = 1
+    fallback_model: ShortText = ""  # the name of the model that answers instead of the main one; "": the main one does
 
 
 class AnswerPart(Part, frozen=True, omit_defaults=True):

@@ -63,6 +63,7 @@ _HOST_CACHE_DTYPE = (
 _DISK_CACHE = "A file of each rank behind the host cache, such as 100GiB. Default: none."
 _SET = "Any key of the configuration (check-config prints them all); may be repeated."
 _API_KEYS = "Clients must show an API key; supervisor keys add makes one. Default: off."
+_FALLBACK_MODEL = "A smaller model, on CPU cores, that answers while no replica of the model is ready. Default: none."
 _INSECURE = "Without API keys or without TLS, listen where other machines can reach the server. Default: off."
 _TLS_CERT = "HTTPS: file with the certificate and those that sign it (PEM); read again when it changes. Default: plain HTTP."
 _TLS_CLIENT_CA = "File with certificates (PEM): clients must show one that one of them has signed. Default: none."
@@ -102,6 +103,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--embedding-model", help=_EMBEDDING_MODEL),
         click.option("--embedding-device", "embedder__device", help="cpu, cuda or cuda:N. Default: cpu."),
+        click.option("--fallback-model", help=_FALLBACK_MODEL),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help=_TP),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),

@@ -42,6 +42,7 @@ from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
+from supervisor.fallback.start import fallback_facts
 from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, listen, url_of
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
@@ -206,11 +207,12 @@ def _determine(
         placement=placement,
         cores=len(os.sched_getaffinity(0)),
         embedding=_embedding_facts(config, url),
+        fallback=fallback_facts(config, url),
         have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, time.time()),
     )
     name = config.model_name or model.name
     groups = build_tree(config, facts)
-    layout = placement.summary()
+    layout = placement.summary() + (f"; {facts.fallback.name} as the fallback" if facts.fallback else "")
     server = Server(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat,
         str(state_dir) if config.api_keys else "", str(state_dir / AUDIT_FILE) if config.audit_log else "",

@@ -27,6 +27,17 @@ class EmbeddingFacts:
 
 
 @dataclass(frozen=True)
+class FallbackFacts:
+    """The fallback model: what clients call it, its folder, tokens of its context (0: unknown), and its dtype ("" for a model
+    without arithmetic)."""
+
+    name: str
+    folder: str
+    max_length: int
+    dtype: str
+
+
+@dataclass(frozen=True)
 class StartFacts:
     """What the tree depends on besides the configuration."""
 
@@ -39,6 +50,7 @@ class StartFacts:
     placement: Placement
     cores: int
     embedding: EmbeddingFacts | None = None  # None: no embeddings
+    fallback: FallbackFacts | None = None  # None: no fallback model
     custodian_fd: int = -1  # the socket at which custodians listen; -1: each one makes its own
     have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
 

@@ -10,6 +10,7 @@
                        collective that never ends. Each start of a gang gets a new rendezvous directory.
     standby gang r     where it is turned on: a second process for each rank, in the other seat, started when all else serves.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
+    fallback           where there is a fallback model: its gang and its scheduler, as replica 1000.
     embedder           where there is an embedding model: before the gateways, which send texts again when it has died.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
@@ -26,6 +27,7 @@ from typing import Any
 import msgspec
 
 from actors.accounts.settings import AccountsSettings
+from actors.gateway.settings import OtherModel
 from messages.access.audit_log import AUDIT_FILE
 from messages.access.curve_keys import CURVE_KEY_FILE
 from messages.access.key_file import KEY_FILE
@@ -35,6 +37,7 @@ from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config.server_config import ServerConfig
+from supervisor.fallback.only_model import FALLBACK_REPLICA, as_fallback, config_of, facts_of
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 from supervisor.start_facts import EmbeddingFacts, StartFacts
@@ -76,6 +79,9 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     if facts.placement.has_standby:
         groups += [_gang(config, facts, replica, STANDBY_SEAT) for replica in replicas]
     groups += [_scheduler(config, facts, replica) for replica in replicas]
+    if facts.fallback is not None:
+        own = config_of(config), facts_of(facts, facts.fallback), FALLBACK_REPLICA
+        groups += [as_fallback(_gang(*own)), as_fallback(_scheduler(*own))]
     if facts.embedding is not None:
         groups.append(_embedder(config, facts, facts.embedding))
     groups += [_gateway(config, facts, index) for index in range(config.gateways)]
@@ -166,17 +172,26 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         names_holders=_exchange_bytes(config, facts.placement) > 0,
         schedulers=facts.placement.replicas,
         **_embedding_of(facts),
+        other_models=_other_models(config, facts),
         have_gateways_changed=facts.have_gateways_changed,
         custodian_socket=custodian_socket(facts.run_dir) if config.holds_connections else "",
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second, and digests of weights tens of ms
-    warm_up = (
-        f"actors.gateway.text.models.served_text:load_text_model={facts.model_setting}",
-        f"actors.gateway.journal.model_identity:known_identity={facts.model_setting}",
-    )
+    folders = (facts.model_setting, *(other.folder for other in settings.other_models))
+    texts = [f"actors.gateway.text.models.served_text:load_text_model={folder}" for folder in folders]
+    warm_up = (*texts, *(f"actors.gateway.models.model_identity:known_identity={folder}" for folder in folders))
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
     return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)
+
+
+def _other_models(config: ServerConfig, facts: StartFacts) -> list[OtherModel]:
+    """What gateways must know of the fallback model."""
+    if (model := facts.fallback) is None:
+        return []
+    own, alone = config_of(config), facts_of(facts, model)
+    length = _length(own, alone) or _DEFAULT_LENGTH_TOKENS
+    return [OtherModel(name=model.name, folder=model.folder, max_length=length, numerics=_numerics(own, alone.placement))]
 
 
 def _embedding_of(facts: StartFacts) -> dict[str, Any]:

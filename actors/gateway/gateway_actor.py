@@ -20,6 +20,7 @@ from actors.actor import Actor, Handler
 from actors.gateway.access.gateway_access import GatewayAccess
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.admission.model_choice import choice_of
 from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.bodies.large_bodies import BodyReader
@@ -33,16 +34,15 @@ from actors.gateway.embeddings.question_vectors import similar_cache_of
 from actors.gateway.health import Health
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.model_identity import known_identity
 from actors.gateway.lifecycle.draining import Draining
 from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.models.served_models import load_models
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
-from actors.gateway.text.models.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from messages import embedding
 from messages.access.allowances import AllowanceTaken, UsageNoted
@@ -96,7 +96,7 @@ class GatewayActor(Actor, Post, Status):
         """Load the tokenizer, replay the journal, then listen for clients."""
         settings, loop = self.settings, asyncio.get_running_loop()
         self.child.loading("tokenizer", 0.0)
-        self.model = await loop.run_in_executor(None, served_text, settings)
+        self.models = await loop.run_in_executor(None, load_models, settings)
         text = await loop.run_in_executor(None, load_embedding_text, settings) if settings.embedding_model else None
         self.child.loading("journal", 0.5)
         self.journal = Journal(
@@ -104,32 +104,30 @@ class GatewayActor(Actor, Post, Status):
             is_synchronous=settings.journal_sync, commit_window_s=settings.commit_window_s,
             buffer_bytes=settings.journal_buffer_bytes, gateways=settings.gateways,
         )  # fmt: skip
-        found = await loop.run_in_executor(None, known_identity, settings.model_folder)
-        identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.servers.claim())
         self.journal.start()
         self.journal.on_commit, self.journal.on_failure = self.metrics.commit_s.observe, partial(self.fail, "journal")
         incarnation, metrics, embedder = self.spawn_spec.incarnation, self.metrics, self.embedding_dispatcher
         similar = similar_cache_of(settings, text, self, embedder, self.similar_queries, self.registry)
-        manager = RequestManager(settings, incarnation, self, self.journal, self.model, metrics, identity, similar)
+        manager = RequestManager(settings, incarnation, self, self.journal, self.models, metrics, similar)
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
         self.child.on_cordons = manager.dispatcher.set_cordons
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
-        resumed = take_over_all(manager, self.journal, recovered, self.model, now_s, incarnation, claimed)
+        resumed = take_over_all(manager, self.journal, recovered, self.models, now_s, incarnation, claimed)
         # after a restart, do not refuse clients while the schedulers reconnect
         manager.gate.was_ready = resumed > 0 or incarnation > 1
         manager.start()
-        builder = SpecBuilder(settings, self.model, identity.fingerprint)
-        access = self.access.begin(manager)
+        builder = SpecBuilder(settings, self.models.main.text, self.models.main.identity.fingerprint)
+        access, choice = self.access.begin(manager), choice_of(builder, manager, self)
         embeddings = None if text is None else Embeddings(settings, text, embedder, manager, access.limits)
-        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, limits=access.limits)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, access.limits, choice)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
         services = Services(
-            settings, self.model, admission, manager, self, reader, owners, started_s, caches, embeddings, access.keys
+            settings, self.models, admission, manager, self, reader, owners, started_s, caches, embeddings, access.keys
         )
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}

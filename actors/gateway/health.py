@@ -1,7 +1,8 @@
 """The health of the server as one gateway sees it: whether it does its work, not only whether its processes live.
 
     serving      requests are accepted and computed, or would be               status 200
-    degraded     the same, but a replica is down, sick or stands still         200
+    degraded     the same, but a replica is down, sick or stands still, or
+                 only one of another model than the main one can compute       200
     stalled      no replica gets on with its work                              503
     unavailable  no replica can compute, the journal cannot be written, or
                  new connections are refused because no file can be opened     503
@@ -22,7 +23,7 @@ from actors.gateway.standstill import Standstill
 from messages.descriptors.reserve import process_reserve
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Holding
-from messages.ids import actor_name, memory_owner, replica_of
+from messages.ids import actor_name, memory_owner, model_of, replica_of
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,22 @@ class _Facts:
         return {name for name in self.with_gang if self.conditions[name] is not ReplicaCondition.SICK}
 
     @property
+    def of_main(self) -> set[str]:
+        """Those of them that serve the main model."""
+        return {name for name in self.capable if not model_of(name)}
+
+    @property
     def state(self) -> str:
         """serving, degraded, stalled, unavailable or draining, as the head of this file defines them."""
         if self.is_draining:
             return "draining"
         if not (self.capable and self.is_journal_healthy) or self.is_out_of_files:
             return "unavailable"
-        if not self.capable - self.stalled.keys():
+        if not (self.of_main or self.capable) - self.stalled.keys():
             return "stalled"
-        is_whole = len(self.conditions) == 1 or all(one is ReplicaCondition.UP for one in self.conditions.values())
+        is_whole = self.of_main and (
+            len(self.conditions) == 1 or all(one is ReplicaCondition.UP for one in self.conditions.values())
+        )
         return "serving" if is_whole and not self.stalled else "degraded"
 
     def reasons(self) -> list[str]:
@@ -62,6 +70,8 @@ class _Facts:
             reasons.append("this gateway can open no file, so it accepts no connection")
         if not self.conditions:
             reasons.append("no scheduler is ready")
+        elif not any(model_of(name) == 0 for name in self.conditions):
+            reasons.append("no scheduler of the main model is ready")
         reasons += [f"{name}: its replica is {one}" for name, one in self.conditions.items() if one is not ReplicaCondition.UP]
         return reasons + [f"{name}: work waits, and no step has ended for {s:.0f} s" for name, s in self.stalled.items()]
 

@@ -25,6 +25,11 @@ class GatewayMetrics:
         )
         self.refused = Counter("tardigrade_refused", "Requests that were refused, by error code.", ["code"], registry=registry)
         self.prompt_tokens = Counter("tardigrade_prompt_tokens", "Prompt tokens of accepted requests.", registry=registry)
+        self.fallbacks = Counter(
+            "tardigrade_fallback_requests",
+            "Accepted requests that the fallback model answers, because the main one had no ready replica.",
+            registry=registry,
+        )
         self.output_tokens = Counter("tardigrade_output_tokens", "Output tokens made visible to clients.", registry=registry)
         self.resumed = Counter(
             "tardigrade_resumed_requests",
@@ -91,6 +96,12 @@ class GatewayMetrics:
     def count_cut(self, why: str) -> None:
         """Count a connection that the server has closed."""
         self.cut.labels(why).inc()
+
+    def accepted(self, request: Request) -> None:
+        """Count a request that was accepted, with its prompt tokens."""
+        self.prompt_tokens.inc(sum(request.n_prompt) * request.spec.n)
+        if request.spec.fallback:
+            self.fallbacks.inc()
 
     def count_attempts(self, n_resubmitted: int, n_moved: int) -> None:
         """Count how often sequences have been submitted again, and moved, since the start."""

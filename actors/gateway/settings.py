@@ -27,6 +27,16 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 _LimitSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0 * 30)]  # within 0 s no request can end
 
 
+class OtherModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model that is served beside the main one, with the template, reasoning and sampling of its own folder."""
+
+    name: str  # as shown in /v1/models
+    folder: str  # as `GatewaySettings.model_folder`
+    max_length: _Positive
+    numerics: str = ""
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One gateway's section of the configuration."""
 
@@ -42,6 +52,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
     device: Literal["cpu", "cuda"] = "cpu"  # where the model is
+    other_models: list[OtherModel] = []  # beside it: model 1, the fallback model
+    # with a fallback model: it answers new requests while no replica of the main model has been ready for this time
+    fallback_after_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.1
     embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings
     embedding_folder: str = ""  # folder with its tokenizer.json
     embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text

@@ -23,6 +23,7 @@ class Piece:
     logprobs: TokenLogprobs | None  # of `ids`; None unless asked for
     index: int = 0  # of the answer, where several were asked for
     parts: tuple[AnswerPart, ...] = ()  # where reasoning or calls are told from the content: all parts of the text, in order
+    fallback_model: str = ""  # the name of the model that answers instead of the main one; "": the main one does
 
     @property
     def reasoning(self) -> str:
@@ -59,6 +60,7 @@ class Answer:
     prompt_logprobs: PromptLogprobs | None = field(default=None, repr=False)  # from its second token on; None unless asked for
     reasoning: str = ""  # told from the text, if the model writes any
     tool_calls: tuple[AnswerCall, ...] = ()
+    fallback_model: str = ""  # as in `Piece`
     others: tuple[Answer, ...] = field(default=(), repr=False)  # to the same request, where several were asked for
 
     @property

@@ -43,7 +43,7 @@ class _GrowingAnswer:
         """True if no token that is known is still to come again. They come again when the server has forgotten the request."""
         return self.finished is not None or self.n_replayed == len(self.tokens)
 
-    def answer(self, request: str, others: tuple[Answer, ...]) -> Answer:
+    def answer(self, request: str, fallback_model: str, others: tuple[Answer, ...]) -> Answer:
         """The finished answer."""
         assert self.finished is not None
         parts = [part for piece in self.pieces for part in piece.parts]
@@ -59,6 +59,7 @@ class _GrowingAnswer:
             prompt_logprobs=self.prompt_logprobs,
             reasoning="".join(piece.reasoning for piece in self.pieces),
             tool_calls=calls_of(parts),
+            fallback_model=fallback_model,
             others=others,
         )
 
@@ -75,6 +76,7 @@ class StreamState:
         self._answers = [_GrowingAnswer()]
         self.pieces: list[Piece] = []  # of all answers, in the order in which they came
         self.is_accepted = False
+        self._fallback_model = ""
         self.is_repeated = asked.is_repeated  # a gateway that does not know the request asks the others
         self.error: ClientError | None = None
         self._is_replay = False
@@ -116,7 +118,7 @@ class StreamState:
             return Next.NOTHING
         match message:
             case public.Accepted():
-                self.is_accepted = True
+                self.is_accepted, self._fallback_model = True, message.fallback_model
                 while len(self._answers) < min(message.n_answers, public.MAX_ANSWERS):
                     self._answers.append(_GrowingAnswer())
             case public.Chunk() if message.index < len(self._answers):
@@ -143,7 +145,7 @@ class StreamState:
         answer.prompt_logprobs = answer.prompt_logprobs or chunk.prompt_logprobs
         answer.tokens += ids
         text = content_of(chunk.parts) if chunk.parts else chunk.text
-        piece = Piece(have, ids, text, chunk.logprobs, int(chunk.index), tuple(chunk.parts))
+        piece = Piece(have, ids, text, chunk.logprobs, int(chunk.index), tuple(chunk.parts), self._fallback_model)
         answer.pieces.append(piece)
         self.pieces.append(piece)
         return Next.PIECE
@@ -192,8 +194,8 @@ class StreamState:
         """The first answer of the finished request, with the others. Raises: ClientError when it ended with one."""
         if self.error is not None:
             raise self.error
-        others = tuple(answer.answer(self._asked.request, ()) for answer in self._answers[1:])
-        return self._answers[0].answer(self._asked.request, others)
+        who = self._asked.request, self._fallback_model
+        return self._answers[0].answer(*who, tuple(answer.answer(*who, ()) for answer in self._answers[1:]))
 
 
 def _failure_of(finished: public.Finished, detail: str) -> ClientError:

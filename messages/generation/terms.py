@@ -67,6 +67,7 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     ttft_ms: Milliseconds | None = None
     deadline_ms: Milliseconds | None = None
     speculation: bool = True  # draft tokens may be used
+    allow_fallback: bool = True  # the fallback model may answer while the main one has no ready replica
     grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
     logit_bias: Annotated[dict[ShortText, Bias], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = {}  # by id, as text
     # No other ids are sampled. None: all may be.
@@ -111,6 +112,7 @@ class TermsOptions(TypedDict, total=False):
     ttft_ms: float | None
     deadline_ms: float | None
     speculation: bool
+    allow_fallback: bool
     grammar: Grammar | None
     logit_bias: dict[str, float]
     allowed_token_ids: list[int] | None

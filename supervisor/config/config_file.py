@@ -185,6 +185,9 @@ def _paths(into: type[Any]) -> Iterator[str]:
         yield from [name] if section is None else (f"{name}.{key}" for key in section.__struct_fields__)
 
 
+_OF_OTHER_MODELS = ("fallback",)  # sections with some keys of the main model's sections; the latter are meant
+
+
 def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
     """The error of a key that does not exist.
 
@@ -197,6 +200,7 @@ def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
     if is_section and not section:
         names = sections
     elsewhere = [] if is_section else [other for other in known if other.rpartition(".")[2] == key]
+    elsewhere = [other for other in elsewhere if other.partition(".")[0] not in _OF_OTHER_MODELS] or elsewhere
     near = _nearest(key, names)
     proposal = elsewhere[0] if len(elsewhere) == 1 else f"{section}.{near}" if section and near else near
     if proposal:

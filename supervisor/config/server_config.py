@@ -23,8 +23,10 @@ from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
 from messages.access.tenant_policy import TenantName, TenantPolicy
+from messages.ids import REPLICAS_OF_A_MODEL
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
+from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.tenant_tables import tenant_errors
 from supervisor.config.text_settings import text_errors, tls_errors
 
@@ -56,6 +58,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "max_length"): "max_length",
     ("gateway", "numerics"): "worker.dtype and tp",
     ("gateway", "device"): "gpus",
+    ("gateway", "other_models"): "fallback_model",
     ("gateway", "embedding_device"): "embedder.device",
     ("gateway", "deterministic"): "worker.deterministic",
     ("gateway", "embedding_model"): "embedding_model",
@@ -122,11 +125,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     # serves embeddings beside the model: "all-MiniLM-L6-v2", which a package ships, or a folder, a GGUF file or a name on the
     # hub, of an encoder of the BERT family or of a decoder; empty: no embeddings
     embedding_model: str = ""
+    # a smaller model on CPU cores, which answers new requests while no replica of the model is ready; named as the model is;
+    # empty: none
+    fallback_model: str = ""
     gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
     tp: Annotated[int, msgspec.Meta(ge=0)] = (
         0  # ranks of one replica; 0: as few as hold the model, or, with both gpus and replicas, as many as there is room for
     )
-    replicas: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of the model; 0: as many as fit
+    replicas: Annotated[int, msgspec.Meta(ge=0, lt=REPLICAS_OF_A_MODEL)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
     port: _Port = DEFAULT_PORT  # of HTTP; 0: any free one
@@ -160,6 +166,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculation: SpeculationSettings = SpeculationSettings()
     worker: WorkerSettings = WorkerSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+    fallback: FallbackSettings = FallbackSettings()
 
     @property
     def holds_connections(self) -> bool:

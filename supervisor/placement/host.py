@@ -17,6 +17,7 @@ from gpu_workers.settings import check_disk_cache, check_host_dtype, check_kv_le
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
+from supervisor.placement.fallback_room import check_fallback
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import (
@@ -45,6 +46,7 @@ def plan_start(config: ServerConfig) -> Placement:
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
     _check_embedder(config)
+    check_fallback(config, host.memory_bytes)
     try:
         model = _read_model(config)
     except ConfigError:
@@ -94,7 +96,9 @@ def n_children(config: ServerConfig, placement: Placement) -> int:
     """The number of children of the supervisor; `build_tree` makes them."""
     n_gangs = 2 if placement.has_standby else 1
     of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
-    return config.holds_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
+    of_fallback = 2 if config.fallback_model else 0
+    n_single = config.holds_connections + config.api_keys + 1 + config.speculate
+    return n_single + placement.replicas * of_replica + of_fallback + config.gateways
 
 
 def files_needed(n_children: int) -> int:

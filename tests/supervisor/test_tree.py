@@ -18,8 +18,8 @@ from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.host import n_children
 from supervisor.placement.placement import Placement
-from supervisor.policy.child_spec import Group, Strategy
-from supervisor.start_facts import EmbeddingFacts, StartFacts
+from supervisor.policy.child_spec import Group, Strategy, Unit
+from supervisor.start_facts import EmbeddingFacts, FallbackFacts, StartFacts
 from supervisor.tree import build_tree
 
 
@@ -85,6 +85,32 @@ def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
     assert (told["embedding_model"], told["embedding_length"], told["embedding_dimensions"]) == ("minilm", 256, 384)
     assert not any(group.title == "embedder/0" for group in tree_of(ServerConfig()))
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, embedding=model)
+    assert StartFacts.from_builtins(facts.to_builtins()) == facts
+
+
+def test_the_fallback_model_has_a_gang_and_a_scheduler_of_its_own_and_nothing_of_the_main_model() -> None:
+    model = FallbackFacts("small", "/models/small", 2048, "float32")
+    main = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_gpus(replicas=2), 8)
+    facts = replace(main, fallback=model)
+    worker = WorkerSettings(quantization="fp8", kv_dtype="fp8", host_cache_bytes=1 << 30, deterministic=True)
+    groups = build_tree(ServerConfig(worker=worker, max_length=1000), facts)
+    own = {group.title: group for group in groups if group.unit == Unit("fallback", 0)}
+    assert list(own) == ["gang 1000", "scheduler/1000"]
+    assert all(group.is_optional for group in own.values())
+    rank, scheduler = settings_of(groups, "worker/1000.0"), settings_of(groups, "scheduler/1000")
+    assert (rank["model_folder"], rank["device"], rank["dtype"], rank["max_length"]) == (
+        "/models/small",
+        "cpu",
+        "float32",
+        2048,
+    )
+    assert (rank["quantization"], rank["kv_dtype"], rank["host_cache_bytes"]) == ("none", "auto", 0)
+    assert not any(rank[key] for key in ("vault", "standby", "exchange_bytes")) and rank["deterministic"]
+    assert not any(scheduler[key] for key in ("vault", "speculation", "tells_directory"))
+    (told,) = settings_of(groups, "gateway/0")["other_models"]
+    assert (told["name"], told["folder"], told["max_length"]) == ("small", "/models/small", 2048)
+    others = [group for group in groups if group.title not in own and group.title != "gateway/0"]
+    assert others == [group for group in build_tree(ServerConfig(worker=worker, max_length=1000), main)][:-1]
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
 
 

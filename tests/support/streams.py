@@ -15,8 +15,11 @@ DEADLINE_S = 120.0
 class Streams:
     """32 streams with different prompts, greedy and seeded, and how far they are. `n_alike`: so many ask the same."""
 
-    def __init__(self, client: AsyncClient, salt: int = 0, extra_tokens: int = 0, n_alike: int = 1) -> None:
+    def __init__(
+        self, client: AsyncClient, salt: int = 0, extra_tokens: int = 0, n_alike: int = 1, vocabulary: int = VOCABULARY
+    ) -> None:
         self._client, self._salt, self._extra_tokens, self._n_alike = client, salt, extra_tokens, n_alike
+        self._vocabulary = vocabulary  # of the model that answers
         self.tokens: list[list[int]] = [[] for _ in range(N_STREAMS)]
 
     def prompt(self, index: int) -> list[int]:
@@ -57,4 +60,4 @@ class Streams:
 
     def check(self) -> None:
         for index in range(N_STREAMS):
-            assert self.tokens[index] == hash_chain_tokens(self.prompt(index), N_TOKENS, self.seed(index), VOCABULARY)
+            assert self.tokens[index] == hash_chain_tokens(self.prompt(index), N_TOKENS, self.seed(index), self._vocabulary)

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 import msgspec
 
 from actors.gateway.admission.body_budget import BodyBudget
+from actors.gateway.admission.model_choice import ModelChoice
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.similar_question import SimilarQuestions
 from actors.gateway.admission.spec_builder import SpecBuilder
@@ -74,14 +75,20 @@ class Admission:
         wall_s: Callable[[], float],
         questions: SimilarQuestions | None = None,
         limits: TenantLimits | None = None,
+        choice: ModelChoice | None = None,
     ) -> None:
         """`questions`: None: no answers are kept for similar ones. `limits`: of tenants, whose requests nobody else reads.
-        None: there are no tenants."""
+        None: there are no tenants. `choice`: of the model that answers; None: there is one."""
         self.builder, self.bodies = builder, bodies
+        self._choice, self._specs = choice, choice or builder
         self._manager, self._wall_s = manager, wall_s
         self._questions = questions
         self.limits = limits
         self._arrivals: dict[str, Arrival] = {}  # by request id
+
+    def builder_of(self, model: int) -> SpecBuilder:
+        """The builder for the served model with this number."""
+        return self.builder if self._choice is None else self._choice.builders[model]
 
     async def admit(self, new: NewRequest) -> Request:
         """The accepted request: a new one, or the known one with the same id. Raises: Refusal."""
@@ -144,7 +151,7 @@ class Admission:
 
         `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
-        self.builder.validate(new)
+        self._specs.validate(new)
         self._manager.gate.check(new.n_sequences)
         self._manager.gate.check_caller(new.n_sequences, new.terms)
         self._manager.poison.check_caller(new.terms.caller)
@@ -220,9 +227,9 @@ class Admission:
         """A new request, tokenised. Raises: Refusal."""
         if self.limits is not None:
             new = msgspec.structs.replace(new, terms=self.limits.shaped(new.terms))
-        spec = await self.builder.build(new, self._wall_s())
+        spec = await self._specs.build(new, self._wall_s())
         self._manager.poison.check(spec)
-        return self._manager.gate.let_in(spec)
+        return spec if spec.model else self._manager.gate.let_in(spec)
 
     def _check_room(self, ready: Iterable[tuple[RequestSpec, CacheAccess]]) -> None:
         """Return if these requests of one caller may be accepted now. One that has the answer of an equal one needs no room in

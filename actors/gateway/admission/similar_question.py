@@ -59,6 +59,7 @@ def _is_special(new: NewRequest, spec: RequestSpec) -> bool:
     """True if more than a text is asked for, or more than one answer, or where a client cannot see whose answer it got."""
     return (
         new.api == "zeromq"
+        or spec.model > 0
         or spec.n_sequences != 1
         or new.tools is not None
         or spec.terms.grammar is not None

@@ -34,5 +34,6 @@ def fingerprint_of(spec: RequestSpec) -> bytes:
     if sampling.temperature == 0.0:
         sampling = msgspec.structs.replace(sampling, seed=0)
     terms = [getattr(spec.terms, name) for name in TERMS_OF_THE_ANSWER]
-    whole = _encoder.encode((spec.fingerprint, spec.prompts, spec.n, sampling, terms))
+    model = f"{spec.fingerprint}/{spec.model}" if spec.model else spec.fingerprint
+    whole = _encoder.encode((model, spec.prompts, spec.n, sampling, terms))
     return blake2b(whole, digest_size=_KEY_BYTES).digest()

@@ -79,6 +79,8 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
     def terms(self, max_tokens: int | None, origin: Origin, grammar: Grammar | None = None, prompt_logprobs: int = -1) -> Terms:
         """The `Terms` of this body. `max_tokens` None: up to the context length."""
         given = _given(self, TERMS)
+        if not origin.allows_fallback:
+            given["allow_fallback"] = False
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Terms(

@@ -22,6 +22,7 @@ from actors.gateway.dispatch.moves import QueueMoves
 from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.dispatch.prefix_queries import PrefixQueries
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
+from actors.gateway.dispatch.replicas import of_model
 from actors.gateway.dispatch.retry_timer import RetryTimer
 from actors.gateway.dispatch.routing import AttemptBook, holder_for
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -61,7 +62,7 @@ class Dispatcher:
         self.moves = QueueMoves(post, self.book, self.balancer, self.failover, self._budget)
         self.moves.is_held_back = lambda: self._bisection.is_active
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
-        self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates()))
+        self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates(0)))
         self._retries = RetryTimer(post, self._budget, self._retry)
         self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
         self.resubmissions = 0
@@ -207,18 +208,20 @@ class Dispatcher:
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
-        candidates = self._candidates()
-        if (len(candidates) > 1 or (candidates and self._has_holders())) and self._queries.ask(sequences):
+        model = sequences[0].request.spec.model
+        candidates = self._candidates(model)
+        # the directory knows prefixes of the main model alone
+        if not model and (len(candidates) > 1 or (candidates and self._has_holders())) and self._queries.ask(sequences):
             return
         self._route(sequences, {}, candidates)
 
     def _has_holders(self) -> bool:
         """True if a replica can get pages from others, also from those that no attempts may go to now."""
-        return self._settings.names_holders and len(self._post.living("scheduler")) > 1
+        return self._settings.names_holders and len(of_model(self._post.living("scheduler"), 0)) > 1
 
-    def _candidates(self) -> list[str]:
-        """The schedulers that attempts may go to now."""
-        return self.failover.replicas.candidates(self._post.living("scheduler"))
+    def _candidates(self, model: int) -> list[str]:
+        """The schedulers that attempts for this model may go to now."""
+        return self.failover.replicas.candidates(of_model(self._post.living("scheduler"), model))
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]

@@ -18,10 +18,11 @@ from functools import partial
 import structlog
 
 from actors.gateway.dispatch.post import Post
-from actors.gateway.dispatch.replicas import Replicas
+from actors.gateway.dispatch.replicas import Replicas, of_model
 from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
+from messages.ids import model_of
 
 
 class Failover:
@@ -61,7 +62,7 @@ class Failover:
 
     def candidates(self) -> list[str]:
         """The schedulers of the replicas in the best condition."""
-        return self.replicas.candidates(self._post.living("scheduler"))
+        return self.replicas.candidates(of_model(self._post.living("scheduler"), 0))
 
     def _leave_if_lasting(self, name: str, number: int) -> None:
         if self.replicas.end_grace(name, number):
@@ -78,7 +79,7 @@ class Failover:
 
     def _part_suspects(self, name: str) -> None:
         """Move each sequence that was computed alone when its gang died."""
-        others = [other for other in self._post.living("scheduler") if other != name]
+        others = [other for other in of_model(self._post.living("scheduler"), model_of(name)) if other != name]
         if any(self.replicas.is_usable(other) for other in others):
             self._move_all(name, [s for s in self._book.at(name) if s.suspicion is not None and s.suspicion.certain])
 

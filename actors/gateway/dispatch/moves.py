@@ -21,6 +21,7 @@ from actors.gateway.dispatch.breakers.queue_balance import QueueBalance
 from actors.gateway.dispatch.breakers.retry_budget import RetryBudget
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.post import Post, Timer, send_now
+from actors.gateway.dispatch.replicas import of_model
 from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.recall import Recall
@@ -44,7 +45,7 @@ class QueueMoves:
 
     def arm(self) -> None:
         """A sequence was submitted, or a cordon has changed."""
-        if self._timer is None and len(self._post.living("scheduler")) > 1:
+        if self._timer is None and len(self._schedulers()) > 1:
             self._timer = self._post.later(_LOOK_EVERY_S, self._look)
 
     def given_back(self, sequence: GrowingSequence) -> bool:
@@ -57,7 +58,7 @@ class QueueMoves:
 
     def _look(self) -> None:
         self._timer = None
-        living, health = self._post.living("scheduler"), self._balancer.health
+        living, health = self._schedulers(), self._balancer.health
         for name in living:
             self._balancer.look(name, self._n_ids)
         draining = [name for name in self._failover.replicas.draining if name in living]
@@ -66,6 +67,10 @@ class QueueMoves:
             self._move(candidates, draining)
         if health.n_waiting or any(self._book.at(name) for name in draining):
             self.arm()
+
+    def _schedulers(self) -> list[str]:
+        """Those of the main model, which alone has several replicas."""
+        return of_model(self._post.living("scheduler"), 0)
 
     def _n_ids(self, attempt: int) -> int:
         sequence = self._book.find(attempt)

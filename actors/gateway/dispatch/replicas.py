@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from messages.generation.replica_state import ReplicaCondition
-from messages.ids import actor_name
+from messages.ids import actor_name, memory_owner, model_of, replica_of
 from messages.lifecycle.cordon import Cordon
 
 _BEST_FIRST = (ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK)
@@ -19,6 +19,11 @@ class _Report:
     condition: ReplicaCondition
     number: int  # of this change; a timer of an earlier one means nothing
     is_lasting: bool  # it is out for so long that its sequences should leave it
+
+
+def of_model(schedulers: Iterable[str], model: int) -> list[str]:
+    """Those of these schedulers whose replicas serve this model."""
+    return [name for name in schedulers if model_of(name) == model]
 
 
 class Replicas:
@@ -85,9 +90,18 @@ class Replicas:
         return [name for name, condition in conditions.items() if condition is best]
 
     def to_leave(self, living: Iterable[str]) -> list[str]:
-        """The schedulers that sequences should leave now: out for long enough, while another one is up."""
+        """The schedulers that sequences should leave now: out for long enough, while another one of their model is up."""
         names = list(living)
-        if not any(self.is_usable(name) for name in names):
-            return []
-        report = self._reports
-        return [n for n in names if n in report and report[n].is_lasting and report[n].condition is not ReplicaCondition.UP]
+        models = {model_of(name) for name in names if self.is_usable(name)}
+        found = [name for name in names if model_of(name) in models and name in self._reports]
+        return [n for n in found if self._reports[n].is_lasting and self._reports[n].condition is not ReplicaCondition.UP]
+
+    def ready(self, schedulers: Iterable[str], ranks: Iterable[str], model: int) -> list[str]:
+        """Those of the living schedulers whose replicas serve this model and compute now: they are up, and their first rank is
+        one of the living `ranks`."""
+        in_either_seat = {memory_owner(name) for name in ranks}
+        return [
+            name
+            for name in of_model(schedulers, model)
+            if self.is_usable(name) and actor_name("worker", replica_of(name), 0) in in_either_seat
+        ]

@@ -97,9 +97,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        caller = caller_of_call(http.scope, headers, services.settings.caller_header)
-        cache_use = cache_use_of(_text(headers, b"cache-control"))
-        origin = Origin(trace_id_of(_text(headers, b"traceparent")), caller, correlation_id_of(headers), cache_use)
+        origin = _origin_of(http, headers, services.settings.caller_header)
         identity = _NOBODY
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
@@ -131,6 +129,14 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     return answer
 
 
+def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], caller_header: str) -> Origin:
+    """What the headers of a call say of it, beside its identity and its API key."""
+    caller = caller_of_call(http.scope, headers, caller_header)
+    cache_use = cache_use_of(_text(headers, b"cache-control"))
+    trace_id, allows_fallback = trace_id_of(_text(headers, b"traceparent")), not _is_set(headers, b"x-no-fallback")
+    return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback)
+
+
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes]) -> Origin:
     """The origin of a call by the API key in its headers. Raises: Refusal."""
     key = key_in(headers)
@@ -147,6 +153,10 @@ def _correlated(answer: ASGIApp, origin: Origin) -> ASGIApp:
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1")
+
+
+def _is_set(headers: Mapping[bytes, bytes], name: bytes) -> bool:
+    return _text(headers, name).strip().lower() not in ("", "0", "false")
 
 
 def _may_be_known(services: Services, request_id: str) -> bool:

@@ -21,7 +21,8 @@ _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
 _METHODS = b"GET, POST, DELETE, OPTIONS"
 _READABLE = (
-    b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, X-Queue-Wait-Ms, X-Degraded, Server-Timing"
+    b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, X-Queue-Wait-Ms, X-Degraded, X-Fallback-Model,"
+    b" Server-Timing"
 )
 
 

@@ -23,9 +23,11 @@ from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.request_identity import Identity
 from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.models.served_models import ServedModel, ServedModels
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.models.text_model import TextModel
 from messages.wire.message import NO_TRACE
@@ -57,7 +59,7 @@ class Services:
     """What endpoints work with. `started_s` is Unix time."""
 
     settings: GatewaySettings
-    model: TextModel
+    models: ServedModels
     admission: Admission
     manager: RequestManager
     status: Status
@@ -68,6 +70,15 @@ class Services:
     embeddings: Embeddings | None = None  # None: the server has no embedding model
     keys: KeyRing | None = None  # None: nobody is asked for an API key
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
+
+    @property
+    def model(self) -> TextModel:
+        """The text of the main model."""
+        return self.models.main.text
+
+    def model_of(self, request: Request) -> ServedModel:
+        """The model that answers this request."""
+        return self.models.at(request.spec.model)
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from actors.gateway.journal.model_identity import ModelIdentity
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.poison.remembered import Remembered
 from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.request import GrowingSequence, Request

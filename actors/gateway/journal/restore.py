@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,
@@ -21,6 +20,7 @@ from actors.gateway.journal.records import (
     is_plain,
     replay_row,
 )
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Gap, Request
 from actors.gateway.requests.request_spec import model_changed
 from actors.gateway.requests.stream_items import END_ITEM, KEY_BITS, PING_ITEM, RUN_ITEM, SUSPICION_ROW
@@ -63,18 +63,19 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     return request
 
 
-def restore_finished(number: int, record: RequestRecord, model: TextModel, identity: ModelIdentity, now_s: float) -> Request:
+def restore_finished(number: int, record: RequestRecord, models: ServedModels, now_s: float) -> Request:
     """As `restore`, of a finished request. Its latency is what the journal has recorded.
 
-    With another tokenizer than that of `identity` its tokens would become another text, so it has failed and shows none.
+    With another tokenizer than that of its model its tokens would become another text, so it has failed and shows none.
     Raises: ValueError when the record contradicts itself.
     """
     recovered = Recovered(number, decode_spec(record.spec), [], age_s=record.age_s)
-    if record.identity.tokenizer != identity.tokenizer:
+    model = models.at(recovered.spec.model)
+    if record.identity.tokenizer != model.identity.tokenizer:
         recovered.endings = dict.fromkeys(range(recovered.spec.n_sequences), model_changed())
     elif record.finish is not None:
         recovered.states = decode_states(record.finish.states)
-    request = restore(recovered, model, now_s)
+    request = restore(recovered, model.text, now_s)
     request.ended_s = now_s
     return request
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import msgspec
 
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishRecord,
     RequestRecord,
@@ -24,8 +23,8 @@ from actors.gateway.journal.records import (
     request_record,
 )
 from actors.gateway.journal.restore import restore_finished
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Request
-from actors.gateway.text.models.text_model import TextModel
 
 _MAX_KEYED, _MAX_KEYED_BYTES = 8192, 256 << 20
 _MAX_KEYLESS, _MAX_KEYLESS_BYTES = 4096, 64 << 20
@@ -101,11 +100,9 @@ class RetainedRequests:
     All times are the monotonic clock.
     """
 
-    def __init__(
-        self, journal: Journal, identity: ModelIdentity, retention_s: float, most_bytes: int = _MAX_KEYED_BYTES
-    ) -> None:
+    def __init__(self, journal: Journal, models: ServedModels, retention_s: float, most_bytes: int = _MAX_KEYED_BYTES) -> None:
         """`most_bytes` bounds those with a key all together."""
-        self._journal, self._identity, self._retention_s = journal, identity, retention_s
+        self._journal, self._models, self._retention_s = journal, models, retention_s
         self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
         self._keyless = RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
         self._sets = (self._keyed, self._keyless)
@@ -121,7 +118,8 @@ class RetainedRequests:
         finish = finish_record(request)
         self._journal.finish(request.number, encode_record(finish))
         age_s = max(ended_s - request.began_s, 0.0)
-        record = RequestRecord(request.spec.request, self._identity, encode_spec(request.spec), age_s, b"", finish)
+        identity = self._models.at(request.spec.model).identity
+        record = RequestRecord(request.spec.request, identity, encode_spec(request.spec), age_s, b"", finish)
         self.add(request.number, record, ended_s)
 
     def add(self, number: int, record: RequestRecord, ended_s: float, read_s: float | None = None) -> None:
@@ -156,10 +154,10 @@ class RetainedRequests:
         """The finished request with this id, or None."""
         return self._keyed.by_id.get(request_id) or self._keyless.by_id.get(request_id)
 
-    def restore(self, request_id: str, model: TextModel, now_s: float) -> Request | None:
+    def restore(self, request_id: str, now_s: float) -> Request | None:
         """The finished request with this id, decoded; None if it is not kept."""
         kept = self.find(request_id)
-        return None if kept is None else restore_finished(kept.number, kept.record, model, self._identity, now_s)
+        return None if kept is None else restore_finished(kept.number, kept.record, self._models, now_s)
 
     def record_again(
         self, numbers: list[int], unfinished: list[Request], coming: Callable[[Request], list[int]], now_s: float
@@ -172,7 +170,8 @@ class RetainedRequests:
         for number in numbers:
             request, kept = running.get(number), self.find(self._id_by_number.get(number, ""))
             if request is not None:
-                self._journal.request(number, encode_record(request_record(request, self._identity, now_s, coming(request))))
+                identity = self._models.at(request.spec.model).identity
+                self._journal.request(number, encode_record(request_record(request, identity, now_s, coming(request))))
             elif kept is not None:
                 read_s = self._read_s.get(kept.record.request)
                 read_age_s = None if read_s is None else max(now_s - read_s, 0.0)

@@ -46,6 +46,7 @@ class AdmissionGate:
         self.n_reserved = 0  # still being tokenised
         self.is_draining = False
         self.was_ready = False  # a scheduler has been connected since this server started
+        self.was_other_ready = False  # the same of one of another model than the main one
 
     def check_state(self) -> None:
         """Return if the server accepts requests now, whatever their number. Raises: Refusal."""
@@ -53,6 +54,18 @@ class AdmissionGate:
             raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
         if not self._journal.is_healthy:
             raise journal_unavailable()
+        if not self.was_other_ready:
+            self.check_main()
+
+    def scheduler_up(self, model: int) -> None:
+        """A scheduler of the model with this number is ready."""
+        if model:
+            self.was_other_ready = True
+        else:
+            self.was_ready = True
+
+    def check_main(self) -> None:
+        """Return if a scheduler of the main model has been ready. Raises: Refusal."""
         if not self.was_ready:
             raise Refusal("unavailable", "the server is starting: no scheduler is ready yet", retry_after_s=2.0)
 

@@ -10,15 +10,15 @@ from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import Recovered, encode_record, request_record, run_record
 from actors.gateway.journal.restore import restore
 from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Request
-from actors.gateway.text.models.text_model import TextModel
 
 
 def take_over_all(
     manager: RequestManager,
     journal: Journal,
     recovered: list[Recovered],
-    model: TextModel,
+    models: ServedModels,
     now_s: float,
     incarnation: int,
     connected: Set[str] = frozenset(),
@@ -29,14 +29,14 @@ def take_over_all(
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
     requests whose connections outlived it. Finished ones are not decoded. Requests of adopted journals are recorded here.
     """
-    log, numerics, resumed, n_other_numerics = structlog.get_logger(), manager.identity.numerics, 0, 0
+    resumed, n_other_numerics = 0, 0
     for answer in journal.finished:
         manager.finished.keep_record(answer, now_s)
         if answer.number in journal.adopted:
             journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
     for entry in recovered:
-        request = _restored(entry, journal, model, now_s)
+        request = _restored(entry, journal, models, now_s)
         if request is None:
             continue
         if entry.number in journal.adopted:
@@ -48,17 +48,22 @@ def take_over_all(
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1
             _begin_run(request, entry, journal, now_s, incarnation)
-            n_other_numerics += entry.identity.numerics != numerics
+            n_other_numerics += entry.identity.numerics != models.at(entry.spec.model).identity.numerics
     if n_other_numerics:
-        log.warning("requests go on with other ranks, devices, kernels or dtype", requests=n_other_numerics, numerics=numerics)
+        _warn_of_numerics(n_other_numerics, models)
     journal.adopt_all()
     return resumed
 
 
-def _restored(entry: Recovered, journal: Journal, model: TextModel, now_s: float) -> Request | None:
+def _warn_of_numerics(n_requests: int, models: ServedModels) -> None:
+    text, now = "requests go on with other ranks, devices, kernels or dtype", models.main.identity.numerics
+    structlog.get_logger().warning(text, requests=n_requests, numerics=now)
+
+
+def _restored(entry: Recovered, journal: Journal, models: ServedModels, now_s: float) -> Request | None:
     """The request; None, and the journal forgets it, if its record contradicts itself."""
     try:
-        return restore(entry, model, now_s)
+        return restore(entry, models.at(entry.spec.model).text, now_s)
     except (ValueError, IndexError) as error:
         log = structlog.get_logger()
         log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)

@@ -15,7 +15,6 @@ from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
@@ -26,6 +25,8 @@ from actors.gateway.lifecycle.step_publisher import Ack, StepPublisher
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.lifecycle.unfinished import UnfinishedRequests
 from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.models.model_identity import ModelIdentity
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.access_log import AccessLog
 from actors.gateway.requests.refusal_log import RefusalLog
 from actors.gateway.requests.refusals import journal_unavailable
@@ -35,8 +36,9 @@ from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.similar_answers.question import Asked
 from actors.gateway.similar_answers.similar_cache import SimilarCache
-from actors.gateway.text.models.text_model import TextModel, detokenizers
+from actors.gateway.text.models.text_model import detokenizers
 from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
+from messages.ids import model_of
 
 
 class RequestManager:
@@ -48,14 +50,13 @@ class RequestManager:
         incarnation: int,
         post: Post,
         journal: Journal,
-        model: TextModel,
+        models: ServedModels,
         metrics: GatewayMetrics,
-        identity: ModelIdentity,
         similar: SimilarCache | None = None,
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
-        self._model, self.identity, self.metrics = model, identity, metrics
-        self._log, self.access_log = structlog.get_logger(), AccessLog(settings, post.later)
+        self.models, self.metrics = models, metrics
+        self._log, self.access_log = structlog.get_logger(), AccessLog(settings, models, post.later)
         self.refusals = RefusalLog(settings, metrics.refused, post.later)
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
@@ -64,7 +65,7 @@ class RequestManager:
         failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self.dispatcher.balancer.metrics = metrics.balancing
         self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
-        retained = RetainedRequests(journal, identity, settings.retention_s)
+        retained = RetainedRequests(journal, models, settings.retention_s)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
         self.gate = AdmissionGate(settings, journal, loads, failover.candidates, metrics.overload)
@@ -99,11 +100,12 @@ class RequestManager:
         """Record a request that has passed admission, and submit it, unless an equal or similar one has its answer. Nothing is
         visible before the journal has its record."""
         source, spec = self.equals.source_of(spec, access, asked)
-        request = Request(self._next_number, spec, detokenizers(self._model, spec.terms), self._post.now_s())
+        model = self.models.at(spec.model)
+        request = Request(self._next_number, spec, detokenizers(model.text, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
-        self.metrics.prompt_tokens.inc(sum(request.n_prompt) * spec.n)
-        record = encode_record(request_record(request, self.identity, request.began_s))
+        self.metrics.accepted(request)
+        record = encode_record(request_record(request, model.identity, request.began_s))
         self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
         if (rows := self.equals.begin(request, access, source, asked)) is None:
             self.dispatcher.submit_request(request)
@@ -114,7 +116,7 @@ class RequestManager:
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
         request = self.unfinished.find(request_id)
-        return request if request is not None else self.finished.retained.restore(request_id, self._model, self._post.now_s())
+        return request if request is not None else self.finished.retained.restore(request_id, self._post.now_s())
 
     def knows(self, request_id: str) -> bool:
         """True if a request with this id is running or retained."""
@@ -195,7 +197,7 @@ class RequestManager:
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready."""
-        self.gate.was_ready = True
+        self.gate.scheduler_up(model_of(name))
         self.dispatcher.scheduler_up(name)
 
     def gateway_up(self) -> None:
@@ -276,9 +278,10 @@ class RequestManager:
         if not (request.spec.is_resumable or is_connected):
             self.cancel(request)
             return False
-        if not identity.goes_on_with(self.identity):
+        served = self.models.at(request.spec.model).identity
+        if not identity.goes_on_with(served):
             for sequence in request.sequences:
-                self._end_without_tokens(sequence, model_changed(has_same_model=identity.has_model_of(self.identity)))
+                self._end_without_tokens(sequence, model_changed(has_same_model=identity.has_model_of(served)))
             return False
         self._orphans.add(request, self._post.now_s())
         self.metrics.resumed.inc()

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.refusals import STATUS_BY_CODE
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.work_done import work_of
@@ -29,8 +30,10 @@ Fields = dict[str, Any]
 class AccessLog:
     """Writes lines at level info. `later`: calls a function after so many seconds."""
 
-    def __init__(self, settings: GatewaySettings, later: Callable[[float, Callable[[], None]], object]) -> None:
-        self._model_name, self._later = settings.model_name, later
+    def __init__(
+        self, settings: GatewaySettings, models: ServedModels, later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        self._models, self._later = models, later
         self._log = structlog.get_logger().bind()
         self._is_on = settings.access_log and self._log.is_enabled_for(logging.INFO)
         self._waiting: list[Fields | tuple[Request, EndReason]] = []
@@ -76,7 +79,7 @@ class AccessLog:
         config["logger_factory"]().info("\n".join(lines))
 
     def _fields_of(self, request: Request, ending: EndReason) -> Fields:
-        fields = _fields_of(request, ending, self._model_name)
+        fields = _fields_of(request, ending, self._models.at(request.spec.model).name)
         tenant = self.tenant_of(request.spec.terms.caller)
         return {**fields, "tenant": tenant} if tenant else fields
 
@@ -100,6 +103,8 @@ def _fields_of(request: Request, ending: EndReason, model_name: str) -> Fields:
     }
     if spec.cache_status:
         fields["cache"] = spec.cache_status
+    if spec.fallback:
+        fields["is_fallback"] = True
     if spec.similarity:
         fields["similarity"] = spec.shown_similarity
     return fields

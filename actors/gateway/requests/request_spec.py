@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -17,8 +18,9 @@ Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama
 # terms without effect on the tokens and the text of an answer
 TERMS_WITHOUT_EFFECT = (
     "priority", "deadline_s", "ttft_ms", "deadline_ms", "speculation", "trace_id", "group_tokens", "weight", "page_share",
-    "cache_share",
+    "cache_share", "allow_fallback",
 )  # fmt: skip
+_SAFE_IN_HEADERS = " /:@+,;()=._~-"  # in names of models
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
@@ -75,6 +77,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     degraded: str = ""  # what the load of the server has changed in it, as the header X-Degraded has it; "": nothing
     queue_wait_ms: int = 0  # when it came, what waited before it was expected to take so long
     limit_headers: dict[str, str] = {}  # what its answers tell of the limits of its tenant, as HTTP headers
+    model: int = 0  # the number of the model that answers; see `ServedModels`
+    fallback: str = ""  # the name of this model, if it answers instead of the main one
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
 
     @property
@@ -95,6 +99,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     def shown_similarity(self) -> str:
         """What its answers have as the header X-Cache-Similarity, rounded down."""
         return f"{int(self.similarity * 1000) / 1000:.3f}"
+
+    @property
+    def shown_fallback(self) -> str:
+        """What its answers have as the header X-Fallback-Model; "": they have none."""
+        return quote(self.fallback, safe=_SAFE_IN_HEADERS)
 
     @property
     def is_stored(self) -> bool:

@@ -123,7 +123,7 @@ class ZmqServer:
             case public.AnswersWanted() | public.Generate():
                 self._asked(identity, message, n_bytes, holder)
             case public.ModelsWanted():
-                names, max_length = [self._settings.model_name], self._settings.max_length
+                names, max_length = [one.name for one in self._manager.models.all], self._settings.max_length
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))

@@ -10,7 +10,7 @@ from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Request
 from actors.gateway.zeromq.chunks import AnswerWriter
 from messages import public
-from messages.wire.message import Message
+from messages.wire.message import MAX_SHORT_CHARACTERS, Message
 
 # approximate size of the largest Chunk: a socket bounds the number of waiting messages, not their bytes
 _CHUNK_BYTES = 16 << 10
@@ -88,7 +88,12 @@ class ZmqStream:
 
     def _acceptance(self) -> Message:
         spec = self.request.spec
-        return public.Accepted(request=spec.request, n_prompt=self.request.n_prompt[0], n_answers=n_shown(spec))
+        return public.Accepted(
+            request=spec.request,
+            n_prompt=self.request.n_prompt[0],
+            n_answers=n_shown(spec),
+            fallback_model=spec.fallback[:MAX_SHORT_CHARACTERS],
+        )
 
     def _withdrawal(self) -> Message:
         """The journal could not record the request, so it is not accepted."""

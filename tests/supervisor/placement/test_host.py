@@ -14,6 +14,7 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.runner.memory_estimate import GIB
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
+from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement import host
 from supervisor.placement.hardware import Gpu
@@ -157,6 +158,21 @@ def test_the_gpu_of_the_embedder_must_be_there(monkeypatch: pytest.MonkeyPatch) 
     assert plan_start(config("cuda")).device == plan_start(config("cuda:1")).device == "cpu"
     with pytest.raises(ConfigError, match=r"^embedder.device: expected cpu or cuda:0 or cuda:1 \(2 GPUs .*, got cuda:2$"):
         plan_start(config("cuda:2"))
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "said"),
+    [
+        ("hash-chain", {}, r"^fallback_model: expected another name than the main model's, got 'hash-chain'; set fallback.mod"),
+        ("/no/such/model", {}, r"^fallback_model: /no/such/model: no such file or folder"),
+        ("smollm2", {"max_length": 10**6}, r"^fallback.max_length: expected at most 8192 \(the model's\), got 1000000$"),
+        ("smollm2", {"quantization": "fp8"}, r"^fallback_model: worker.quantization: expected .* on CPU cores, got \"fp8\""),
+    ],
+)
+def test_a_fallback_model_that_cannot_be_served_is_refused(own: str, settings: dict[str, Any], said: str) -> None:
+    config = ServerConfig(model="hash-chain", gpus=0, fallback_model=own, fallback=FallbackSettings(**settings))
+    with pytest.raises(ConfigError, match=said):
+        plan_start(config)
 
 
 def test_a_model_that_cannot_be_read_is_named() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,
@@ -22,11 +21,16 @@ from actors.gateway.journal.records import (
     encode_states,
 )
 from actors.gateway.journal.segments import read_segment, segments_in
+from actors.gateway.models.model_identity import ModelIdentity
+from actors.gateway.models.served_models import ServedModel, ServedModels
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.requests.stream_items import KEY_BITS
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.waiting import DEADLINE_S
 
 IDENTITY = ModelIdentity(b"hash-chain", b"hash-chain")  # of the model that tests serve
+SERVED = ServedModels(ServedModel(0, GatewaySettings(), HashChainText(), IDENTITY))
 
 
 async def written(journal: Journal) -> None:

@@ -15,12 +15,15 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
+from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.faults.accounts import TENANTS
 from tests.support.simulation.network import Loss
 
 _EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
+FALLBACK_VOCABULARY = 1009  # more than the ids in prompts
+_FALLBACK = FallbackSettings(model_name="small", max_length=512, hash_chain_vocabulary=FALLBACK_VOCABULARY)
 FAULTS_S = 3.0  # faults happen within about twice this time
 
 
@@ -75,6 +78,7 @@ class Scenario:
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     is_flooded: bool = False  # the gateways and schedulers have small bounds for what waits
+    has_fallback: bool = False  # a fallback model, with a vocabulary of its own, answers while the main one is not ready
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
@@ -177,8 +181,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         model="hash-chain",
         api_keys=scenario.has_tenants,
         tenants=TENANTS if scenario.has_tenants else {},
-        embedding_model="hash" if scenario.n_embedding_clients else "",
-        supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
+        **_other_models(scenario),
         gpus=0,
         tp=scenario.tp,
         replicas=_n_replicas(scenario, chance.choice((1, 1, 2))),
@@ -201,6 +204,7 @@ def _gateway(chance: random.Random, scenario: Scenario) -> GatewaySettings:
     return GatewaySettings(
         orphan_s=15.0,
         prefix_wait_s=0.005,
+        fallback_after_s=0.05,
         ack_messages=chance.choice((1, 16)),
         stream_window_tokens=256,
         max_queued_tokens=400 if scenario.is_flooded else 1 << 24,
@@ -208,6 +212,12 @@ def _gateway(chance: random.Random, scenario: Scenario) -> GatewaySettings:
         answer_cache="exact" if scenario.n_clients % 2 else "off",
         answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
+
+
+def _other_models(scenario: Scenario) -> dict[str, Any]:
+    """The settings for models beside the main one."""
+    embedding = {"embedding_model": "hash", "supervisor": _EMBEDDING_DEADLINES} if scenario.n_embedding_clients else {}
+    return embedding | ({"fallback_model": "hash-chain", "fallback": _FALLBACK} if scenario.has_fallback else {})
 
 
 def _n_replicas(scenario: Scenario, drawn: int) -> int:

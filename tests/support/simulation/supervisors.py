@@ -25,7 +25,7 @@ from supervisor.operator.display import Display
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.placement.placement import Placement
 from supervisor.policy.states import TreeCommand
-from supervisor.start_facts import EmbeddingFacts, StartFacts
+from supervisor.start_facts import EmbeddingFacts, FallbackFacts, StartFacts
 from supervisor.supervisor import Supervisor
 from supervisor.tree import build_tree
 from tests.support.simulation.embedding import DIMENSIONS
@@ -260,6 +260,7 @@ def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int)
         model_length=512,
         placement=placement,
         embedding=EmbeddingFacts(config.embedding_model, "", 512, DIMENSIONS) if config.embedding_model else None,
+        fallback=FallbackFacts(config.fallback.model_name, "hash-chain", 512, "") if config.fallback_model else None,
         cores=2,
     )
     return Server(build_tree(config, facts), run_dir, config.supervisor, "hash-chain", "", "json", "error")

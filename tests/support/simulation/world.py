@@ -49,7 +49,7 @@ from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
 from tests.support.simulation.network import Loss, SimulatedNetwork
 from tests.support.simulation.processes import Machine, SimulatedProcess, make_processes_findable
-from tests.support.simulation.scenario import FAULTS_S, Outcome, Scenario, config_of, scenario_of
+from tests.support.simulation.scenario import FALLBACK_VOCABULARY, FAULTS_S, Outcome, Scenario, config_of, scenario_of
 from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import SimulatedWriter, make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
@@ -98,7 +98,7 @@ class World:
         self._faults: list[str] = []
         self.harm = Harm(seed, scenario, self._machine, self._parent, self._harmed, make_disks_virtual(patch, seed))
         self._problems: list[str] = []
-        self._history = History()
+        self._history = History(FALLBACK_VOCABULARY if scenario.has_fallback else 0)
         self._sockets = Sockets(loop, chance, self._edges, lambda: self._network.loss)
         self._sockets.make_virtual(patch)
         self._machine.on_death, self.harm.cut_client = self._sockets.process_died, self._sockets.cut

@@ -207,6 +207,8 @@ class WholeAnswer(_Answer):
             found = {request.spec.cache_status for request in self._requests}
             if "" not in found:
                 headers["X-Cache"] = min(found)  # "coalesced" if one of them is; of several, none is "semantic"
+            if fallback := next((one.spec.shown_fallback for one in self._requests if one.spec.fallback), ""):
+                headers["X-Fallback-Model"] = fallback
             if self.request.spec.similarity:
                 headers["X-Cache-Similarity"] = self.request.spec.shown_similarity
             headers |= load_headers(self.request.spec)

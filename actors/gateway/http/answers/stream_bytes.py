@@ -40,6 +40,8 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
         headers.append((IGNORED_HEADER.lower().encode(), request.spec.ignored_fields.encode()))
     if request.spec.cache_status:
         headers.append((b"x-cache", request.spec.cache_status.encode()))
+    if request.spec.fallback:
+        headers.append((b"x-fallback-model", request.spec.shown_fallback.encode()))
     if request.spec.similarity:
         headers.append((b"x-cache-similarity", request.spec.shown_similarity.encode()))
     headers += [(name.lower().encode(), value.encode()) for name, value in load_headers(request.spec).items()]

@@ -37,7 +37,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         raise invalid("n", "1", body.n)
     new = prompt_request(body, name, call.origin, call.ignored)
     request = await services.admission.admit(new)
-    longest_s, model = services.settings.request_timeout_s, services.model
+    longest_s, model = services.settings.request_timeout_s, services.model_of(request).text
     return WholeAnswer(services.manager, request, lambda: generate_body(request, model), longest_s)
 
 
@@ -80,8 +80,8 @@ async def _full_requests(services: Services, call: Call, body: BatchBody) -> ASG
     name = name_of(call.identity, BATCH_PATH, call.body, prefix="batch-", mint=services.owners.mint, is_streamed=True)
     news = batch_requests(body, name, call, services.settings.strict_fields)
     requests = await services.admission.admit_all(news, placed_refusal)
-    longest_s, model = services.settings.request_timeout_s, services.model
-    return JointAnswer(services.manager, requests, lambda: requests_body(requests, model), longest_s)
+    longest_s, models = services.settings.request_timeout_s, services.models
+    return JointAnswer(services.manager, requests, lambda: requests_body(requests, models), longest_s)
 
 
 ENDPOINTS = (

@@ -87,7 +87,7 @@ class _Model:
 
 def _models(services: Services) -> list[_Model]:
     """The model that generates, and the embedding model if there is one."""
-    settings, identity = services.settings, services.manager.identity
+    settings, identity = services.settings, services.models.main.identity
     digest, facts = (identity.model + identity.tokenizer).hex(), {"vocab_size": services.model.vocabulary}
     place = settings.model_folder, digest, settings.max_length, settings.device
     found = [_Model(settings.model_name, *place, _capabilities(services.model), services.model.chat_template, facts)]

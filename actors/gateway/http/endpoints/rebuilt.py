@@ -66,17 +66,17 @@ def rebuild_response(
 
 
 def _whole(services: Services, request: Request, path: str) -> ASGIApp | None:
-    model, name, longest_s = services.model, services.settings.model_name, services.settings.request_timeout_s
+    model, longest_s = services.model_of(request), services.settings.request_timeout_s
     if request.spec.batch_size:
         requests = members_of(request, services.manager.find)
         if requests is None:
             return None
-        return JointAnswer(services.manager, requests, lambda: requests_body(requests, model), longest_s)
+        return JointAnswer(services.manager, requests, lambda: requests_body(requests, services.models), longest_s)
 
     def render() -> Iterator[bytes]:
         if request.spec.api == "generate":
-            return batch_body(request) if path == BATCH_PATH else generate_body(request, model)
-        return format_of(request.spec.api).whole(request, name, model)
+            return batch_body(request) if path == BATCH_PATH else generate_body(request, model.text)
+        return format_of(request.spec.api).whole(request, model.name, model.text)
 
     return WholeAnswer(services.manager, request, render, longest_s)
 

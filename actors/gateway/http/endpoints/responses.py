@@ -181,7 +181,7 @@ def _items_after(services: Services, request: Request) -> Items:
     """The items of a response and of its output, which its successor begins with. Raises: Refusal for one that is not over."""
     if not request.is_over:
         raise invalid(_PREVIOUS, "a response that is over", request.spec.request)
-    return [*_items_of(request), *output_of(request, services.model)]
+    return [*_items_of(request), *output_of(request, services.model_of(request).text)]
 
 
 def _items_of(request: Request) -> Items:
@@ -190,7 +190,8 @@ def _items_of(request: Request) -> Items:
 
 
 def _shown(services: Services, request: Request, ignored: list[str] | None = None) -> ASGIApp:
-    return json_response(response_object(request, services.settings.model_name, services.model), ignored=ignored or ())
+    model = services.model_of(request)
+    return json_response(response_object(request, model.name, model.text), ignored=ignored or ())
 
 
 def _caller_in(parameters: Mapping[str, str]) -> bytes | None:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.errors import ANTHROPIC_HEADER
+from actors.gateway.models.served_models import ServedModel
 from actors.gateway.requests.model_names import check_model, is_same_model
 from messages.generation.sampling import Sampling
 
@@ -22,7 +23,7 @@ _PLAIN = Sampling()
 async def models(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models: the models that are served. Anthropic's clients get them as Anthropic's API shows models."""
     embeddings = [] if services.embeddings is None else [_embedding_card(services, services.embeddings)]
-    cards = [_card(services), *embeddings]
+    cards = [*(_card(services, one) for one in services.models.all), *embeddings]
     if not _is_anthropic(call):
         return json_response({"object": "list", "data": cards})
     ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]}
@@ -36,8 +37,7 @@ async def model(services: Services, call: Call) -> ASGIApp:
     if services.embeddings is not None and is_same_model(call.parameters["name"], services.embeddings.model_name):
         card = _embedding_card(services, services.embeddings)
     else:
-        check_model(call.parameters["name"], services.settings)
-        card = _card(services)
+        card = _card(services, _named(services, call.parameters["name"]))
     return json_response(_anthropic_card(card) if _is_anthropic(call) else card)
 
 
@@ -72,11 +72,20 @@ async def exposition(services: Services, call: Call) -> ASGIApp:
     return Response(await services.status.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _card(services: Services) -> dict[str, Any]:
-    settings = services.settings
+def _named(services: Services, name: str) -> ServedModel:
+    """The model that generates text and has this name. Raises: Refusal."""
+    for other in services.models.all[1:]:
+        if is_same_model(name, other.name):
+            return other
+    check_model(name, services.settings)
+    return services.models.main
+
+
+def _card(services: Services, model: ServedModel) -> dict[str, Any]:
+    settings = model.settings
     card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
     always = {name: getattr(_PLAIN, name) for name in ("temperature", "top_p", "top_k")}
-    sampling = {**always, **services.admission.builder.sampling_defaults}
+    sampling = {**always, **services.admission.builder_of(model.number).sampling_defaults}
     return {**card, "max_model_len": settings.max_length, "default_sampling": sampling}
 
 

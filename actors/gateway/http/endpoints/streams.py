@@ -40,10 +40,8 @@ async def generated(services: Services, call: Call, new: NewRequest) -> ASGIApp:
     request = await services.admission.admit(new)
     if not new.is_whole:
         return events_after(services, request, call.identity.last_event, "Last-Event-ID")
-    settings, model, whole = services.settings, services.model, format_of(new.api).whole
-    return WholeAnswer(
-        services.manager, request, lambda: whole(request, settings.model_name, model), settings.request_timeout_s
-    )
+    model, whole, longest_s = services.model_of(request), format_of(new.api).whole, services.settings.request_timeout_s
+    return WholeAnswer(services.manager, request, lambda: whole(request, model.name, model.text), longest_s)
 
 
 def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
@@ -63,7 +61,8 @@ def events_after(services: Services, request: Request, start: int, field: str) -
 
 def events_of(services: Services, request: Request, start: int) -> StreamEvents:
     """The events of a request after number `start`, as its API shows them. Raises: ValueError if that number is unknown."""
-    writer = format_of(request.spec.api).stream(request, services.settings.model_name, services.model)
+    model = services.model_of(request)
+    writer = format_of(request.spec.api).stream(request, model.name, model.text)
     return StreamEvents(request, writer, start)
 
 

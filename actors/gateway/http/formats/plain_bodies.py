@@ -9,6 +9,7 @@ import msgspec
 
 from actors.gateway.http.formats.openai_logprobs import whole_logprobs
 from actors.gateway.http.formats.openai_message import message_of
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.models.text_model import TextModel
 
@@ -23,11 +24,12 @@ def generate_body(request: Request, model: TextModel) -> Iterator[bytes]:
     yield b"}"
 
 
-def requests_body(requests: Sequence[Request], model: TextModel) -> Iterator[bytes]:
+def requests_body(requests: Sequence[Request], models: ServedModels) -> Iterator[bytes]:
     """The JSON answer to a batch of requests, in their order, in pieces as those of `generate_body`. All must be over."""
     first = requests[0]
     yield b'{"request_id":' + _encode(first.spec.request) + b',"results":['
     for index, request in enumerate(requests):
+        model = models.at(request.spec.model).text
         result = _encode({"index": index, **_answer(request), **_message(request.sequences[0])})[:-1]
         yield b"," + result if index else result
         yield from _logprobs(request.sequences[0], model)

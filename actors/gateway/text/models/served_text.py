@@ -30,7 +30,7 @@ def served_text(settings: GatewaySettings) -> TextModel:
         raise ConfigError(f"gateway.chat_template: {error}") from None
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)
 def load_text_model(model_folder: str) -> TextModel:
     """The text model of a folder, or of "hash-chain". Blocks for up to a second.
 

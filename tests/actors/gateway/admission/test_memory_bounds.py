@@ -12,7 +12,7 @@ from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.requests.request import Request
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
-from tests.support.gateway.journal_file import IDENTITY
+from tests.support.gateway.journal_file import SERVED
 from tests.support.gateway.request_examples import request_of, spec_of
 
 LARGE = 4 * UNCOUNTED_BYTES
@@ -70,7 +70,7 @@ def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False) -> Requ
 def test_finished_answers_are_kept_within_a_size() -> None:
     deleted: list[int] = []
     journal = SimpleNamespace(finish=lambda *_: None, read=lambda *_: None, delete=deleted.append)
-    kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
+    kept = RetainedRequests(journal, SERVED, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 6):
         request = finished(f"r{number}", 4000)
         request.number = number
@@ -89,7 +89,7 @@ def test_finished_answers_are_kept_within_a_size() -> None:
 def test_streams_without_a_key_push_no_answer_with_a_key_out_and_go_soon_after_their_clients_have_them() -> None:
     deleted: list[int] = []
     journal = SimpleNamespace(finish=lambda *_: None, read=lambda *_: None, delete=deleted.append)
-    kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
+    kept = RetainedRequests(journal, SERVED, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 8):
         request = finished("key" if number == 1 else f"s{number}", 4000, is_keyless=number > 1)
         request.number = number

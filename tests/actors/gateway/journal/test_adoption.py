@@ -13,7 +13,7 @@ from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import unclaimed_folders
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.models.hash_chain_text import HashChainText
-from tests.support.gateway.journal_file import IDENTITY, finish_blob, frames_in, opened, request_blob, unwanted, written
+from tests.support.gateway.journal_file import SERVED, finish_blob, frames_in, opened, request_blob, unwanted, written
 from tests.support.gateway.journal_writer import row_at, spec_of, token_of
 
 MODEL = HashChainText()
@@ -54,7 +54,7 @@ async def test_adopted_requests_get_numbers_of_their_new_journal_and_their_folde
     assert (mine.number, adopted.number, finished.number, journal.adopted) == (1, 2, 3, {2, 3})
     request = restore(adopted, MODEL, 0.0)
     assert (request.spec.request, request.sequences[0].ids) == ("r10", [token_of(1, 0), token_of(1, 1)])
-    answer = restore_finished(3, finished.record, MODEL, IDENTITY, 0.0)
+    answer = restore_finished(3, finished.record, SERVED, 0.0)
     assert (answer.spec.request, answer.sequences[0].ids) == ("r11", [token_of(2, 0)])
     journal.start()
     journal.request(2, request_blob(adopted.spec))

@@ -28,6 +28,7 @@ from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from tests.support.gateway.journal_file import (
     IDENTITY,
+    SERVED,
     files_in,
     finish_blob,
     key,
@@ -58,7 +59,7 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     (recovered,), (finished,) = again.open(), again.finished
     assert (recovered.number, finished.number, again.next_number) == (1, 2, 4)
     one = restore(recovered, MODEL, 0.0)
-    two = restore_finished(finished.number, finished.record, MODEL, IDENTITY, 0.0)
+    two = restore_finished(finished.number, finished.record, SERVED, 0.0)
     assert one.sequences[0].ids == [token_of(1, 0), token_of(1, 1)]
     assert (one.is_over, one.spec) == (False, spec_of(1))
     assert two.sequences[0].ids == [token_of(2, 0)]

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from actors.gateway.journal.frames import Damage, Frame, Kind, encode_frame, read_frames
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,
@@ -28,12 +27,14 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.journal.segments import read_segment, segments_in
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.errors import ConfigError
 from messages.generation.logprobs import TokenLogprobs
 from tests.support.gateway.journal_file import (
     IDENTITY,
+    SERVED,
     files_in,
     finish_blob,
     frames_in,
@@ -101,7 +102,7 @@ def check_what_is_left(folder: Path, lost: set[int]) -> None:
         ids = ids_of(one)
         assert ids == [token_of(number, at) for at in range(len(ids))]
     for number, answer in finished.items():
-        request = restore_finished(number, answer.record, MODEL, IDENTITY, 0.0)
+        request = restore_finished(number, answer.record, SERVED, 0.0)
         assert (number, request.sequences[0].ids) == (3, [token_of(3, 0)])
     journal._files.close()
 

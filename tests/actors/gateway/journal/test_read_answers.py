@@ -11,7 +11,7 @@ import pytest
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.requests.request import Request
-from tests.support.gateway.journal_file import IDENTITY, finished_in, opened, request_blob, written
+from tests.support.gateway.journal_file import SERVED, finished_in, opened, request_blob, written
 from tests.support.gateway.request_examples import request_of, spec_of
 
 
@@ -20,7 +20,7 @@ async def closed_with(path: Path, *, is_read: bool, is_written_again: bool) -> N
     journal = opened(path)
     try:
         request = _stream()
-        kept = RetainedRequests(journal, IDENTITY, 600.0)
+        kept = RetainedRequests(journal, SERVED, 600.0)
         journal.request(request.number, request_blob(request.spec))
         kept.keep(request, 1.0)
         if is_read:
@@ -49,7 +49,7 @@ async def test_the_next_process_knows_that_an_answer_was_read(tmp_path: Path, is
         assert (3.0 if is_written_again else 0.0) <= answer.read_age_s < 60.0
     deleted: list[int] = []
     journal = SimpleNamespace(delete=deleted.append)
-    successor = FinishedRequests(RetainedRequests(journal, IDENTITY, 600.0), 60.0)  # pyright: ignore[reportArgumentType]
+    successor = FinishedRequests(RetainedRequests(journal, SERVED, 600.0), 60.0)  # pyright: ignore[reportArgumentType]
     successor.keep_record(answer, 1000.0)
     assert successor.undelivered.n_pending(1000.0) == (not is_read), "a drain waits for clients that have not read"
     successor.expire(1021.0, takes_writes=True)

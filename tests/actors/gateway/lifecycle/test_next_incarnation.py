@@ -14,7 +14,7 @@ import pytest
 
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.journal import clock, restore
-from actors.gateway.journal.model_identity import ModelIdentity
+from actors.gateway.models.model_identity import ModelIdentity
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import written
@@ -102,7 +102,7 @@ async def test_no_request_goes_on_with_the_weights_of_another_model(tmp_path: Pa
     other = ModelIdentity(b"other weights", b"hash-chain")
 
     def serve_another(_: Rig) -> None:
-        monkeypatch.setattr("actors.gateway.gateway_actor.known_identity", lambda folder: other)
+        monkeypatch.setattr("actors.gateway.models.served_models.known_identity", lambda folder: other)
 
     async with next_incarnation(tmp_path, serve_another) as (r, scheduler):
         running, done = await both_answers(r, scheduler)

@@ -20,7 +20,7 @@ from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.requests.request import Request
 from tests.support.gateway.asgi_exchange import MODEL
-from tests.support.gateway.journal_file import IDENTITY, request_blob
+from tests.support.gateway.journal_file import SERVED, request_blob
 from tests.support.gateway.journal_writer import spec_of
 
 _NOW_S = 1.0  # in every life: a damaged journal may not know how much time has passed
@@ -60,8 +60,8 @@ class Gateway:
             replay.add(frame)
         recovered, _ = replay.results(_NOW_S)
         taken: list[Request] = []
-        manager = SimpleNamespace(identity=IDENTITY, take_over=lambda request, *_: not taken.append(request))
-        take_over_all(manager, self.journal, recovered, MODEL, _NOW_S, self.incarnation)  # pyright: ignore
+        manager = SimpleNamespace(take_over=lambda request, *_: not taken.append(request))
+        take_over_all(manager, self.journal, recovered, SERVED, _NOW_S, self.incarnation)  # pyright: ignore
         return taken[0]
 
     @property

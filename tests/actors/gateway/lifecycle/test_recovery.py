@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,
@@ -20,13 +19,14 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.lifecycle.recovery import take_over_all
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec, model_changed
 from actors.gateway.requests.stream_items import KEY_BITS
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
-from tests.support.gateway.journal_file import IDENTITY
+from tests.support.gateway.journal_file import IDENTITY, SERVED
 
 MODEL = HashChainText()
 LENGTH = Ended(reason="length")
@@ -34,8 +34,6 @@ LENGTH = Ended(reason="length")
 
 class FakeManager:
     """What became of each request, by its number."""
-
-    identity = IDENTITY
 
     def __init__(self) -> None:
         self.taken_over: list[int] = []
@@ -92,11 +90,11 @@ def test_each_request_gets_what_its_record_says() -> None:
     answer = FinishedRecord(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
     dropped: list[int] = []
     journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None, delete=dropped.append)
-    assert take_over_all(manager, journal, entries, MODEL, 50.0, 2) == 2  # pyright: ignore[reportArgumentType]
+    assert take_over_all(manager, journal, entries, SERVED, 50.0, 2) == 2  # pyright: ignore[reportArgumentType]
     assert manager.taken_over == [1, 2, 7]
     assert (manager.settled, manager.kept, journal.finished) == ([3], [(4, 3.0)], [])
     assert dropped == [5, 6], "a gap, and a sequence that the request does not have"
-    assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, 2, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
+    assert take_over_all(FakeManager(), journal, entries, SERVED, 50.0, 2, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ def test_a_finished_request_keeps_how_long_it_took() -> None:
     spec = recovered(4).spec
     finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
     record = RequestRecord("r4", IDENTITY, encode_spec(spec), age_s=7.0, finish=finish)
-    request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
+    request = restore_finished(4, record, SERVED, 50.0)
     assert (request.is_over, request.is_recorded, request.n_generated) == (True, True, 1)
     assert request.ended_s - request.began_s == 7.0
 
@@ -123,6 +121,6 @@ def test_a_finished_request_keeps_how_long_it_took() -> None:
 def test_a_finished_answer_of_another_tokenizer_shows_no_text() -> None:
     finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
     record = RequestRecord("r4", ModelIdentity(b"hash-chain", b"other"), encode_spec(recovered(4).spec), finish=finish)
-    request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
+    request = restore_finished(4, record, SERVED, 50.0)
     (sequence,) = request.sequences
     assert (request.is_over, sequence.ids, sequence.ended) == (True, [], model_changed())

@@ -10,7 +10,7 @@ held        a plain HTTP connection is not cut, unless a gateway and the custodi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -57,16 +57,24 @@ class _Answer:
 class History:
     """Everything that clients have seen, in order. `problems`: the broken promises."""
 
-    def __init__(self) -> None:
+    def __init__(self, fallback_vocabulary: int = 0) -> None:
+        """`fallback_vocabulary`: of a fallback model, which may answer a request as a whole; 0: there is none."""
         self.seen: list[Seen] = []
         self.problems: list[str] = []
-        self._planned_requests: dict[str, PlannedRequest] = {}
+        self._fallback_vocabulary = fallback_vocabulary
+        self._planned_requests: dict[str, list[PlannedRequest]] = {}  # with the answers that may be the right ones
         self._answers: dict[tuple[str, int], _Answer] = {}
         self._events: dict[tuple[str, int], bytes] = {}
 
+    @property
+    def has_fallback(self) -> bool:
+        """True if the answer to a request may be that of one of two models."""
+        return self._fallback_vocabulary > 0
+
     def expect(self, planned: PlannedRequest) -> None:
         """A client will ask for this."""
-        self._planned_requests[planned.request] = planned
+        vocabulary = self._fallback_vocabulary
+        self._planned_requests[planned.request] = [planned, *([planned.answered_by(vocabulary)] if vocabulary else [])]
 
     def note(self, seen: Seen) -> None:
         """A client has seen this. Broken promises are found at once."""
@@ -83,29 +91,42 @@ class History:
         """What is known of one sequence."""
         return self._answers.setdefault((request, index), _Answer())
 
+    def _unless(self, request: str, problem_of: Callable[[PlannedRequest], str]) -> str:
+        """ "" if what was seen fits an answer that may be the right one; those that it does not fit are wrong from now on."""
+        problems = [(planned, problem_of(planned)) for planned in self._planned_requests[request]]
+        if fitting := [planned for planned, problem in problems if not problem]:
+            self._planned_requests[request] = fitting
+            return ""
+        return problems[0][1]
+
     def _check_tokens(self, seen: Seen) -> str:
-        answer, expected = self.answer(seen.request, seen.index), self._planned_requests[seen.request].expected[seen.index]
+        answer = self.answer(seen.request, seen.index)
         if answer.ended is not None and (seen.ids or seen.text):
             return "more tokens after the ending"
         if seen.first != len(answer.ids):
             return f"token {seen.first} after {len(answer.ids)} tokens: a gap or a repeat"
         answer.ids += seen.ids
         answer.text += seen.text
-        return "" if answer.ids == expected[: len(answer.ids)] else f"wrong token within the first {len(answer.ids)}"
+        n_ids, wrong = len(answer.ids), f"wrong token within the first {len(answer.ids)}"
+        return self._unless(seen.request, lambda p: "" if answer.ids == p.expected[seen.index][:n_ids] else wrong)
 
     def _check_text(self, seen: Seen) -> str:
         answer = self.answer(seen.request, seen.index)
         if answer.ended is not None and seen.text:
             return "more text after the ending"
         answer.text += seen.text
-        whole = ids_text(self._planned_requests[seen.request].shown(seen.index))
-        return "" if whole.startswith(answer.text) else f"wrong text within the first {len(answer.text)} characters"
+        wrong = f"wrong text within the first {len(answer.text)} characters"
+        return self._unless(seen.request, lambda p: "" if ids_text(p.shown(seen.index)).startswith(answer.text) else wrong)
 
     def _check_ended(self, seen: Seen) -> str:
-        planned, answer = self._planned_requests[seen.request], self.answer(seen.request, seen.index)
+        answer = self.answer(seen.request, seen.index)
         before, answer.ended = answer.ended, (seen.reason, seen.detail)
         if before is not None:
             return "" if before == answer.ended else f"a second ending: {answer.ended} after {before}"
+        return self._unless(seen.request, lambda planned: self._wrong_ending(seen, answer, planned))
+
+    @staticmethod
+    def _wrong_ending(seen: Seen, answer: _Answer, planned: PlannedRequest) -> str:
         expected, shown = planned.expected[seen.index], planned.shown(seen.index)
         reason = "stop" if len(shown) < len(expected) else "length"
         if seen.reason != reason:

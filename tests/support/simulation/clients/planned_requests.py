@@ -44,16 +44,21 @@ class PlannedRequest:
     asks_after_s: float = 0.0  # when it asks, after the beginning
     client_kind: ClientKind = ClientKind.IN_PROCESS
     vocabulary: int = 32_768
+    stops: list[int] | None = None  # stop tokens; None: the one at `stop_at`
 
     def __post_init__(self) -> None:
         seeds = [self._seed_of(index) for index in range(self.n)]
         whole = [hash_chain_tokens(self.prompt, self.max_tokens, seed, self.vocabulary) for seed in seeds]
-        stops = [] if self.stop_at < 0 else [whole[0][self.stop_at]]
+        stops = self.stops if self.stops is not None else [] if self.stop_at < 0 else [whole[0][self.stop_at]]
         self.__dict__["stop_tokens"] = stops
         self.__dict__["expected"] = [_cut(tokens, stops) for tokens in whole]
 
     stop_tokens: list[int] = field(init=False)
     expected: list[list[int]] = field(init=False)  # the tokens of the hash chain, for each sequence
+
+    def answered_by(self, vocabulary: int) -> PlannedRequest:
+        """The same request, with the answer of a hash chain of this vocabulary."""
+        return replace(self, vocabulary=vocabulary, stops=self.stop_tokens)
 
     @property
     def has_ids(self) -> bool:

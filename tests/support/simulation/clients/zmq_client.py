@@ -40,7 +40,9 @@ class ZmqClient(Client):
         super().__init__(planned, history, chance)
         self._loop, self._sockets, self._endpoints = loop, sockets, endpoints
         self._n_asks, self._is_cancelling = chance.randrange(len(endpoints)), False
-        self._id: dict[str, Any] = {"request": planned.request} if chance.random() < _KEYED_SHARE else {}
+        # without an id each ask is another request, which may get the answer of another model
+        has_id = chance.random() < _KEYED_SHARE or history.has_fallback
+        self._id: dict[str, Any] = {"request": planned.request} if has_id else {}
 
     async def ask(self) -> None:
         life, context = SimulatedLife("client"), copy_context()

@@ -20,7 +20,7 @@ OTHERWISE = {"logprobs", "prompt_logprobs", "max_tokens", "stop", "stop_tokens",
 TERMS: dict[str, Any] = {
     "ignore_eos": True, "priority": 3, "deadline_s": 30.0, "speculation": False, "logit_bias": {"7": 1.5},
     "include_stop_str_in_output": True, "truncate_prompt_tokens": 8, "allowed_token_ids": [7, 8], "skip_special_tokens": False,
-    "bad_words": ["no"], "cache_salt": "mine", "ttft_ms": 500.0, "deadline_ms": 9000.0,
+    "bad_words": ["no"], "cache_salt": "mine", "ttft_ms": 500.0, "deadline_ms": 9000.0, "allow_fallback": False,
 } | {name: getattr(example_of(RankTerms), name) for name in RankTerms.__struct_fields__ if name not in OTHERWISE}  # fmt: skip
 
 

@@ -21,7 +21,7 @@ COMPLETION = {"prompt": "hello", "echo": True, "stop": ["nothing like this"]}
 
 
 def events_of(request: Request, r: Rig) -> StreamEvents:
-    return StreamEvents(request, ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model))
+    return StreamEvents(request, ChunkWriter(request, r.gateway.settings.model_name, r.gateway.models.main.text))
 
 
 def bytes_of(request: Request, r: Rig, *, is_kept_alive: bool, skip_bytes: int = 0) -> StreamBytes:

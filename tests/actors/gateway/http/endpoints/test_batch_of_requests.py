@@ -162,7 +162,9 @@ async def made_again(r: Rig) -> list[dict[str, Any]]:
     """The results on the connection that a dead gateway has left."""
     first = r.manager.find("mine")
     assert first is not None
-    services: Any = SimpleNamespace(manager=r.manager, settings=r.settings, model=r.gateway.model)
+    services: Any = SimpleNamespace(
+        manager=r.manager, settings=r.settings, models=r.gateway.models, model_of=lambda _: r.gateway.models.main
+    )
     answer = rebuild_response(services, first, "/v1/batch", -1, Begun())
     assert answer is not None
     assert rebuild_response(services, first, "/v1/batch", -1, Begun(n_bytes=500)) is None, "its body says how long it took"

@@ -72,7 +72,7 @@ def identify_model(model_folder: str) -> ModelIdentity:
     return ModelIdentity(_digest([*small, *weights]), _digest(text or weights))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)
 def known_identity(model_folder: str) -> ModelIdentity:
     """As `identify_model`, once for each process: a spare calls it before it becomes a gateway."""
     return identify_model(model_folder)
