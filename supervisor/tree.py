@@ -38,6 +38,7 @@ from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config.server_config import ServerConfig
 from supervisor.fallback.only_model import FALLBACK_REPLICA, as_fallback, config_of, facts_of
+from supervisor.placement.gateway_models import embedding_of, numerics_of
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 from supervisor.start_facts import EmbeddingFacts, StartFacts
@@ -57,8 +58,6 @@ _HOLDERS = ("custodian", "vault")  # what they hold for others is lost if those 
 _BEATS_TO_CONTINUE = 2  # after the silence of so many beats a holder that is stopped from outside is told to continue
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 _PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance.md has figures
-
-_KERNELS = 1  # to be raised when the kernels of the package give other results
 _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
 
 
@@ -155,7 +154,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         model_name=config.model_name or facts.model_name,
         model_folder=facts.model_setting,
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
-        numerics=_numerics(config, facts.placement),
+        numerics=numerics_of(config, facts.placement),
         deterministic=config.worker.deterministic,
         device=facts.placement.device,
         embedding_device=config.embedder.device,
@@ -171,7 +170,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         gateways=config.gateways,
         names_holders=_exchange_bytes(config, facts.placement) > 0,
         schedulers=facts.placement.replicas,
-        **_embedding_of(facts),
+        **embedding_of(facts),
         other_models=_other_models(config, facts),
         have_gateways_changed=facts.have_gateways_changed,
         custodian_socket=custodian_socket(facts.run_dir) if config.holds_connections else "",
@@ -191,31 +190,7 @@ def _other_models(config: ServerConfig, facts: StartFacts) -> list[OtherModel]:
         return []
     own, alone = config_of(config), facts_of(facts, model)
     length = _length(own, alone) or _DEFAULT_LENGTH_TOKENS
-    return [OtherModel(name=model.name, folder=model.folder, max_length=length, numerics=_numerics(own, alone.placement))]
-
-
-def _embedding_of(facts: StartFacts) -> dict[str, Any]:
-    """What gateways must know of the embedding model."""
-    if (model := facts.embedding) is None:
-        return {}
-    return {
-        "embedding_model": model.name,
-        "embedding_folder": model.folder,
-        "embedding_length": model.max_length,
-        "embedding_dimensions": model.dimensions,
-        "embedding_normalized": model.is_normalized,
-        "embedding_prompts": dict(model.prompts),
-        "embedding_default_prompt": model.default_prompt,
-    }
-
-
-def _numerics(config: ServerConfig, placement: Placement) -> str:
-    """What beside the model's files decides the exact tokens. Requests in a journal name it; see `ModelIdentity`."""
-    where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device
-    worker = config.worker
-    dtypes = f"{placement.dtype or 'exact'}" + (f" kv-{worker.kv_dtype}" if worker.kv_dtype != "auto" else "")
-    dtypes += f" weights-{worker.quantization}" if worker.quantization != "none" else ""
-    return f"{dtypes} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"
+    return [OtherModel(name=model.name, folder=model.folder, max_length=length, numerics=numerics_of(own, alone.placement))]
 
 
 def _single(

@@ -1,0 +1,35 @@
+"""What gateways are told of the models that a server serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.config.server_config import ServerConfig
+from supervisor.placement.placement import Placement
+from supervisor.start_facts import StartFacts
+
+_KERNELS = 1  # to be raised when the kernels of the package give other results
+
+
+def embedding_of(facts: StartFacts) -> dict[str, Any]:
+    """What gateways must know of the embedding model."""
+    if (model := facts.embedding) is None:
+        return {}
+    return {
+        "embedding_model": model.name,
+        "embedding_folder": model.folder,
+        "embedding_length": model.max_length,
+        "embedding_dimensions": model.dimensions,
+        "embedding_normalized": model.is_normalized,
+        "embedding_prompts": dict(model.prompts),
+        "embedding_default_prompt": model.default_prompt,
+    }
+
+
+def numerics_of(config: ServerConfig, placement: Placement) -> str:
+    """What beside the model's files decides the exact tokens. Requests in a journal name it; see `ModelIdentity`."""
+    where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device
+    worker = config.worker
+    dtypes = f"{placement.dtype or 'exact'}" + (f" kv-{worker.kv_dtype}" if worker.kv_dtype != "auto" else "")
+    dtypes += f" weights-{worker.quantization}" if worker.quantization != "none" else ""
+    return f"{dtypes} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"
