@@ -105,12 +105,13 @@ def test_the_fallback_model_has_a_gang_and_a_scheduler_of_its_own_and_nothing_of
         2048,
     )
     assert (rank["quantization"], rank["kv_dtype"], rank["host_cache_bytes"]) == ("none", "auto", 0)
-    assert not any(rank[key] for key in ("vault", "standby", "exchange_bytes")) and rank["deterministic"]
+    assert not any(rank[key] for key in ("vault", "standby", "exchange_bytes"))
+    assert rank["deterministic"]
     assert not any(scheduler[key] for key in ("vault", "speculation", "tells_directory"))
     (told,) = settings_of(groups, "gateway/0")["other_models"]
     assert (told["name"], told["folder"], told["max_length"]) == ("small", "/models/small", 2048)
     others = [group for group in groups if group.title not in own and group.title != "gateway/0"]
-    assert others == [group for group in build_tree(ServerConfig(worker=worker, max_length=1000), main)][:-1]
+    assert others == list(build_tree(ServerConfig(worker=worker, max_length=1000), main))[:-1]
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
 
 
