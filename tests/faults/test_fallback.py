@@ -19,7 +19,8 @@ VOCABULARY = 1009
 FLAGS = (
     *("--model", "hash-chain", "--model-name", "big", "--fallback-model", "hash-chain", "--gateways", "2"),
     *("--set", "fallback.model_name=small", "--set", f"fallback.hash_chain_vocabulary={VOCABULARY}"),
-    *("--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.restart_attempts=1000"),
+    *("--set", "fallback.n_slots=64", "--set", "worker.hash_chain_step_s=0.01"),
+    *("--set", "supervisor.restart_attempts=1000"),
 )
 KILLED = ("worker/1000.0", "scheduler/1000", "gateway/0")
 
@@ -32,10 +33,14 @@ async def _kill_one_after_the_other(server: RealServer, streams: Streams) -> Non
         await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
 
 
-async def _wait_main(http: httpx.AsyncClient, server: RealServer) -> None:
+async def _wait_health(http: httpx.AsyncClient, server: RealServer, status: str) -> None:
+    """Until both gateways know it: each call may reach the other one."""
+    n_alike = 0
     async with asyncio.timeout(DEADLINE_S):
-        while (await http.get(f"{server.url}/v1/health")).json()["status"] != "serving":
-            await asyncio.sleep(0.05)
+        while n_alike < 20:
+            found = (await http.get(f"{server.url}/v1/health", headers={"connection": "close"})).json()["status"]
+            n_alike = n_alike + 1 if found == status else 0
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -60,6 +65,7 @@ async def test_no_stream_is_lost_and_none_changes_its_model(server: RealServer, 
         devices.break_it("worker/0.0", "load")
         await asyncio.to_thread(server.kill, "worker/0.0")
         old.assert_cut()
+        await _wait_health(http, server, "degraded")
         assert (await client.generate([1, 2], max_tokens=2)).fallback_model == "small"
         new_work = asyncio.gather(*(new.follow(index) for index in range(N_STREAMS)))
         await _kill_one_after_the_other(server, new)
@@ -69,5 +75,5 @@ async def test_no_stream_is_lost_and_none_changes_its_model(server: RealServer, 
         devices.repair("worker/0.0", "load")
         await old_work
         old.check()
-        await _wait_main(http, server)
+        await _wait_health(http, server, "serving")
         assert (await client.generate([1, 2], max_tokens=2)).fallback_model == ""

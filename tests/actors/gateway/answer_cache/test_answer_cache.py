@@ -47,7 +47,10 @@ def answered(spec: RequestSpec, n_tokens: int = 3, ended: Ended = ANSWER) -> Req
     return request
 
 
-WITHOUT_EFFECT = {"priority": 5, "deadline_s": 3.0, "speculation": False, "trace_id": b"x" * 16, "group_tokens": 4}
+WITHOUT_EFFECT = {
+    **{"priority": 5, "deadline_s": 3.0, "speculation": False, "trace_id": b"x" * 16, "group_tokens": 4},
+    "allow_fallback": False,
+}
 WITH_EFFECT = {
     "max_tokens": 9,
     "min_tokens": 2,
