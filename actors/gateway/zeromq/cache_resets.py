@@ -26,7 +26,7 @@ def is_operator(settings: GatewaySettings, address: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Asker:
+class ResetAsker:
     """Who sent a message. `address`: as the socket tells it. `is_free`: shows no further key, because it came through the Unix
     socket or has an admin's API key. `holder`: of its API key, if keys are asked for."""
 
@@ -35,7 +35,7 @@ class Asker:
     holder: KeyHolder | None
 
     @classmethod
-    def of(cls, settings: GatewaySettings, address: str, holder: KeyHolder | None) -> Asker:
+    def of(cls, settings: GatewaySettings, address: str, holder: KeyHolder | None) -> ResetAsker:
         """The sender of the message that is being received."""
         is_free = is_operator(settings, address) if holder is None else holder.is_admin
         return cls("" if address.startswith(_UNIX_SOCKET) else address, is_free, holder)
@@ -46,7 +46,7 @@ async def carry_out(
     settings: GatewaySettings,
     encoder: PromptEncoder,
     message: public.CacheResetWanted,
-    asker: Asker,
+    asker: ResetAsker,
     audit: Audit,
     send: Callable[[public.CachesReset], object],
 ) -> None:
