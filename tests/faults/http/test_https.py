@@ -111,7 +111,7 @@ def _serials(server: RealServer, context: ssl.SSLContext) -> set[int]:
 
 def _openai_client(place: Place, server: RealServer) -> None:
     with (
-        httpx.Client(verify=place.authority.trusting()) as http,
+        openai.DefaultHttpxClient(verify=place.authority.trusting()) as http,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", http_client=http) as client,
     ):
         answer = client.completions.create(model="hash-chain", prompt="hello", max_tokens=8, temperature=0, stream=True)
