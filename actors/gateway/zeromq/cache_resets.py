@@ -52,14 +52,14 @@ async def carry_out(
 ) -> None:
     """Answer one call, and write a line of it. Raises: Refusal for an asker who has no right, or a condition that is wrong."""
 
-    async def work() -> None:
+    async def work() -> public.CachesReset:
         if not asker.is_free:
             check_operator(settings.operator_key, message.operator_key)
         done = await caches.forget(await wanted_of(read_body(message.body, CacheResetBody), settings, encoder))
-        send(public.CachesReset(call=message.call, pages=done.pages, answers=done.answers))
+        return public.CachesReset(call=message.call, pages=done.pages, answers=done.answers)
 
     parameters = shown_parameters(message.body, shown_with(settings))
     is_operator = asker.is_free and asker.holder is None
     action = type(message).__name__
     record = audit.record(Door.ZEROMQ, action, asker.address, asker.holder, parameters, is_operator=is_operator)
-    await audit.around(record, work)
+    send(await audit.around(record, work))
