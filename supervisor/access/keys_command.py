@@ -145,7 +145,7 @@ def _changed(port: int, state_dir: Path | None, change: Callable[[Any, float], A
 def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any]) -> None:
     """Write a line into the audit log beside the keys."""
     from messages.access.audit_log import AUDIT_FILE
-    from supervisor.access.command_audit import write_command
+    from supervisor.audit.command_audit import write_command
 
     write_command(_file(port, state_dir).with_name(AUDIT_FILE), action, **asked)
 

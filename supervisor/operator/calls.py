@@ -28,7 +28,7 @@ from messages.lifecycle.tree import (
 )
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-from supervisor.access.command_audit import audit_file_of, write_command
+from supervisor.audit.command_audit import audit_file_of, write_command
 from supervisor.directories.run_dir_files import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 

@@ -144,7 +144,7 @@ EVERYBODY, READERS = "everybody who reaches it can use the server", "keys and an
     ],
 )
 def test_other_machines_may_connect_where_nobody_can_use_or_read_or_the_operator_says_so(
-    gateway: dict[str, str], top: dict[str, Any], dangers: str
+    gateway: dict[str, Any], top: dict[str, Any], dangers: str
 ) -> None:
     config = ServerConfig(gateway=GatewaySettings(**gateway), **top)
     protection = Protection.of(config)

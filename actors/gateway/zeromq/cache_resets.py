@@ -26,7 +26,7 @@ def is_operator(settings: GatewaySettings, address: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Asker:
+class ResetAsker:
     """Who sent a message. `address`: as the socket tells it. `is_free`: shows no further key, because it came through the Unix
     socket or has an admin's API key. `holder`: of its API key, if keys are asked for."""
 
@@ -35,7 +35,7 @@ class Asker:
     holder: KeyHolder | None
 
     @classmethod
-    def of(cls, settings: GatewaySettings, address: str, holder: KeyHolder | None) -> Asker:
+    def of(cls, settings: GatewaySettings, address: str, holder: KeyHolder | None) -> ResetAsker:
         """The sender of the message that is being received."""
         is_free = is_operator(settings, address) if holder is None else holder.is_admin
         return cls("" if address.startswith(_UNIX_SOCKET) else address, is_free, holder)
@@ -46,20 +46,20 @@ async def carry_out(
     settings: GatewaySettings,
     encoder: PromptEncoder,
     message: public.CacheResetWanted,
-    asker: Asker,
+    asker: ResetAsker,
     audit: Audit,
     send: Callable[[public.CachesReset], object],
 ) -> None:
     """Answer one call, and write a line of it. Raises: Refusal for an asker who has no right, or a condition that is wrong."""
 
-    async def work() -> None:
+    async def work() -> public.CachesReset:
         if not asker.is_free:
             check_operator(settings.operator_key, message.operator_key)
         done = await caches.forget(await wanted_of(read_body(message.body, CacheResetBody), settings, encoder))
-        send(public.CachesReset(call=message.call, pages=done.pages, answers=done.answers))
+        return public.CachesReset(call=message.call, pages=done.pages, answers=done.answers)
 
     parameters = shown_parameters(message.body, shown_with(settings))
     is_operator = asker.is_free and asker.holder is None
     action = type(message).__name__
     record = audit.record(Door.ZEROMQ, action, asker.address, asker.holder, parameters, is_operator=is_operator)
-    await audit.around(record, work)
+    send(await audit.around(record, work))

@@ -27,7 +27,7 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.cache_resets import Asker, carry_out, is_operator
+from actors.gateway.zeromq.cache_resets import ResetAsker, carry_out, is_operator
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
 from actors.gateway.zeromq.embeddings import send_vectors
@@ -128,7 +128,7 @@ class ZmqServer:
             case public.StatsWanted():
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
             case public.CacheResetWanted():
-                asker = Asker.of(self._settings, self._socket.reader.sender_address, holder)
+                asker = ResetAsker.of(self._settings, self._socket.reader.sender_address, holder)
                 send, encoder = partial(self._send, identity), self._admission.builder.encoder
                 work = partial(carry_out, self._caches, self._settings, encoder, message, asker, self._audit, send)
                 self._tasks.spawn(identity, message.call, work)

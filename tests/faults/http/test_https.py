@@ -18,12 +18,13 @@ import openai
 import pytest
 
 from supervisor.drill.session import DrillOptions, run_session
-from tests.faults.http.test_http_resume import DEADLINE_S, Reader
-from tests.support.certificates import Authority, Signed
+from tests.support.answers.resuming_reader import Reader
 from tests.support.real_server import RealServer, real_server
+from tests.support.tls.certificates import Authority, Signed
 
 pytestmark = pytest.mark.slow
 
+DEADLINE_S = 120.0
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.02", "--gateways", "2")
 ASKED = '{"prompt": "hello", "max_tokens": 8, "temperature": 0}'
 N_STREAMS = 8
@@ -110,7 +111,7 @@ def _serials(server: RealServer, context: ssl.SSLContext) -> set[int]:
 
 def _openai_client(place: Place, server: RealServer) -> None:
     with (
-        httpx.Client(verify=place.authority.trusting()) as http,
+        openai.DefaultHttpxClient(verify=place.authority.trusting()) as http,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", http_client=http) as client,
     ):
         answer = client.completions.create(model="hash-chain", prompt="hello", max_tokens=8, temperature=0, stream=True)

@@ -53,7 +53,7 @@ class Sockets:
         """Let gateways and client libraries use them. `patch(object, name, value)` must undo itself after the simulation."""
         patch(zmq, "Context", lambda: SimpleNamespace(term=lambda: None, destroy=lambda linger: None))
         patch(zmq_options, "public_router", lambda context, endpoint: Router(self, endpoint))
-        patch(zmq_options, "client", lambda context: Dealer(self))
+        patch(zmq_options, "client", lambda context, server_key="": Dealer(self))
         patch(public_socket, "ZmqReader", Reader)
         patch(client_link, "ZmqReader", Reader)
 

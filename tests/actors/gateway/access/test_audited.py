@@ -76,7 +76,7 @@ async def test_the_operators_key_is_an_operator(log: Path) -> None:
 
 async def test_resets_over_zeromq_have_lines_too(log: Path, tmp_path: Path) -> None:
     mine, yours, settings = keys_in(tmp_path)
-    place = {"zeromq_endpoint": f"ipc://{tmp_path}/zeromq-0", "zeromq_tcp_endpoint": "tcp://127.0.0.1:*"}
+    place: dict[str, Any] = {"zeromq_endpoint": f"ipc://{tmp_path}/zeromq-0", "zeromq_tcp_endpoint": "tcp://127.0.0.1:*"}
     async with rig(audit_file=str(log), **settings, **place) as r:
         assert r.gateway.servers.zeromq is not None
         tcp = r.gateway.servers.zeromq._socket._socket.get_string(32)  # ZMQ_LAST_ENDPOINT

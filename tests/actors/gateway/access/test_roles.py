@@ -67,7 +67,9 @@ async def test_a_users_key_opens_everything_but_what_is_the_admins(settings: dic
 
 
 async def test_every_message_of_clients_needs_its_role(settings: dict[str, Any], keys: dict[Role, str]) -> None:
-    tcp = {"zeromq_tcp_endpoint": "tcp://127.0.0.1:*"}  # so that nobody is an operator for coming through the Unix socket
+    tcp: dict[str, Any] = {
+        "zeromq_tcp_endpoint": "tcp://127.0.0.1:*"
+    }  # so that nobody is an operator for coming through the Unix socket
     async with zmq_rig(**settings, **tcp) as (r, _):
         assert r.gateway.servers.zeromq is not None
         wire = ZmqConnection(r.gateway.servers.zeromq._socket._socket.get_string(zmq.LAST_ENDPOINT))

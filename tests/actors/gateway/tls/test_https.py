@@ -19,9 +19,9 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.tls import handshake
 from actors.gateway.tls.certificates import Certificates, tls_context
 from messages.errors import ConfigError
-from tests.support.certificates import Authority, Signed
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.metric_values import metric_value
+from tests.support.tls.certificates import Authority, Signed
 from tests.support.waiting import DEADLINE_S
 
 BODY: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 8, "temperature": 0}
