@@ -116,7 +116,7 @@ class AdmissionGate:
     def accepted(self, request: Request) -> None:
         """A request is accepted, or taken over from the journal."""
         self.n_active += request.n_open
-        request.n_held = request.n_open
+        request.n_held, request.on_unwatched = request.n_open, self.let_go
         self._sequences.add(request.spec.terms.caller, request.spec.terms.weight, request.n_held)
         self.queued.arrived(request)
         self._metrics.accepted(request.spec.degraded)

@@ -213,6 +213,7 @@ class Request:
         self.answer_key = b""  # under which its answer is kept; b"": it is not
         self.similar_key: SimilarKey | None = None  # under which its answer is kept for similar ones; None: it is not
         self.watchers: list[Callable[[], None]] = []
+        self.on_unwatched: Callable[[Request], None] = lambda request: None  # called when a watcher has left
 
     def n_prompt_of(self, index: int) -> int:
         """Prompt tokens of sequence `index`."""
