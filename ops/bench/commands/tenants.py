@@ -31,7 +31,7 @@ _DEVICE = ("worker.hash_chain_step_s=0.002", "worker.max_step_tokens=64", "worke
 _ANSWER_S = 120.0
 
 
-class _Tenant:
+class _TimedTenant:
     """A tenant with one connection."""
 
     def __init__(self, port: int, key: str) -> None:
@@ -81,7 +81,7 @@ def _key(state: str, tenant: str) -> str:
 
 def _measure_caches(port: int, keys: Sequence[str], rounds: int, n_tokens: int, rng: random.Random) -> dict[str, Any]:
     """How well times tell a prompt that was sent before from a new one: 0.5 is a guess, 1.0 is certain."""
-    victim, attacker = (_Tenant(port, key) for key in keys)
+    victim, attacker = (_TimedTenant(port, key) for key in keys)
     times: dict[str, list[float]] = {"other": [], "own": [], "new": []}
     for _ in range(rounds):
         prompts = {kind: random_ids(n_tokens, rng, _VOCABULARY) for kind in times}
@@ -104,14 +104,14 @@ def _measure_flood(
     is_over = threading.Event()
 
     def flood(seed: int) -> None:
-        tenant, chance = _Tenant(port, keys[0]), random.Random(seed)
+        tenant, chance = _TimedTenant(port, keys[0]), random.Random(seed)
         while not is_over.is_set():
             status, _ = tenant.ask(random_ids(n_tokens, chance, _VOCABULARY), 64)
             statuses[status] += 1
             if status != 200:
                 is_over.wait(0.05)
 
-    other = _Tenant(port, keys[1])
+    other = _TimedTenant(port, keys[1])
 
     def measure() -> tuple[dict[str, float] | None, Counter[int]]:
         answers = [other.ask(random_ids(16, rng, _VOCABULARY)) for _ in range(rounds)]

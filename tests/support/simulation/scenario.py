@@ -165,15 +165,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         host_cache_dtype=scenario.host_cache_dtype,
         disk_cache_bytes=scenario.n_disk_places * place_bytes(PAGE_TOKENS * 8),
     )
-    gateway = GatewaySettings(
-        orphan_s=15.0,
-        ack_messages=chance.choice((1, 16)),
-        stream_window_tokens=256,
-        max_queued_tokens=400 if scenario.is_flooded else 1 << 24,
-        max_active_requests=12 if scenario.is_flooded else 4096,
-        answer_cache="exact" if scenario.n_clients % 2 else "off",
-        answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
-    )
+    gateway = _gateway_settings(chance, scenario)
     return ServerConfig(
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
@@ -195,6 +187,18 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
             kv_spare_share=0.0,
             degraded_wait_s=0.02 if scenario.is_flooded else 0.0,
         ),
+    )
+
+
+def _gateway_settings(chance: random.Random, scenario: Scenario) -> GatewaySettings:
+    return GatewaySettings(
+        orphan_s=15.0,
+        ack_messages=chance.choice((1, 16)),
+        stream_window_tokens=256,
+        max_queued_tokens=400 if scenario.is_flooded else 1 << 24,
+        max_active_requests=12 if scenario.is_flooded else 4096,
+        answer_cache="exact" if scenario.n_clients % 2 else "off",
+        answer_coalescing=scenario.asks_alike or scenario.n_clients % 4 < 2,
     )
 
 

@@ -21,8 +21,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from messages.generation.terms import Terms
-from tests.actors.gateway.overload.test_outlook import load_of
-from tests.support.gateway.request_examples import request_of, spec_of
+from tests.support.gateway.request_examples import load_of, request_of, spec_of
 
 _CALLERS = (b"flood", b"other", b"third")
 _SETTINGS = GatewaySettings(caller_header="x-key", max_active_requests=40, max_queued_tokens=4000)
