@@ -203,6 +203,7 @@ class Request:
         self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.n_held = 0  # sequences that count for its caller
+        self.counted_for = spec.terms.caller  # whom they and its queued tokens count for
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification
