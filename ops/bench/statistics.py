@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,19 @@ def summarize(values: Sequence[float]) -> Summary | None:
     ordered = sorted(values)
     p50, p90, p99 = (percentile(ordered, share) for share in (0.5, 0.9, 0.99))
     return Summary(len(ordered), math.fsum(ordered) / len(ordered), p50, p90, p99, ordered[-1])
+
+
+def auc(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """How often a value of `lower` is below one of `higher`, a tie counting half: the area under the curve of a test that tells
+    them apart. 0.5: it guesses; 1.0: it is always right.
+
+    Raises: ValueError if one of them is empty.
+    """
+    if not lower or not higher:
+        raise ValueError("lower, higher: expected at least one value of each")
+    ordered = sorted(higher)
+    n_above = sum(2 * len(ordered) - bisect_left(ordered, value) - bisect_right(ordered, value) for value in lower)
+    return n_above / (2 * len(lower) * len(ordered))
 
 
 def poisson_arrivals(rate_per_s: float, rng: random.Random) -> Iterator[float]:

@@ -129,8 +129,8 @@ class AdmissionGate:
     def accepted(self, request: Request) -> None:
         """A request is accepted, or taken over from the journal."""
         self.n_active += request.n_open
-        request.n_held = request.n_open
-        self._sequences.add(request.spec.terms.caller, request.spec.terms.weight, request.n_held)
+        request.n_held, request.on_unwatched = request.n_open, self.let_go
+        self._sequences.add(request.counted_for, request.spec.terms.weight, request.n_held)
         self.queued.arrived(request)
         self._metrics.accepted(request.spec.degraded)
 
@@ -143,7 +143,7 @@ class AdmissionGate:
         """A request is over, or a reader of it has left: it counts for its caller until both are so, because what its client
         does not read stays in memory."""
         if request.is_over and not request.watchers:
-            self._sequences.release(request.spec.terms.caller, request.n_held)
+            self._sequences.release(request.counted_for, request.n_held)
             request.n_held = 0
 
     def _check_shed(self, terms: Terms) -> None:

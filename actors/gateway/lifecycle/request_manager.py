@@ -139,7 +139,6 @@ class RequestManager:
         if request.watchers:
             return
         if request.is_over:
-            self.gate.let_go(request)
             self.finished.retained.answered(request)
         elif request.spec.is_resumable and (may_return or not request.spec.ends_with_client):
             self._orphans.add(request, self._post.now_s(), with_gateway=may_return)

@@ -13,7 +13,7 @@ _EAGERNESS = 4
 
 
 @dataclass
-class _Part:
+class _Held:
     """What one caller holds, and its weight as it was told last."""
 
     n: int
@@ -26,7 +26,7 @@ class CallerShares:
     def __init__(self, limit: int, *, are_told_apart: bool) -> None:
         self.limit, self._are_told_apart = limit, are_told_apart
         self.n_held = 0  # by all callers
-        self._parts: dict[bytes, _Part] = {}
+        self._parts: dict[bytes, _Held] = {}
 
     @property
     def n_free(self) -> int:
@@ -56,7 +56,7 @@ class CallerShares:
         if not n:
             return
         self.n_held += n
-        part = self._parts.setdefault(caller, _Part(0, weight))
+        part = self._parts.setdefault(caller, _Held(0, weight))
         part.n, part.weight = part.n + n, weight
 
     def release(self, caller: bytes, n: int) -> None:

@@ -26,8 +26,7 @@ def degrade(spec: RequestSpec, level: DegradationLevel, settings: GatewaySetting
     if level >= DegradationLevel.FEWER_ANSWERS and 0 < most_n < spec.n and spec.api != "zeromq":
         spec = _with_fewer_answers(spec, most_n)
         told.append(f"{ANSWERS}={most_n}")
-    most_tokens = max(most_tokens, spec.terms.min_tokens)
-    if level >= DegradationLevel.SHORTER_ANSWERS and settings.degraded_max_tokens > 0 and most_tokens < spec.terms.max_tokens:
+    if level >= DegradationLevel.SHORTER_ANSWERS and 0 < most_tokens < spec.terms.max_tokens:
         spec = msgspec.structs.replace(spec, terms=msgspec.structs.replace(spec.terms, max_tokens=most_tokens))
         told.append(f"{LENGTH}={most_tokens}")
     return msgspec.structs.replace(spec, degraded=", ".join(told)) if told else spec

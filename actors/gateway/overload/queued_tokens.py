@@ -31,11 +31,11 @@ class QueuedTokens:
             if sequence.ended is None and not sequence.ids:
                 sequence.queued_tokens = self._price(spec, sequence.index)
                 n_tokens += sequence.queued_tokens
-        self.shares.add(spec.terms.caller, spec.terms.weight, n_tokens)
+        self.shares.add(request.counted_for, spec.terms.weight, n_tokens)
 
     def started(self, sequence: GrowingSequence) -> None:
         """A sequence has its first token, or has ended without one."""
-        self.shares.release(sequence.request.spec.terms.caller, sequence.queued_tokens)
+        self.shares.release(sequence.request.counted_for, sequence.queued_tokens)
         sequence.queued_tokens = 0
 
     def ended(self, sequence: GrowingSequence) -> None:

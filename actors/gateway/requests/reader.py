@@ -123,6 +123,7 @@ class Reader:
         """Remove this reader from the request's watchers."""
         if self._on_update in self.request.watchers:
             self.request.watchers.remove(self._on_update)
+            self.request.on_unwatched(self.request)
         if self._timer is not None:
             self._timer.cancel()
         self._on_update, self._timer = _nothing, None  # both refer to this reader: without them it is freed at once

@@ -209,6 +209,7 @@ class Request:
         self.sequences = [GrowingSequence(self, i, new_detokenizer(spec.prompt_of(i))) for i in range(spec.n_sequences)]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.n_held = 0  # sequences that count for its caller
+        self.counted_for = spec.terms.caller  # whom they and its queued tokens count for
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification
@@ -219,6 +220,7 @@ class Request:
         self.answer_key = b""  # under which its answer is kept; b"": it is not
         self.similar_key: SimilarKey | None = None  # under which its answer is kept for similar ones; None: it is not
         self.watchers: list[Callable[[], None]] = []
+        self.on_unwatched: Callable[[Request], None] = lambda request: None  # called when a watcher has left
 
     def n_prompt_of(self, index: int) -> int:
         """Prompt tokens of sequence `index`."""

@@ -96,7 +96,7 @@ class LoadReports:
             waiting=len(queues.waiting),
             running=len(queues.running),
             waiting_tokens=queues.work.n_tokens,
-            running_tokens=sum([queues.work.left_of(sequence) for sequence in queues.running]),
+            running_tokens=queues.work.left_of_all(queues.running),
             pages_used=0 if ledger is None else max(n_pages - ledger.n_available, 0),
             pages=n_pages,
             prefill_rate=self._throughput.prefill_rate,

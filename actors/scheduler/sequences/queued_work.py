@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,5 +37,14 @@ class QueuedWork:
 
     def left_of(self, sequence: Sequence) -> int:
         """What a sequence has left: the positions that no step has planned, and the output that is expected of it."""
-        expected = max(int(self._mean_tokens) - sequence.n_generated, 1)
-        return max(sequence.n_unplanned, 0) + max(min(expected, sequence.n_samples_left), 0)
+        return self.left_of_all([sequence])
+
+    def left_of_all(self, sequences: Iterable[Sequence]) -> int:
+        """The sum of `left_of`. It reads fields instead of properties, because hundreds may run."""
+        mean, n_left = int(self._mean_tokens), 0
+        for sequence in sequences:
+            n_generated, on_device = sequence.known - sequence.n_prompt, sequence.known + sequence.in_flight
+            expected = mean - n_generated if mean > n_generated else 1
+            samples = sequence.max_tokens + sequence.n_prompt - on_device
+            n_left += max(on_device - sequence.planned, 0) + max(expected if expected < samples else samples, 0)
+        return n_left

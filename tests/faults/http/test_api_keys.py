@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 
 from messages.access.api_key import key_id_of
+from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
 
 FLAGS = ("--model", "hash-chain", "--gateways", "2", "--api-keys", "--set", "worker.hash_chain_step_s=0.005")
 VICTIMS = ("gateway/0", "gateway/1", "scheduler/0", "worker/0.0")
 N_TOKENS = 300
-
-
-def keys(state: Path, *arguments: str) -> str:
-    """What `supervisor keys` prints."""
-    command = [sys.executable, "-m", "supervisor", "keys", *arguments, "--state-dir", str(state)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout.strip()
 
 
 async def read(http: httpx.AsyncClient, key: str, name: str, has_begun: asyncio.Semaphore) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.http.test_api_keys import keys
 from tests.support.gateway.fake_scheduler import ids_text, oracle
+from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.bench.statistics import percentile, poisson_arrivals, summarize
+from ops.bench.statistics import auc, percentile, poisson_arrivals, summarize
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=200)
 
@@ -28,6 +28,13 @@ def test_a_summary_stands_in_order(values: list[float]) -> None:
     assert min(values) <= summary.p50 <= summary.p90 <= summary.p99 <= summary.max == max(values)
     assert summary.mean == pytest.approx(reference.fmean(values), abs=1e-6)
     assert summary.count == len(values)
+
+
+@pytest.mark.parametrize(("lower", "higher", "share"), [([1, 2], [3, 4], 1.0), ([3, 4], [1, 2], 0.0), ([1, 3], [2, 3], 0.625)])
+def test_how_well_two_samples_are_told_apart(lower: list[float], higher: list[float], share: float) -> None:
+    assert auc(lower, higher) == share
+    with pytest.raises(ValueError, match="at least one value"):
+        auc(lower, [])
 
 
 def test_one_value_is_its_own_every_percentile() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.text.detokenizer import NumberText
+from messages.generation.replica_load import DegradationLevel, ReplicaLoad
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
 
@@ -27,3 +28,11 @@ def spec_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_t
 def request_of(spec: RequestSpec) -> Request:
     """The request of an order, with the text of numbers."""
     return Request(7, spec, lambda prompt: NumberText(), 0.0)
+
+
+def load_of(number: int = 1, waiting_tokens: int = 0, rate: float = 100.0, level: int = 0) -> ReplicaLoad:
+    """A report of a replica's load: what waits, how many tokens are computed in a second, and the level."""
+    return ReplicaLoad(
+        number=number, waiting=1, running=1, waiting_tokens=waiting_tokens, running_tokens=0, pages_used=0, pages=1,
+        prefill_rate=rate, decode_rate=0.0, level=DegradationLevel(level),
+    )  # fmt: skip

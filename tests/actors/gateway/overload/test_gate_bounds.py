@@ -15,13 +15,13 @@ from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.journal.journal import Journal
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.overload.overload_metrics import OverloadMetrics
+from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from messages.generation.terms import Terms
-from tests.actors.gateway.overload.test_outlook import load_of
-from tests.support.gateway.request_examples import request_of, spec_of
+from tests.support.gateway.request_examples import load_of, request_of, spec_of
 
 _CALLERS = (b"flood", b"other", b"third")
 _SETTINGS = GatewaySettings(caller_header="x-key", max_active_requests=40, max_queued_tokens=4000)
@@ -197,12 +197,12 @@ def test_what_nobody_reads_counts_until_its_reader_has_left() -> None:
     while server.ask(asked(b"flood", 1, 1)) is None:
         pass
     unread = server.open[0]
-    unread.watchers.append(lambda: None)
+    readers = [Reader(unread), Reader(unread)]
     server.end(0)
-    assert refusal_of(server).fine_code == "caller_share"
-    unread.watchers.clear()
-    for _ in range(2):  # of several readers, the last one
-        server.gate.let_go(unread)
+    for reader in readers:
+        assert refusal_of(server).fine_code == "caller_share"
+        reader.close()
+        reader.close()
     assert server.ask(asked(b"flood", 1, 1)) is None
     assert refusal_of(server).fine_code == "caller_share"
 

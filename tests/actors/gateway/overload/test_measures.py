@@ -37,8 +37,8 @@ def test_what_must_stay_stays() -> None:
     best = degrade(msgspec.structs.replace(spec, best_of=BestOf(n_shown=3, shows_logprobs=True)), level, _LIMITS)
     assert best.best_of == BestOf(n_shown=2, shows_logprobs=True)
     assert degrade(msgspec.structs.replace(spec, api="zeromq"), level, _LIMITS).n == 4, "its client waits for each answer"
-    terms = msgspec.structs.replace(spec.terms, min_tokens=80, speculation=False)
-    assert degrade(msgspec.structs.replace(spec, terms=terms, n=1), level, _LIMITS).degraded == "max_tokens=80"
+    terms = msgspec.structs.replace(spec.terms, speculation=False)
+    assert degrade(msgspec.structs.replace(spec, terms=terms, n=1), level, _LIMITS).degraded == "max_tokens=50"
 
 
 def test_the_names_of_measures() -> None:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.overload.outlook import Outlook
-from messages.generation.replica_load import DegradationLevel, ReplicaLoad
-
-
-def load_of(number: int = 1, waiting_tokens: int = 0, rate: float = 100.0, level: int = 0) -> ReplicaLoad:
-    return ReplicaLoad(
-        number=number, waiting=1, running=1, waiting_tokens=waiting_tokens, running_tokens=0, pages_used=0, pages=1,
-        prefill_rate=rate, decode_rate=0.0, level=DegradationLevel(level),
-    )  # fmt: skip
+from tests.support.gateway.request_examples import load_of
 
 
 def test_the_wait_is_that_of_all_replicas_together_and_the_level_that_of_the_best() -> None:

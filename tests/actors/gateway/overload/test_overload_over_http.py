@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from messages.generation.sequences import Refused
-from tests.actors.gateway.overload.test_outlook import load_of
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.request_examples import load_of
 from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S
 
