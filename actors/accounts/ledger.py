@@ -130,8 +130,8 @@ class Ledger:
 
     def _spent(self, gateway: str, spent: SpentAllowance, message: UsageTold, now_s: float, wall_s: float) -> None:
         account, request = self.account(spent.tenant, now_s, wall_s), self.requests.get(spent.request)
-        if request is None and spent.is_over and not spent.tokens:
-            return  # it was never accepted
+        if request is None and (spent.is_recovered or (spent.is_over and not spent.tokens)):
+            return  # it was settled before, or it was never accepted
         if request is None:  # its gateway has decided alone, or what was taken for it was lost
             request = OpenRequest(gateway, spent.tenant, spent.sequences, spent.most_tokens, 0, 0)
             self.requests[spent.request] = request

@@ -37,6 +37,7 @@ class World:
         self.log.begin(1)
         self.gateways = [OpenAllowances() for _ in range(3)]
         self.unnoted: dict[int, int] = {}
+        self.ended: list[tuple[int, str, int]] = []  # gateway, id and tokens of the newest requests that are over: the journal
         self.streams: dict[str, tuple[int, OpenAllowance]] = {}  # requests that run: their gateway and what it knows of them
         self.n_got = self.n_requests = 0
 
@@ -75,7 +76,9 @@ class World:
                 del self.streams[name]
                 self.n_got += one.tokens
                 self.gateways[number].end(one, one.tokens)
-                self.tell(number, "overs")
+                self.ended.append((number, name, one.tokens))
+                if self.chance.random() < 0.7:  # otherwise it has no time left for that
+                    self.tell(number, "overs")
 
     def handle(self, number: int, what: TakeAllowance | UsageTold | GatewayDied) -> Any:
         """The accounts handle what comes from a gateway, or its death."""
@@ -103,7 +106,7 @@ class World:
             self.tell(number, "list_all")
 
     def gateway_dies(self) -> None:
-        """Its successor has the requests of the journal; what was over is not told again."""
+        """Its successor has the requests of the journal, also those that were over not long ago."""
         number = self.chance.randrange(3)
         self.handle(number, GatewayDied())
         self.unnoted.pop(number, None)
@@ -113,6 +116,12 @@ class World:
                 resumed = OpenAllowance(name, "acme", 1, one.tokens, MOST)
                 successor.begin(resumed)
                 self.streams[name] = (number, resumed)
+        for at, name, tokens in self.ended[-100:]:
+            if at == number:
+                one = OpenAllowance(name, "acme", 1, tokens, MOST)
+                successor.begin(one)
+                one.is_recovered = True
+                successor.end(one, tokens)
         self.tell(number, "list_all")
 
     def jumps(self) -> None:
