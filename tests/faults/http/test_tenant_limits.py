@@ -25,14 +25,17 @@ async def stream(http: httpx.AsyncClient, key: str, name: str, has_begun: asynci
     body = {"prompt": [5, 6, 7], "max_tokens": N_TOKENS, "temperature": 0, "stream": True}
     headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": name}
     n_lines = 0
-    async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
-        assert answer.status_code == 200, await answer.aread()
-        assert answer.headers["x-ratelimit-limit-tokens"] == "1000000"
-        async for line in answer.aiter_lines():
-            if line.startswith("data: {"):
-                n_lines += 1
-                if n_lines == 10:
-                    has_begun.release()
+    try:
+        async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            assert answer.headers["x-ratelimit-limit-tokens"] == "1000000"
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    n_lines += 1
+                    if n_lines == 10:
+                        has_begun.release()
+    finally:
+        has_begun.release()
     assert n_lines == N_TOKENS + 1, "each token, and the chunk of the end"
     return 3 + N_TOKENS
 
