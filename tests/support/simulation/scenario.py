@@ -17,7 +17,6 @@ from gpu_workers.settings import HostCacheDtype, WorkerSettings
 from messages.steps import PAGE_TOKENS
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
-from tests.support.simulation.faults.accounts import TENANTS
 from tests.support.simulation.network import Loss
 
 _EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
@@ -178,8 +177,6 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
-        api_keys=scenario.has_tenants,
-        tenants=TENANTS if scenario.has_tenants else {},
         embedding_model="hash" if scenario.n_embedding_clients else "",
         supervisor=_EMBEDDING_DEADLINES if scenario.n_embedding_clients else SupervisorSettings(),
         gpus=0,
