@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from actors.accounts.account import Denied
 from actors.accounts.account_figures import MOST_SHOWN, AccountMetrics, named
+from actors.accounts.command_log import CommandLog, GatewayDied, Handled
 from actors.accounts.ledger import Ledger
-from actors.accounts.saved_accounts import encoded, restore, write_accounts
+from actors.accounts.saved_accounts import encoded, handle, restore, write_accounts
 from actors.accounts.settings import AccountsSettings
 from actors.actor import Actor, Handler
-from messages.access.allowances import AllowanceTaken, TakeAllowance, UsageNoted, UsageTold
+from messages.access.allowances import AllowanceState, AllowanceTaken, TakeAllowance, UsageNoted, UsageTold
 from messages.access.tenant_file import TenantBook
 from messages.access.tenant_policy import SEQUENCES_OF, TODAY_OF
 from messages.errors import MailboxFull, UnknownPeer
@@ -47,6 +50,8 @@ class AccountsActor(Actor):
         # by gateway: its incarnation, and the newest number that it has told, if that is not on disk
         self._unnoted: dict[str, tuple[int, int]] = {}
         self._n_written, self._n_taken = 0, 0
+        self._is_logged = True  # the newest record is in the log
+        self._command_log = CommandLog(Path(settings.accounts_file))
         self._writing: asyncio.Task[None] | None = None
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -57,6 +62,9 @@ class AccountsActor(Actor):
         path = Path(self._settings.accounts_file)
         if not restore(self.ledger, path, self._now_s(), self._wall_s()):
             self.log.error("accounts cannot be read: all of them begin with nothing used", file=str(path))
+        logs = self._command_log.numbers()
+        with suppress(OSError):  # then nothing is logged until the next file can be written
+            self._command_log.begin(logs[-1] + 1 if logs else 1)
         return {"tenants": str(len(self.ledger.accounts))}
 
     async def stop(self) -> None:
@@ -64,12 +72,14 @@ class AccountsActor(Actor):
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         await self._write()
+        self._command_log.close()
 
     def on_take_allowance(self, delivery: Delivery, message: TakeAllowance) -> None:
         """A gateway wants to accept requests."""
         self._n_taken += 1
-        now_s, wall_s = self._now_s(), self._wall_s()
-        denied, state = self.ledger.take(delivery.sender, message.tenant, message.wanted, now_s, wall_s)
+        taken = self._handle_now(delivery.sender, message)
+        assert taken is not None, "a question has an answer"
+        denied, state = taken
         answer = AllowanceTaken(call=message.call, state=state)
         if denied is not None:
             answer = AllowanceTaken(
@@ -84,14 +94,14 @@ class AccountsActor(Actor):
 
     def on_usage_told(self, delivery: Delivery, message: UsageTold) -> None:
         """A gateway tells what its requests have used."""
-        self.ledger.tell(delivery.sender, message, self._now_s(), self._wall_s())
+        self._handle_now(delivery.sender, message)
         if message.spent or message.listing:
             self._unnoted[delivery.sender] = (delivery.sender_incarnation, message.number)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "gateway":
             self._unnoted.pop(name, None)
-            self.ledger.gateway_down(name, self._now_s())
+            self._handle_now(name, GatewayDied())
 
     def tick(self) -> None:
         self.ledger.book.refresh()
@@ -110,13 +120,32 @@ class AccountsActor(Actor):
             found |= {SEQUENCES_OF + tenant: float(n_sequences), TODAY_OF + tenant: float(n_tokens)}
         return found
 
+    def _handle_now(
+        self, gateway: str, what: TakeAllowance | UsageTold | GatewayDied
+    ) -> tuple[Denied | None, AllowanceState] | None:
+        """Handle what has come, and note it. While the disk refuses that, it is only in memory until the file is written."""
+        record = Handled(gateway, self._wall_s(), what)
+        result = handle(self.ledger, record, self._now_s(), record.wall_s)
+        try:
+            self._command_log.append(record)
+            self._is_logged = True
+        except OSError as error:
+            if self._is_logged:
+                self.log.warning("what tenants use cannot be logged, and is in memory only", reason=str(error))
+            self._is_logged = False
+        return result
+
     async def _write(self) -> None:
         """Write all accounts, then confirm to gateways what was told before."""
         told, self._unnoted, n_changes = self._unnoted, {}, self.ledger.n_changes
-        content, path = encoded(self.ledger, self._wall_s()), Path(self._settings.accounts_file)
+        path = Path(self._settings.accounts_file)
         try:
             if n_changes != self._n_written:
+                self._command_log.begin(self._command_log.number + 1)
+                number = self._command_log.number
+                content = encoded(self.ledger, self._wall_s(), number)
                 await asyncio.get_running_loop().run_in_executor(None, write_accounts, path, content)
+                self._command_log.drop_before(number)
         except OSError as error:
             self.log.warning("accounts could not be written", reason=str(error))
             self._unnoted = told | self._unnoted

@@ -121,16 +121,17 @@ class Ledger:
             account.refresh(policy, now_s, wall_s)
         return account
 
-    def restored(self, name: str, request: OpenRequest, now_s: float) -> None:
-        """A request of an earlier run of the accounts, whose account has it already. Its gateway must tell of it in time."""
-        request.told = request.listing = 0
-        self.requests[name] = request
-        self._gone.setdefault(request.gateway, now_s)
+    def restored(self, now_s: float) -> None:
+        """All requests are those of an earlier run of the accounts. Their gateways must tell of them in time."""
+        self._listing.clear()
+        for request in self.requests.values():
+            request.told = request.listing = 0
+            self._gone[request.gateway] = now_s
 
     def _spent(self, gateway: str, spent: SpentAllowance, message: UsageTold, now_s: float, wall_s: float) -> None:
         account, request = self.account(spent.tenant, now_s, wall_s), self.requests.get(spent.request)
-        if request is None and spent.is_over and not spent.tokens:
-            return  # it was never accepted
+        if request is None and (spent.is_recovered or (spent.is_over and not spent.tokens)):
+            return  # it was settled before, or it was never accepted
         if request is None:  # its gateway has decided alone, or what was taken for it was lost
             request = OpenRequest(gateway, spent.tenant, spent.sequences, spent.most_tokens, 0, 0)
             self.requests[spent.request] = request

@@ -1,7 +1,7 @@
 """The file of the accounts, from which the next incarnation goes on. A damaged file counts as none.
 
-It is replaced as a whole, at most once a second. What gateways have told is confirmed to them after that, and they tell it
-again until then; so the death of this process loses nothing.
+It is replaced as a whole, at most once a second; what has come since then is in a log. What gateways have told is confirmed to
+them when it is in the file, and they tell it again until then. So the death of this process loses nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from actors.accounts.account import TenantAccount
+from actors.accounts.account import Denied, TenantAccount
+from actors.accounts.command_log import CommandLog, Handled
 from actors.accounts.ledger import Ledger, OpenRequest
+from messages.access.allowances import AllowanceState, TakeAllowance, UsageTold
 
 _MAGIC = b"tardigrade accounts 1\n"  # of this format; another one is not read
 _DIGEST_BYTES = 16
@@ -32,6 +34,7 @@ class SavedAccount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _SavedLedger(msgspec.Struct, frozen=True):
+    log: int  # the first log with what is not in this file
     wall_s: float  # Unix time at which it was so
     accounts: dict[str, SavedAccount]
     requests: dict[str, OpenRequest]
@@ -40,10 +43,10 @@ class _SavedLedger(msgspec.Struct, frozen=True):
 _decoder = msgspec.msgpack.Decoder(_SavedLedger)
 
 
-def encoded(ledger: Ledger, wall_s: float) -> bytes:
-    """The bytes of a file with all accounts as they are."""
+def encoded(ledger: Ledger, wall_s: float, log: int = 0) -> bytes:
+    """The bytes of a file with all accounts as they are. `log`: the number of the log that begins now."""
     accounts = {name: _saved(account) for name, account in ledger.accounts.items()}
-    body = msgspec.msgpack.encode(_SavedLedger(wall_s, accounts, ledger.requests))
+    body = msgspec.msgpack.encode(_SavedLedger(log, wall_s, accounts, ledger.requests))
     return _MAGIC + blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
@@ -59,15 +62,14 @@ def write_accounts(path: Path, content: bytes) -> None:
 
 
 def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
-    """Go on with the accounts of a file, if it can be read; returns whether it can, or there is none. The time since it was
-    written refills the buckets, by the wall clock, by one minute's refill at most."""
+    """Go on with the accounts of a file and its logs; returns whether the file can be read, or there is none. The time since it
+    was written refills the buckets, by the wall clock, by one minute's refill at most."""
     try:
-        data = path.read_bytes()
+        saved = _decoded(path.read_bytes())
     except FileNotFoundError:
-        return True
+        saved = _SavedLedger(0, wall_s, {}, {})
     except OSError:
         return False
-    saved = _decoded(data)
     if saved is None:
         return False
     away_s = min(max(wall_s - saved.wall_s, 0.0), _MOST_AWAY_S)
@@ -83,8 +85,23 @@ def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
         account = ledger.account(request.tenant, now_s, wall_s)
         account.held_tokens += request.held
         account.n_sequences += 0 if request.is_over else request.sequences
-        ledger.restored(name, request, now_s)
+        ledger.requests[name] = request
+    for record in CommandLog(path).records(saved.log):
+        handle(ledger, record, now_s, max(record.wall_s, saved.wall_s))
+    ledger.restored(now_s)
     return True
+
+
+def handle(ledger: Ledger, record: Handled, now_s: float, wall_s: float) -> tuple[Denied | None, AllowanceState] | None:
+    """Let the ledger handle what has come; returns the answer to a question."""
+    match record.what:
+        case TakeAllowance(tenant=tenant, wanted=wanted):
+            return ledger.take(record.gateway, tenant, wanted, now_s, wall_s)
+        case UsageTold() as message:
+            ledger.tell(record.gateway, message, now_s, wall_s)
+        case _:
+            ledger.gateway_down(record.gateway, now_s)
+    return None
 
 
 def _decoded(data: bytes) -> _SavedLedger | None:

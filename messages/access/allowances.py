@@ -57,7 +57,8 @@ class AllowanceTaken(Message, frozen=True):
 
 
 class SpentAllowance(Part, frozen=True):
-    """What one request has used so far. `most_tokens`: of its prompts and answers together."""
+    """What one request has used so far. `most_tokens`: of its prompts and answers together. `is_recovered`: it was over before
+    its gateway died; the accounts may have settled and forgotten it, so it counts only where they know it as open."""
 
     request: ShortText
     tenant: ShortText
@@ -65,6 +66,7 @@ class SpentAllowance(Part, frozen=True):
     most_tokens: Count
     tokens: Count
     is_over: bool = False
+    is_recovered: bool = False
 
 
 class UsageTold(Message, frozen=True):

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.dispatch.post import Post
+from actors.gateway.journal.records import decode_spec
+from actors.gateway.journal.retained import Retained
 from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.tenant_limits import TenantLimits
 from actors.gateway.tenants.tenant_usage import TenantUsage
 from messages.access.allowances import AllowanceTaken, UsageNoted
 from messages.access.tenant_file import TenantBook
 
+_HEARD_S = 30.0  # the accounts have heard of what ended longer ago, unless they were dead for so long
+
 
 class GatewayAccess:
     """Both are None where no API keys are asked for."""
 
     def __init__(self, settings: GatewaySettings, post: Post, registry: CollectorRegistry) -> None:
+        self._post = post
         self.keys: KeyRing | None = None
         self.limits: TenantLimits | None = None
         if settings.keys_file:
@@ -45,7 +53,8 @@ class GatewayAccess:
         """The journal is replayed: count what its requests use from now on. Returns itself."""
         manager.access_log.tenant_of = self.tenant_of
         if self.limits is not None:
-            self.limits.resumed(manager.unfinished.all)
+            ended = manager.finished.retained.ended_since(self._post.now_s() - _HEARD_S)
+            self.limits.resumed(manager.unfinished.all, _decoded(ended))
             manager.on_over = self.limits.over
         return self
 
@@ -70,3 +79,10 @@ class GatewayAccess:
         """The gateway ends."""
         if self.keys is not None:
             self.keys.close()
+
+
+def _decoded(ended: Iterable[Retained]) -> Iterator[tuple[RequestSpec, int]]:
+    """What was asked for, and the tokens of the answers; without those whose record is damaged."""
+    for one in ended:
+        with suppress(ValueError):
+            yield decode_spec(one.record.spec), one.finish.n_tokens

@@ -69,7 +69,10 @@ class KeyRing:
             structlog.get_logger().error("API keys not read again, the old ones count", reason=str(error))
 
     def tenant_of(self, caller: bytes) -> str:
-        """The tenant with this digest; "" for one whose keys are not in the file any more."""
+        """The tenant with this digest; "" for one whose keys are not in the file any more. The file is looked at for an unknown
+        one: its first key may have been made just now, and shown to another gateway."""
+        if caller and caller not in self._tenants:
+            self.refresh()
         return self._tenants.get(caller, "")
 
     def known(self, text: str) -> KeyHolder | None:

@@ -150,6 +150,11 @@ class RetainedRequests:
         if request.is_recorded and not request.spec.is_resumable and not request.watchers:
             self._journal.delete(request.number)
 
+    def ended_since(self, since_s: float) -> list[Retained]:
+        """Those that have ended since this time."""
+        kept = (*self._keyed.by_id.values(), *self._keyless.by_id.values())
+        return [one for one in kept if one.ended_s >= since_s]
+
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""
         return self._keyed.by_id.get(request_id) or self._keyless.by_id.get(request_id)

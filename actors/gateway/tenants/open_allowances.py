@@ -16,13 +16,14 @@ MOST_UNTOLD = 65_536  # requests that are over and not on disk; the oldest of mo
 class OpenAllowance:
     """One request. `request`: once it is accepted."""
 
-    __slots__ = ("is_over", "key", "most_tokens", "request", "sequences", "shown", "tenant", "tokens", "told")
+    __slots__ = ("is_over", "is_recovered", "key", "most_tokens", "request", "sequences", "shown", "tenant", "tokens", "told")
 
     def __init__(self, key: str, tenant: str, sequences: int, prompt_tokens: int, most_tokens: int) -> None:
         self.key, self.tenant, self.sequences, self.most_tokens = key, tenant, sequences, most_tokens
         self.tokens = prompt_tokens  # that it has used so far
         self.request: Request | None = None
         self.is_over = False
+        self.is_recovered = False  # it was over before this process began
         self.told = 0  # the newest message that it was in
         self.shown = -1  # its tokens in that message
 
@@ -44,6 +45,7 @@ class OpenAllowance:
             most_tokens=self.most_tokens,
             tokens=self.tokens,
             is_over=self.is_over,
+            is_recovered=self.is_recovered,
         )
 
 

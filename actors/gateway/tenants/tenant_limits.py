@@ -97,8 +97,14 @@ class TenantLimits:
             if request.is_over:
                 self._settle(request)
 
-    def resumed(self, requests: Iterable[Request]) -> None:
-        """The journal is replayed: these requests go on. The accounts know them already, or learn of them."""
+    def resumed(self, requests: Iterable[Request], ended: Iterable[tuple[RequestSpec, int]] = ()) -> None:
+        """The journal is replayed: these requests go on. The accounts know them already, or learn of them. `ended`: those that
+        have ended not long ago, and the tokens of their answers, of which the accounts may not have heard."""
+        for spec, n_tokens in ended:
+            if self._policy_of(spec.terms.caller).is_limited:
+                one = self._begin(spec, self._tenant_of(spec.terms.caller))
+                one.is_recovered = True
+                self._opened.end(one, one.tokens + n_tokens)
         for request in requests:
             if self._policy_of(request.spec.terms.caller).is_limited:
                 one = self._begin(request.spec, self._tenant_of(request.spec.terms.caller))

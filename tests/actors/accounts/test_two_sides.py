@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors.accounts.command_log import CommandLog, GatewayDied, Handled
 from actors.accounts.ledger import Ledger
-from actors.accounts.saved_accounts import encoded, restore
+from actors.accounts.saved_accounts import encoded, handle, restore
 from actors.gateway.tenants.open_allowances import OpenAllowance, OpenAllowances
-from messages.access.allowances import WantedAllowance
+from messages.access.allowances import TakeAllowance, UsageTold, WantedAllowance
 from messages.access.tenant_file import TenantBook
 from messages.access.tenant_policy import TenantPolicy
 from tests.support.depth import DEPTH
@@ -31,15 +33,18 @@ class World:
         self.book = TenantBook({"acme": POLICY}, folder / "tenants.json")
         self.now_s, self.wall_s = 0.0, 1.8e9
         self.ledger = Ledger(self.book)
+        self.log = CommandLog(self.path)
+        self.log.begin(1)
         self.gateways = [OpenAllowances() for _ in range(3)]
         self.unnoted: dict[int, int] = {}
+        self.ended: list[tuple[int, str, int]] = []  # gateway, id and tokens of the newest requests that are over: the journal
         self.streams: dict[str, tuple[int, OpenAllowance]] = {}  # requests that run: their gateway and what it knows of them
         self.n_got = self.n_requests = 0
 
     def tell(self, number: int, kind: str) -> None:
         """A gateway tells what the kind says."""
         for message in getattr(self.gateways[number], kind)():
-            self.ledger.tell(f"gateway/{number}", message, self.now_s, self.wall_s)
+            self.handle(number, message)
             self.unnoted[number] = message.number
 
     def arrives(self) -> None:
@@ -51,8 +56,9 @@ class World:
         gateway.begin(one)
         self.tell(number, "overs")
         asked = WantedAllowance(request=name, sequences=1, prompt_tokens=n_prompt, output_tokens=MOST - n_prompt)
-        denied, _ = self.ledger.take(f"gateway/{number}", "acme", [asked], self.now_s, self.wall_s)
-        if denied is not None:
+        taken = self.handle(number, TakeAllowance(call=1, tenant="acme", wanted=[asked]))
+        assert taken is not None
+        if taken[0] is not None:
             gateway.drop(one)
         elif self.chance.random() < 0.1:  # the client has left before it was accepted
             gateway.end(one, 0)
@@ -70,11 +76,21 @@ class World:
                 del self.streams[name]
                 self.n_got += one.tokens
                 self.gateways[number].end(one, one.tokens)
-                self.tell(number, "overs")
+                self.ended.append((number, name, one.tokens))
+                if self.chance.random() < 0.7:  # otherwise it has no time left for that
+                    self.tell(number, "overs")
+
+    def handle(self, number: int, what: TakeAllowance | UsageTold | GatewayDied) -> Any:
+        """The accounts handle what comes from a gateway, or its death."""
+        record = Handled(f"gateway/{number}", self.wall_s, what)
+        self.log.append(record)
+        return handle(self.ledger, record, self.now_s, self.wall_s)
 
     def writes(self) -> None:
         """The accounts write their file, and confirm what they were told."""
-        self.path.write_bytes(encoded(self.ledger, self.wall_s))
+        self.log.begin(self.log.number + 1)
+        self.path.write_bytes(encoded(self.ledger, self.wall_s, self.log.number))
+        self.log.drop_before(self.log.number)
         for number, told in self.unnoted.items():
             self.gateways[number].noted(told)
         self.unnoted = {}
@@ -83,14 +99,16 @@ class World:
         """The next accounts read the file, and every gateway lists what it has."""
         self.unnoted = {}
         self.ledger = Ledger(self.book)
+        if self.chance.random() < 0.5:  # in the middle of a write
+            self.log.begin(self.log.number + 1)
         assert restore(self.ledger, self.path, self.now_s, self.wall_s)
         for number in range(3):
             self.tell(number, "list_all")
 
     def gateway_dies(self) -> None:
-        """Its successor has the requests of the journal; what was over is not told again."""
+        """Its successor has the requests of the journal, also those that were over not long ago."""
         number = self.chance.randrange(3)
-        self.ledger.gateway_down(f"gateway/{number}", self.now_s)
+        self.handle(number, GatewayDied())
         self.unnoted.pop(number, None)
         successor = self.gateways[number] = OpenAllowances()
         for name, (at, one) in [*self.streams.items()]:
@@ -98,8 +116,13 @@ class World:
                 resumed = OpenAllowance(name, "acme", 1, one.tokens, MOST)
                 successor.begin(resumed)
                 self.streams[name] = (number, resumed)
+        for at, name, tokens in self.ended[-100:]:
+            if at == number:
+                one = OpenAllowance(name, "acme", 1, tokens, MOST)
+                successor.begin(one)
+                one.is_recovered = True
+                successor.end(one, tokens)
         self.tell(number, "list_all")
-        self.writes()  # so that this death and that of the accounts are apart by a second
 
     def jumps(self) -> None:
         """The wall clock jumps, within its day."""

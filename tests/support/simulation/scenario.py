@@ -18,7 +18,6 @@ from messages.steps import PAGE_TOKENS
 from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.server_config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count, Fault
-from tests.support.simulation.faults.accounts import TENANTS
 from tests.support.simulation.network import Loss
 
 _EMBEDDING_DEADLINES = SupervisorSettings(cpu_step_s=5.0, first_step_s=5.0)  # then a batch of texts counts as hung
@@ -179,8 +178,6 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         vault=chance.random() < 0.6 or scenario.n_exchange_places > 0,
         standby=chance.random() < 0.3,
         model="hash-chain",
-        api_keys=scenario.has_tenants,
-        tenants=TENANTS if scenario.has_tenants else {},
         **_other_models(scenario),
         gpus=0,
         tp=scenario.tp,

@@ -43,7 +43,7 @@ from tests.support.simulation.clients.planned_requests import (
 )
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
-from tests.support.simulation.faults.accounts import TenantCheck, are_settled
+from tests.support.simulation.faults.accounts import TenantCheck, are_settled, with_tenants
 from tests.support.simulation.faults.disk_tier import make_disks_virtual
 from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
@@ -124,7 +124,8 @@ class World:
     async def run(self) -> Outcome:
         """The whole run."""
         began_s = self._loop.time()
-        self._parent.start(config_of(self._chance, self._scenario))
+        config = config_of(self._chance, self._scenario)
+        self._parent.start(with_tenants(config) if self._scenario.has_tenants else config)
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         sizes = (self._scenario.n_clients, self._gateways(), FAULTS_S / 2, self._scenario.vocabulary)
         planned_by_all = planned_requests(self._chance, *sizes)

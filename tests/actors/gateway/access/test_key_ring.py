@@ -11,6 +11,7 @@ import pytest
 
 from actors.gateway.access import key_ring
 from actors.gateway.access.key_ring import KeyRing
+from actors.gateway.admission.caller import caller_of_tenant
 from actors.gateway.requests.refusals import Refusal
 from messages.access.api_key import KeyRecord, Role, new_key
 from messages.access.key_file import change_keys
@@ -123,3 +124,9 @@ async def test_checks_have_a_bound(keys: Keys, monkeypatch: pytest.MonkeyPatch) 
     results = await asyncio.gather(*(keys.ring.holder_of(keys.mine) for _ in range(3)), return_exceptions=True)
     refusals = [one for one in results if isinstance(one, Refusal)]
     assert [(one.code, one.retry_after_s) for one in refusals] == [("overloaded", 1.0)]
+
+
+def test_a_tenant_whose_first_key_another_gateway_has_seen_is_known(keys: Keys) -> None:
+    _, record = new_key("fresh", Role.USER, 1.0)
+    keys.write([keys.my_record, record])
+    assert keys.ring.tenant_of(caller_of_tenant("fresh")) == "fresh"

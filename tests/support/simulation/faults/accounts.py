@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from actors.accounts.accounts_actor import AccountsActor
 from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.admission.caller import caller_of_tenant
@@ -16,6 +18,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.open_allowances import tokens_of
 from actors.gateway.tenants.tenant_limits import TenantLimits
 from messages.access.tenant_policy import TenantPolicy
+from supervisor.config.server_config import ServerConfig
 from tests.support.simulation.edges import Fault
 
 TENANT = "sim"
@@ -67,6 +70,11 @@ class TenantCheck:
             if is_exact and account.used_today != expected:
                 found.append(f"tokens of the tenant: expected {expected}, got {account.used_today}")
         return found
+
+
+def with_tenants(config: ServerConfig) -> ServerConfig:
+    """The same server with the tenant to which all clients belong."""
+    return msgspec.structs.replace(config, api_keys=True, tenants=TENANTS)
 
 
 def are_settled(actors: Sequence[AccountsActor]) -> bool:
