@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.gateway.dispatch.balancing.least_tokens import least_loaded
-from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
+from actors.gateway.dispatch.balancing.strategy import BalancingStrategy, Candidate, Choice, ChoiceReason
 
 _LOAD_FACTOR, _LOAD_REQUESTS = 2, 8  # a wait that is longer than that costs more than the prefill that is saved
 
 
-class PrefixFirst:
+class PrefixFirst(BalancingStrategy):
     """The longest cached prefix wins, up to a ceiling by load."""
 
     def choose(self, candidates: Sequence[Candidate], n_tokens: int) -> Choice:
