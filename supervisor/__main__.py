@@ -20,6 +20,7 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.cordons.command import cordon, uncordon
 from supervisor.drill.command import drill
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
@@ -30,7 +31,6 @@ from supervisor.operator.command_line import (
     run_dir_for,
     server_flags,
 )
-from supervisor.operator.cordon_commands import cordon, uncordon
 from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart

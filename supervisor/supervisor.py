@@ -24,10 +24,10 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.children.kept_spares import KeptSpares
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner, Spawner
+from supervisor.cordons.keeper import CordonKeeper
 from supervisor.directories.rendezvous import Incarnations
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
-from supervisor.operator.cordons import CordonKeeper
 from supervisor.operator.display import Display
 from supervisor.operator.operator_server import OperatorServer
 from supervisor.operator.tree_commands import TreeCommands
@@ -60,11 +60,9 @@ class Supervisor:
         target: Server | None = None,
     ) -> None:
         self._server, self._display = server, display
-        self._link = link or ParentLink()
-        self._log = structlog.get_logger()
+        self._link, self._log = link or ParentLink(), structlog.get_logger()
         self._policy = RestartPolicy(server.groups)
-        self._liveness = Liveness(CHECK_EVERY_S, self._sample_of)
-        self._spawn_retries = SpawnRetries()
+        self._liveness, self._spawn_retries = Liveness(CHECK_EVERY_S, self._sample_of), SpawnRetries()
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)

@@ -11,9 +11,9 @@ from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
 from messages.wire.message import MAX_SHORT_CHARACTERS
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.cordons.keeper import CordonKeeper
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
-from supervisor.operator.cordons import CordonKeeper
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.tree_commands import TreeCommands

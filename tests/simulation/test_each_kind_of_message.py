@@ -111,7 +111,7 @@ ELSEWHERE = {
     "StepFailed": "tests/actors/scheduler/gang/test_idleness.py",
     "Cancel": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is closed is cancelled again",
     "Recall": "what was not given back is not asked for again, and is computed where it is",
-    "Cordons": "the supervisor sends all of them with each change; tests/supervisor/operator/test_cordons.py",
+    "Cordons": "the supervisor sends all of them with each change; tests/supervisor/cordons/test_keeper.py",
     "CordonWanted": "operators' commands ask again",
     "Refused": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is lost is submitted again",
     "Embed": "tests/long/test_embedding_kills.py: a simulated server has no embedding model",

@@ -125,7 +125,10 @@ class Balancer:
             self.metrics.openings.labels(name, why).inc()
 
     def statistics(self) -> dict[str, float]:
-        """For `supervisor status`: the breakers that are not closed."""
+        """For `supervisor status`: the breakers that are not closed. The metric of their states is set too."""
         now_s = self._post.now_s()
-        states = [self.health.state(name, now_s) for name in self._post.living("scheduler")]
-        return {"open_breakers": sum(state is not BreakerState.CLOSED for state in states)}
+        states = {name: self.health.state(name, now_s) for name in self._post.living("scheduler")}
+        if self.metrics is not None:
+            for name, state in states.items():
+                self.metrics.breaker_state.labels(name).set(state.value)
+        return {"open_breakers": sum(state is not BreakerState.CLOSED for state in states.values())}

@@ -42,8 +42,11 @@ def ending_of(request: Request) -> EndReason:
 
 
 def server_timing(request: Request) -> str:
-    """The value of the header Server-Timing of a request that is over: milliseconds of each phase that is known, and in all."""
+    """The value of the header Server-Timing of a request that is over: milliseconds of each phase that is known, and in all;
+    and how often a sequence was submitted, if that is more than once."""
     work = work_of(request)
     phases = [] if work is None else [("queue", work.queue_s), ("prefill", work.prefill_s), ("decode", work.decode_s)]
     phases.append(("total", request.ended_s - request.began_s))
-    return ", ".join([f"{name};dur={max(seconds, 0.0) * 1e3:.3f}" for name, seconds in phases])
+    timing = ", ".join([f"{name};dur={max(seconds, 0.0) * 1e3:.3f}" for name, seconds in phases])
+    n_submissions = max(sequence.n_submissions for sequence in request.sequences)
+    return timing if n_submissions <= 1 else f'{timing}, submissions;desc="{n_submissions}"'

@@ -11,10 +11,8 @@ from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from messages.generation.recall import Recall
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Cancel
-from messages.wire.arrays import int64s
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.metric_values import metric_value
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
@@ -298,18 +296,3 @@ async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cl
 
 def _fields(settings: WorkerSettings) -> dict:
     return {name: getattr(settings, name) for name in settings.__struct_fields__}
-
-
-async def test_only_what_has_never_had_a_slot_is_given_back(cluster: MemoryCluster) -> None:
-    bench = SchedulerBench(cluster)
-    await bench.begin()
-    for i in range(20):
-        bench.gateway.submit(i, prompt_of(i, 30), 60)
-    await cluster.wait_until(lambda: len(bench.gateway.taken) == 20 and any(bench.gateway.tokens.values()))
-    bench.gateway.mailbox.send("scheduler/0", Recall(attempts=int64s([*range(20), 99])))
-    await bench.ended(20)
-    assert len(bench.gateway.refused) + len(bench.gateway.endings) == 20
-    assert bench.gateway.refused, "some had to wait"
-    assert all(refused.retryable for refused in bench.gateway.refused.values())
-    for i in bench.gateway.endings:
-        assert bench.gateway.tokens[i] == expected(prompt_of(i, 30), 60)

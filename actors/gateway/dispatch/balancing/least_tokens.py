@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
+from actors.gateway.dispatch.balancing.strategy import BalancingStrategy, Candidate, Choice, ChoiceReason
 
 _NEARLY = 1.25  # a change of a load by less than an eighth is not reported, on either side
 
@@ -18,7 +18,7 @@ def least_loaded(candidates: Sequence[Candidate], n_tokens: int) -> Candidate:
     return min(near, key=lambda one: (one.recent_tokens, one.load_tokens, one.name))
 
 
-class LeastTokens:
+class LeastTokens(BalancingStrategy):
     """Every sequence goes to the replica with the least load, whatever it has cached."""
 
     def choose(self, candidates: Sequence[Candidate], n_tokens: int) -> Choice:

@@ -2,7 +2,7 @@
 
     a replica counts as a holder of the prefix while both hold:
         its load    <= _LOAD_FACTOR * the least load + _LOAD_REQUESTS * this work
-        its tokens of late <= _SHARE_FACTOR * the mean of all + this work
+        its tokens of late <= the mean of all + this work
     of the holders that count, the one with most of the prompt; of equals, and where none counts, the least loaded
 
 So a prefix that many ask for comes to a second replica as soon as the first one has more than its share. From then on the cache
@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.gateway.dispatch.balancing.least_tokens import least_loaded
-from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
+from actors.gateway.dispatch.balancing.strategy import BalancingStrategy, Candidate, Choice, ChoiceReason
 
 _LOAD_FACTOR, _LOAD_REQUESTS = 2, 8  # a wait that is longer than that costs more than the prefill that is saved
-_SHARE_FACTOR = 1.05
 
 
-class PrefixFirst:
+class PrefixFirst(BalancingStrategy):
     """The longest cached prefix wins, up to a ceiling by load."""
 
     def choose(self, candidates: Sequence[Candidate], n_tokens: int) -> Choice:
@@ -29,7 +28,7 @@ class PrefixFirst:
         if not most:
             return Choice(least_loaded(candidates, n_tokens).name, ChoiceReason.LOAD)
         load_ceiling = _LOAD_FACTOR * min(one.load_tokens for one in candidates) + _LOAD_REQUESTS * n_tokens
-        share_ceiling = _SHARE_FACTOR * sum(one.recent_tokens for one in candidates) / len(candidates) + n_tokens
+        share_ceiling = sum(one.recent_tokens for one in candidates) / len(candidates) + n_tokens
         usable = [
             one for one in candidates if one.pages and one.load_tokens <= load_ceiling and one.recent_tokens <= share_ceiling
         ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
+from actors.gateway.dispatch.balancing.strategy import BalancingStrategy, Candidate, Choice, ChoiceReason
 
 
-class RoundRobin:
+class RoundRobin(BalancingStrategy):
     """Every sequence goes to the replica after the last one, in the order of the names."""
 
     def __init__(self) -> None:

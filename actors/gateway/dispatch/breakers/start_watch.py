@@ -13,7 +13,7 @@ _PAUSE_S = 1.0
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _AwaitedStart:
     """One attempt: when it was sent, its work with that before it in tokens, the tokens that its sequence had then."""
 
     sent_s: float
@@ -37,7 +37,7 @@ class StartWatch:
     """The waiting attempts of one replica, in the order of their submission."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _AwaitedStart] = {}
         self._looked_s = 0.0
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class StartWatch:
         `limit_s`: a longer wait is too long."""
         if not self._waiting:
             self._looked_s = now_s
-        self._waiting[attempt] = _Waiting(now_s, n_tokens, n_ids, limit_s)
+        self._waiting[attempt] = _AwaitedStart(now_s, n_tokens, n_ids, limit_s)
 
     def closed(self, attempt: int, n_ids: int, now_s: float) -> tuple[bool, Started | None]:
         """An attempt is over, and its sequence has `n_ids` tokens. Returns whether it was waiting, and how it has begun if it

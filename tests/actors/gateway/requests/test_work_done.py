@@ -8,7 +8,9 @@ from typing import Any
 
 import openai
 
+from actors.gateway.requests.work_done import server_timing
 from messages.generation.sequences import Work
+from tests.support.dispatch.dispatcher_bench import DispatcherBench
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import DEADLINE_S
 
@@ -59,3 +61,10 @@ async def test_a_stop_string_ends_a_request_whose_phases_nobody_knows() -> None:
         stopped = await http.post(PLAIN, json={"prompt": [1], "max_tokens": 8, "temperature": 0, "stop": [text[2:5]]})
         assert stopped.headers["server-timing"].startswith("total;dur=")
         assert "completion_tokens_details" not in stopped.json()["usage"]
+
+
+def test_a_request_that_was_submitted_again_says_so() -> None:
+    [sequence] = DispatcherBench("scheduler/0").submit([1])
+    assert "submissions" not in server_timing(sequence.request)
+    sequence.n_submissions = 3
+    assert server_timing(sequence.request).endswith(', submissions;desc="3"')

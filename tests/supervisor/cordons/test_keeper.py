@@ -13,9 +13,9 @@ from messages.lifecycle.lifecycle import Progress
 from messages.lifecycle.tree import ChildState
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
+from supervisor.cordons.command import ReplicaName
+from supervisor.cordons.keeper import CordonKeeper
 from supervisor.directories.saved_state import SavedStateFile
-from supervisor.operator.cordon_commands import ReplicaName
-from supervisor.operator.cordons import CordonKeeper
 from tests.support.supervisor.trees import group
 
 NAMES = ("worker/0.0", "worker/1.0", "scheduler/0", "scheduler/1", "gateway/0", "gateway/1")
