@@ -11,6 +11,7 @@ from typing import Any
 from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import HostCacheDtype, WorkerSettings
@@ -61,6 +62,7 @@ class Scenario:
     n_embedder_aims: int = 0  # faults that wait for an edge at which texts or vectors pass; see embedding.py
     n_resets: int = 0  # an operator lets caches forget
     eviction: EvictionName = EvictionName.LRU
+    policy: PolicyName = PolicyName.PRIORITY
     n_host_places: int = 0  # of the host tier, if they hold pages as they are
     host_cache_dtype: HostCacheDtype = "same"
     n_disk_places: int = 0  # of the disk tier
@@ -146,6 +148,7 @@ def scenario_of(seed: int) -> Scenario:
         longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
         n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
+        policy=random.Random(f"policy {seed}").choice(list(PolicyName)),
     )
 
 
@@ -186,7 +189,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         worker=worker,
         gateway=gateway,
         scheduler=SchedulerSettings(
-            eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
+            policy=scenario.policy, eviction=scenario.eviction, tier_loads=TierLoads.ALWAYS, kv_quiet_s=0.4, kv_spare_share=0.0
         ),
     )
 
