@@ -4,7 +4,8 @@ Tokens are scheduled, not phases (the idea of vLLM's scheduler): first one token
 prompts, as many as `PromptPace` allows: of the prompt that is first in the order of the queues, then of the others, the
 shortest first. Each becomes the first one in the end, so none waits for ever. A prompt that waits enters a slot with its first
 chunk. If a decoding sequence finds no page, a victim is preempted: it loses its pages, waits, and is computed again. A waiting
-sequence that finds no pages stops admission, so that smaller ones cannot overtake a large one for ever.
+sequence that finds no pages lets some smaller ones pass, up to a bound. The policy of the queues says who comes first and who
+gives way; folder `entering` has the way into the slots.
 """
 
 from __future__ import annotations
@@ -87,16 +88,7 @@ class BatchPlanner:
         self._budgets.begin()
         if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
             self._displacement.make_room(builder, may_run)
-        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
-        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
-        hurried = self._hurrying.first_of(builder, prompts, may_run)
-        for sequence in self._hurrying.kept_going(decoding, hurried):
-            if sequence.state is State.RUNNING and may_run(sequence):
-                self._plan_decode(builder, sequence, drafts)
-        if prompts or len(self._queues.waiting):
-            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
-        else:
-            self._pace.rest()
+        self._plan_rows(builder, may_run, drafts)
         if not builder.rows and not self._plan_entered(builder):
             return None
         if self._is_takeover:
@@ -107,6 +99,19 @@ class BatchPlanner:
         if self._queues.policy.counts:
             self._queues.policy.planned(builder.rows, n_steps - 1)
         return builder.finish(epoch, step, n_steps)
+
+    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
+        """Rows of the sequences that decode, then those of prompts."""
+        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
+        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
+        hurried = self._hurrying.first_of(builder, prompts, may_run)
+        for sequence in self._hurrying.kept_going(decoding, hurried):
+            if sequence.state is State.RUNNING and may_run(sequence):
+                self._plan_decode(builder, sequence, drafts)
+        if prompts or len(self._queues.waiting):
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
+        else:
+            self._pace.rest()
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
