@@ -97,7 +97,8 @@ class BatchPlanner:
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
-            self._queues.policy.planned(builder.rows, n_steps - 1)
+            rows = builder.rows
+            self._queues.policy.planned([row.sequence for row in rows], [row.count for row in rows], n_steps - 1)
         return builder.finish(epoch, step, n_steps)
 
     def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
