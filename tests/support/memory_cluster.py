@@ -158,7 +158,8 @@ class CollectingGateway(ScriptedActor):
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
         """Submit one sequence. It is greedy and without drafts unless `fields` (of Submit or of Terms) say otherwise."""
-        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling", "x_request_id", "holder") if name in fields}
+        names = ("n_prompt", "sampling", "x_request_id", "holder", "is_again")
+        submit = {name: fields.pop(name) for name in names if name in fields}
         submit = {"n_prompt": len(tokens), "sampling": Sampling(temperature=0.0)} | submit
         terms = Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
         message = Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)

@@ -51,6 +51,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
             sequence.end(ended)
             if ended.lasted_s:
                 sequence.note_times(ended.first_token_s, ended.lasted_s)
+        sequence.n_submissions = 1  # a scheduler may have had it: it is not new any more
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
     if items.count(RUN_ITEM) != len(request.runs):

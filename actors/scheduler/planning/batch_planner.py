@@ -4,7 +4,8 @@ Tokens are scheduled, not phases (the idea of vLLM's scheduler): first one token
 prompts, as many as `PromptPace` allows: of the prompt that is first in the order of the queues, then of the others, the
 shortest first. Each becomes the first one in the end, so none waits for ever. A prompt that waits enters a slot with its first
 chunk. If a decoding sequence finds no page, a victim is preempted: it loses its pages, waits, and is computed again. A waiting
-sequence that finds no pages stops admission, so that smaller ones cannot overtake a large one for ever.
+sequence that finds no pages lets some smaller ones pass, up to a bound. The policy of the queues says who comes first and who
+gives way; folder `entering` has the way into the slots.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.entering.displacement import Displacement
 from actors.scheduler.planning.entering.entry import SlotEntry
+from actors.scheduler.planning.entering.hurrying import Hurrying
 from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.host_tier import HostTier
@@ -60,7 +62,7 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
-        self._has_left_out = False  # the last plan had no rows of sequences that a hurried prompt kept waiting
+        self._hurrying = Hurrying(queues, self._entry)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -86,17 +88,8 @@ class BatchPlanner:
         self._budgets.begin()
         if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
             self._displacement.make_room(builder, may_run)
-        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
-        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
-        hurried = self._hurried(builder, prompts, may_run)
-        for sequence in self._kept_going(decoding, hurried):
-            if sequence.state is State.RUNNING and may_run(sequence):
-                self._plan_decode(builder, sequence, drafts)
-        if prompts or len(self._queues.waiting):
-            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
-        else:
-            self._pace.rest()
-        if not builder.rows:
+        self._plan_rows(builder, may_run, drafts)
+        if not builder.rows and not self._plan_entered(builder):
             return None
         if self._is_takeover:
             builder.restate_pages()
@@ -104,8 +97,22 @@ class BatchPlanner:
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
-            self._queues.policy.planned(builder.rows, n_steps - 1)
+            rows = builder.rows
+            self._queues.policy.planned([row.sequence for row in rows], [row.count for row in rows], n_steps - 1)
         return builder.finish(epoch, step, n_steps)
+
+    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
+        """Rows of the sequences that decode, then those of prompts."""
+        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
+        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
+        hurried = self._hurrying.first_of(builder, prompts, may_run)
+        for sequence in self._hurrying.kept_going(decoding, hurried):
+            if sequence.state is State.RUNNING and may_run(sequence):
+                self._plan_decode(builder, sequence, drafts)
+        if prompts or len(self._queues.waiting):
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
+        else:
+            self._pace.rest()
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
@@ -193,31 +200,13 @@ class BatchPlanner:
             if sequence.state is State.RUNNING or self._entry.enter(builder, sequence):
                 self._add_chunk(builder, sequence, self._pace.other)
 
-    def _hurried(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> Sequence | None:
-        """The prompt that is first in order, in its slot, if it may keep others in this plan waiting: they get no part of the
-        time that prompts have, and this time is not limited for their sake. It is added to `prompts` if it enters now."""
-        policy = self._queues.policy
-        waiting = self._queues.waiting.first(1) if self._queues.has_slot else []
-        first = min((s for s in (*prompts, *waiting) if may_run(s)), key=policy.key, default=None)
-        if first is None or not policy.may_hurry(first):
-            return None
-        if not any(policy.is_urgent(first, one) for one in self._queues.running):
-            return None
-        if first.state is State.WAITING:
-            if not self._entry.enter(builder, first):
-                return None
-            prompts.append(first)
-        return first
-
-    def _kept_going(self, decoding: list[Sequence], hurried: Sequence | None) -> list[Sequence]:
-        """The decoding sequences that get a token. Those that a hurried prompt may keep waiting are left out of every second
-        plan at most."""
-        if hurried is None or self._has_left_out:
-            self._has_left_out = False
-            return decoding
-        kept = [s for s in decoding if not self._queues.policy.is_urgent(hurried, s)]
-        self._has_left_out = len(kept) < len(decoding)
-        return kept
+    def _plan_entered(self, builder: PlanBuilder) -> bool:
+        """A few tokens of a hurried prompt that the pace has no time for: ranks must hear of what has entered a slot. False if
+        nothing has."""
+        entered = next((s for s in builder.entered if s.state is State.RUNNING), None)
+        if entered is None or self._is_takeover:
+            return False
+        return self._add_chunk(builder, entered, lambda start, wanted: min(wanted, PAGE_TOKENS))
 
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""

@@ -11,6 +11,7 @@ half, and the prompt that is first in order gets its half whatever the others do
 from __future__ import annotations
 
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.sequences.policy import StepEstimates
 from actors.scheduler.settings import SchedulerSettings
 
 _DECODE_STEPS = 4  # a step with prompts may last as long as this many decode steps, if that is longer than `step_s`
@@ -25,7 +26,7 @@ _PROBES = 2  # at most so many steps run without prompts, to measure what decode
 _ENDLESS_S = float("inf")
 
 
-class PromptPace:
+class PromptPace(StepEstimates):
     """The accounts of one planner, in seconds of the device. For each plan: `begin`, then `first` and `other`, then `end`."""
 
     def __init__(self, cost: StepCost, max_step_tokens: int, settings: SchedulerSettings) -> None:

@@ -18,12 +18,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from actors.scheduler.sequences.policy import Key, PlannedRow, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
+from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
 
 if TYPE_CHECKING:
     from actors.scheduler.sequences.sequence import Sequence
 
-_caller_of = attrgetter("sequence.terms.caller")
+_caller_of = attrgetter("terms.caller")
 _counter = attrgetter("counter")
 _LEAST_WEIGHT = 1e-3
 _MOST_CALLERS = 4096  # remembered while they have nothing to compute
@@ -51,6 +51,7 @@ class FairPolicy(SchedulingPolicy):
 
     def __init__(self) -> None:
         self._shares: dict[bytes, _Share] = {}
+        self._n_running = 0
         self._floor = 0.0  # where a caller begins that has not waited
         self._queue = _FairQueue(self)
         self.victims = _HighestCaller(self)
@@ -94,19 +95,27 @@ class FairPolicy(SchedulingPolicy):
 
     def started(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_running += 1
+        self._n_running += 1
 
     def stopped(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_running -= 1
+        self._n_running -= 1
 
-    def planned(self, rows: Values[PlannedRow], n_more: int) -> None:
-        shares = self._shares
-        for caller, n_rows in Counter(map(_caller_of, rows)).items():  # most rows are of one token
-            share = shares[caller]
+    def planned(self, sequences: Values[Sequence], counts: Values[int], n_more: int) -> None:
+        for share, n_rows in self._rows_by_share(sequences):  # most rows are of one token
             share.counter += n_rows * (1 + n_more) * share.per_token
-        for row in rows:
-            if row.count != 1:
-                share = self.share_of(row.sequence)
-                share.counter += (row.count - 1) * share.per_token
+        if sum(counts) == len(counts):
+            return
+        for sequence, count in zip(sequences, counts, strict=True):
+            if count != 1:
+                share = self.share_of(sequence)
+                share.counter += (count - 1) * share.per_token
+
+    def _rows_by_share(self, sequences: Values[Sequence]) -> Iterable[tuple[_Share, int]]:
+        """How many rows each caller has. A plan has one row for a sequence at most, so most plans have one for each."""
+        if len(sequences) == self._n_running:
+            return [(share, share.n_running) for share in self._shares.values() if share.n_running]
+        return [(self._shares[caller], n_rows) for caller, n_rows in Counter(map(_caller_of, sequences)).items()]
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         mine = self.share_of(waiting)

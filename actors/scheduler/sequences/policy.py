@@ -88,18 +88,6 @@ class SortedQueue(list["Sequence"]):
         yield from [sequence for sequence in self if sequence.number not in known]
 
 
-class PlannedRow(Protocol):
-    """What a policy needs to know of a row of a plan."""
-
-    @property
-    def sequence(self) -> Sequence: ...
-
-    @property
-    def count(self) -> int:
-        """Positions of the first step."""
-        ...
-
-
 class VictimChoice(Protocol):
     """Which running sequence gives its pages back and waits, when a decode step finds no page."""
 
@@ -166,8 +154,9 @@ class SchedulingPolicy(Protocol):
     def stopped(self, sequence: Sequence) -> None:
         """A sequence has left its slot."""
 
-    def planned(self, rows: Values[PlannedRow], n_more: int) -> None:
-        """A plan has these rows, and grants `n_more` steps after the first one. Called only if `counts`."""
+    def planned(self, sequences: Values[Sequence], counts: Values[int], n_more: int) -> None:
+        """A plan has a row of so many positions for each of these sequences, and grants `n_more` steps after the first one.
+        Called only if `counts`."""
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         """The running sequence that gives its slot to a waiting one, among those that `may_give` it; None: the waiting one goes

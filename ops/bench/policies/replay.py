@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.policy import PolicyName
@@ -14,6 +16,9 @@ from ops.bench.cliffs.device import Device
 from ops.bench.cliffs.simulated import SimulatedRun
 from ops.bench.cliffs.workloads import TimedRequest
 from ops.bench.policies.traces import AskedRequest
+
+_OF_POLICY = ("arrived", "ended", "started", "stopped", "planned", "victim_for", "take_late", "may_hurry")
+_OF_QUEUE = ("first", "add", "remove")
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Replayed:
     n_displaced: int = 0
     n_late: int = 0
     plan_s: list[float] = field(default_factory=list)  # processor time of each plan
+    policy_s: list[float] = field(default_factory=list)  # of it, in the policy and its waiting queue; time of the clock
     n_rows: list[int] = field(default_factory=list)  # of each plan
     step_s: list[float] = field(default_factory=list)  # of the device, expected, of each plan's steps
 
@@ -41,6 +47,10 @@ class PolicyRun(SimulatedRun):
     def __init__(self, policy: PolicyName, end_s: float = float("inf")) -> None:
         super().__init__(SchedulerSettings(policy=policy, step_s=0.03), Device())
         self._end_s = end_s
+        self._policy_s = 0.0  # since the last plan
+        for owner, names in ((self._queues.policy, _OF_POLICY), (self._queues.waiting, _OF_QUEUE)):
+            for name in names:
+                setattr(owner, name, self._timed(getattr(owner, name)))
         self.replayed = Replayed([], {}, [])
 
     def replay(self, requests: Values[AskedRequest]) -> Replayed:
@@ -50,6 +60,17 @@ class PolicyRun(SimulatedRun):
         self.replayed.token_times_s = self.given.token_times_s
         self.replayed.n_late = self._queues.policy.n_late
         return self.replayed
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same call, with its time counted."""
+
+        def timed(*args: Any) -> Any:
+            began_s = time.perf_counter()
+            given = call(*args)
+            self._policy_s += time.perf_counter() - began_s
+            return given
+
+        return timed
 
     def terms_of(self, number: int, request: TimedRequest) -> Terms:
         assert isinstance(request, AskedRequest)
@@ -72,6 +93,8 @@ class PolicyRun(SimulatedRun):
         given = self.replayed
         given.n_displaced += planned.n_displaced
         given.plan_s.append(took_s)
+        given.policy_s.append(self._policy_s)
+        self._policy_s = 0.0
         given.n_rows.append(len(planned.rows))
         given.step_s.append(sum(Device().step_times(planned.plan)))
         tokens: dict[bytes, int] = {}

@@ -11,6 +11,7 @@ from typing import Any
 from actors.gateway.settings import GatewaySettings
 from actors.pages.eviction.choice import EvictionName
 from actors.pages.tier_loads import TierLoads
+from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import HostCacheDtype, WorkerSettings
@@ -67,6 +68,7 @@ class Scenario:
     n_resets: int = 0  # an operator lets caches forget
     n_cordons: int = 0  # an operator takes a replica out of use, or back
     eviction: EvictionName = EvictionName.LRU
+    policy: PolicyName = PolicyName.PRIORITY
     n_host_places: int = 0  # of the host tier, if they hold pages as they are
     host_cache_dtype: HostCacheDtype = "same"
     n_disk_places: int = 0  # of the disk tier
@@ -155,6 +157,7 @@ def scenario_of(seed: int) -> Scenario:
         n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
         n_cordons=random.Random(f"cordons {seed}").choice((0, 0, 0, 3)),
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
+        policy=random.Random(f"policy {seed}").choice(list(PolicyName)),
     )
 
 
@@ -187,13 +190,18 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         speculate=chance.random() < 0.7,
         worker=worker,
         gateway=gateway,
-        scheduler=SchedulerSettings(
-            eviction=scenario.eviction,
-            tier_loads=TierLoads.ALWAYS,
-            kv_quiet_s=0.4,
-            kv_spare_share=0.0,
-            degraded_wait_s=0.02 if scenario.is_flooded else 0.0,
-        ),
+        scheduler=_scheduler(scenario),
+    )
+
+
+def _scheduler(scenario: Scenario) -> SchedulerSettings:
+    return SchedulerSettings(
+        policy=scenario.policy,
+        eviction=scenario.eviction,
+        tier_loads=TierLoads.ALWAYS,
+        kv_quiet_s=0.4,
+        kv_spare_share=0.0,
+        degraded_wait_s=0.02 if scenario.is_flooded else 0.0,
     )
 
 

@@ -83,13 +83,19 @@ class PlannedRequest:
         """How its tokens are chosen."""
         return Sampling(temperature=1.0, seed=self.seed) if self.seed else Sampling(temperature=0.0)
 
+    @property
+    def wishes(self) -> dict[str, float]:
+        """Terms on which only the order of sequences depends; equal prompts have the same ones."""
+        kind = sum(self.prompt) % 4
+        return {"priority": kind} | ({"ttft_ms": 200.0, "deadline_ms": 2000.0} if kind == 3 else {})
+
     def new_request(self) -> NewRequest:
         """The request as the gateway gets it from the ZeroMQ server, the same each time."""
         return NewRequest(
             request=self.request,
             api="zeromq",
             sampling=self.sampling,
-            terms=Terms(max_tokens=self.max_tokens, stop_tokens=self.stop_tokens),
+            terms=msgspec.convert({"max_tokens": self.max_tokens, "stop_tokens": self.stop_tokens, **self.wishes}, Terms),
             ids=[self.prompt],
             n=self.n,
             is_resumable=True,
@@ -100,7 +106,7 @@ class PlannedRequest:
         """The bytes of its HTTP call. `last_event`: the last one that it has read."""
         if self.client_kind is ClientKind.RESUME and last_event:
             return _get(f"/v1/streams/{self.request}?starting_after={last_event}")
-        body = {"max_tokens": self.max_tokens, "n": self.n, "stop_token_ids": self.stop_tokens}
+        body = {"max_tokens": self.max_tokens, "n": self.n, "stop_token_ids": self.stop_tokens, **self.wishes}
         body |= {"temperature": 1.0, "seed": self.seed} if self.seed else {"temperature": 0.0}
         if self.client_kind is ClientKind.WHOLE:
             return _post("/v1/generate", body | {"tokens": self.prompt, "request_id": self.request})

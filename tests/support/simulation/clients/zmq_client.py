@@ -70,6 +70,7 @@ class ZmqClient(Client):
             "max_tokens": planned.max_tokens,
             "stop_tokens": planned.stop_tokens,
             "sampling": planned.sampling,
+            **planned.wishes,
         }
         self._n_asks += 1
         async with AsyncClient(self._endpoints[self._n_asks % len(self._endpoints)]) as client:

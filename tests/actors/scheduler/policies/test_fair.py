@@ -1,0 +1,126 @@
+"""Fair shares: counters, callers that come back, displacement, and that nobody starves."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.scheduler.policies.fair import FairPolicy
+from actors.scheduler.sequences.policy import SchedulingPolicy
+from tests.support.depth import examples
+from tests.support.planner_bench import PlannerBench, sequence_of
+
+
+def bench_of(**fields: int) -> PlannerBench:
+    return PlannerBench({"plans_in_flight": 1, "policy": "fair"}, **({"n_slots": 4, "n_pages": 128} | fields))
+
+
+def policy_of(bench: PlannerBench) -> FairPolicy:
+    policy: SchedulingPolicy = bench.queues.policy
+    assert isinstance(policy, FairPolicy)
+    return policy
+
+
+def served(bench: PlannerBench, n_plans: int) -> Counter[bytes]:
+    """Tokens that so many plans compute, by caller."""
+    tokens: Counter[bytes] = Counter()
+    for _ in range(n_plans):
+        planned = bench.plan()
+        assert planned is not None
+        for row in planned.rows:
+            tokens[row.sequence.terms.caller] += row.count
+        bench.apply()
+    return tokens
+
+
+def test_two_callers_share_by_their_weights_whatever_they_ask_for() -> None:
+    bench = bench_of()
+    for number in range(200):
+        bench.add([number % 90, 1, 2, 3], max_tokens=12, caller=b"heavy")
+    for number in range(60):
+        bench.add([number, 4, 5, 6], max_tokens=12, caller=b"light", weight=3.0)
+    tokens = served(bench, 150)
+    assert abs(tokens[b"light"] / tokens.total() - 0.75) < 0.03
+
+
+def test_a_caller_that_comes_back_has_saved_up_nothing() -> None:
+    bench = bench_of()
+    for number in range(200):
+        bench.add([number % 90, 1], max_tokens=10, caller=b"always")
+    bench.add([1, 2], max_tokens=1, caller=b"sometimes")
+    served(bench, 100)
+    for number in range(200):
+        bench.add([number % 90, 7], max_tokens=10, caller=b"sometimes")
+    tokens = served(bench, 100)
+    assert 0.4 < tokens[b"sometimes"] / tokens.total() < 0.6
+
+
+def test_a_new_caller_displaces_one_that_holds_all_slots_until_both_have_their_share() -> None:
+    bench = bench_of()
+    for number in range(6):
+        bench.add([number, 1], max_tokens=150, caller=b"first")
+    served(bench, 30)
+    for number in range(4):
+        bench.add([number, 2], max_tokens=150, caller=b"second")
+    served(bench, 4)
+    holders = Counter(sequence.terms.caller for sequence in bench.queues.running)
+    assert holders == {b"first": 2, b"second": 2}
+    n_displaced = sum(sequence.n_displaced for sequence in [*bench.queues.running, *bench.queues.waiting])
+    served(bench, 40)
+    assert n_displaced == sum(sequence.n_displaced for sequence in [*bench.queues.running, *bench.queues.waiting]) == 2
+
+
+def test_idle_callers_are_forgotten_and_counters_stay_small() -> None:
+    policy = FairPolicy()
+    queue = policy.make_queue()
+    for number in range(10_000):
+        sequence = sequence_of(number, caller=number.to_bytes(8))
+        policy.arrived(sequence)
+        queue.add(sequence)
+        queue.remove(sequence)
+        policy.ended(sequence)
+    assert len(list(policy.active)) <= 4096
+    policy.lift_floor(2e12)
+    assert max(share.counter for share in policy.active) < 1e12
+
+
+@given(st.integers(0, 2**32))
+@examples(20)
+def test_nobody_starves_whatever_arrives(seed: int) -> None:
+    """A sequence of any caller ends, while others never stop asking."""
+    rng = random.Random(seed)
+    bench = bench_of(n_slots=rng.choice([1, 2, 4]), n_pages=rng.choice([24, 128]))
+    callers = [bytes([number]) for number in range(rng.randint(2, 6))]
+    wanted = bench.add([1] * rng.randint(1, 60), max_tokens=rng.randint(1, 40), caller=b"x", weight=rng.choice([0.5, 1.0]))
+    for _ in range(3000):
+        if len(bench.queues.waiting) < 20:
+            terms = {"caller": rng.choice(callers), "weight": rng.choice([0.5, 1.0, 2.0]), "priority": rng.randint(0, 2)}
+            bench.add([rng.randrange(90)] * rng.randint(1, 60), rng.randint(1, 40), **terms)
+        bench.plan()
+        bench.apply()
+        if wanted in bench.ended:
+            break
+    assert wanted in bench.ended
+
+
+@given(st.integers(0, 2**32))
+@examples(30)
+def test_the_queue_has_what_was_added_in_the_order_of_counters(seed: int) -> None:
+    rng = random.Random(seed)
+    bench = bench_of()
+    policy, queue, members = policy_of(bench), bench.queues.waiting, []
+    for number in range(rng.randint(1, 40)):
+        if members and rng.random() < 0.3:
+            sequence = members.pop(rng.randrange(len(members)))
+            bench.queues.finish(sequence)
+        else:
+            members.append(bench.add([1], caller=bytes([rng.randrange(5)]), priority=rng.randint(0, 2), weight=number + 1.0))
+        assert sorted(s.number for s in queue) == sorted(s.number for s in members)
+        assert len(queue) == len(members)
+        if members:
+            (first,) = queue.first(1)
+            assert policy.key(first)[0] == min(policy.key(s)[0] for s in members)
+            assert {s.number for s in queue.without([first])} == {s.number for s in members if s is not first}
