@@ -31,7 +31,7 @@ _HIGHEST = 1e12  # a counter that is reached: all are lowered
 
 
 @dataclass(eq=False)
-class _Share:
+class _CallerShare:
     """What one caller has and was given."""
 
     caller: bytes
@@ -50,7 +50,7 @@ class FairPolicy(SchedulingPolicy):
     displaces = True
 
     def __init__(self) -> None:
-        self._shares: dict[bytes, _Share] = {}
+        self._shares: dict[bytes, _CallerShare] = {}
         self._n_running = 0
         self._floor = 0.0  # where a caller begins that has not waited
         self._queue = _FairQueue(self)
@@ -68,12 +68,12 @@ class FairPolicy(SchedulingPolicy):
     def make_queue(self) -> WaitingQueue:
         return self._queue
 
-    def share_of(self, sequence: Sequence) -> _Share:
+    def share_of(self, sequence: Sequence) -> _CallerShare:
         """The share of the caller of a sequence that has not ended."""
         return self._shares[sequence.terms.caller]
 
     @property
-    def active(self) -> Iterable[_Share]:
+    def active(self) -> Iterable[_CallerShare]:
         """The shares of all callers that are known."""
         return self._shares.values()
 
@@ -82,7 +82,7 @@ class FairPolicy(SchedulingPolicy):
         share = self._shares.get(caller)
         if share is None:
             self._forget_idle()
-            share = self._shares[caller] = _Share(caller)
+            share = self._shares[caller] = _CallerShare(caller)
         share.per_token = 1.0 / max(sequence.terms.weight, _LEAST_WEIGHT)
         share.n_sequences += 1
         if not share.waiting:
@@ -111,7 +111,7 @@ class FairPolicy(SchedulingPolicy):
                 share = self.share_of(sequence)
                 share.counter += (count - 1) * share.per_token
 
-    def _rows_by_share(self, sequences: Values[Sequence]) -> Iterable[tuple[_Share, int]]:
+    def _rows_by_share(self, sequences: Values[Sequence]) -> Iterable[tuple[_CallerShare, int]]:
         """How many rows each caller has. A plan has one row for a sequence at most, so most plans have one for each."""
         if len(sequences) == self._n_running:
             return [(share, share.n_running) for share in self._shares.values() if share.n_running]
@@ -206,5 +206,5 @@ def _own_key(sequence: Sequence) -> tuple[int, int]:
     return sequence.terms.priority, sequence.number
 
 
-def _slots_by_weight(share: _Share) -> float:
+def _slots_by_weight(share: _CallerShare) -> float:
     return share.n_running * share.per_token

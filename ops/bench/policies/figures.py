@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Values
 
-from ops.bench.policies.replay import Replayed
+from ops.bench.policies.replay import ReplayedTrace
 from ops.bench.policies.traces import LIGHT_FROM_S
 
 _WINDOW_S, _STRIDE_S = 10.0, 0.5
 _FULL_ROWS = 250  # plans with fewer rows do not count for the cost
 
 
-def shares(given: Replayed, caller: bytes, end_s: float) -> list[float]:
+def shares(given: ReplayedTrace, caller: bytes, end_s: float) -> list[float]:
     """The caller's part of all tokens in each window of ten seconds, from its arrival on."""
     parts, begin_s = [], LIGHT_FROM_S
     while begin_s + _WINDOW_S <= end_s:
@@ -26,12 +26,12 @@ def share_error(parts: Values[float], wanted: float) -> float:
     return max(abs(part - wanted) for part in parts)
 
 
-def tokens_before(given: Replayed, end_s: float) -> int:
+def tokens_before(given: ReplayedTrace, end_s: float) -> int:
     """Tokens that were planned until then, of prompts and answers."""
     return sum(n for at_s, _, n in given.served if at_s < end_s)
 
 
-def met(given: Replayed) -> float:
+def met(given: ReplayedTrace) -> float:
     """The part of the requests whose first token and whole answer came in time."""
     n_met = 0
     for number, request in enumerate(given.requests):
@@ -43,7 +43,7 @@ def met(given: Replayed) -> float:
     return n_met / len(given.requests)
 
 
-def first_tokens_s(given: Replayed) -> list[float]:
+def first_tokens_s(given: ReplayedTrace) -> list[float]:
     """Seconds to the first token of the requests of priority 0 that have one, the shortest first."""
     return sorted(
         given.token_times_s[number][0] - request.at_s
@@ -57,14 +57,14 @@ def at_quantile(values: Values[float], quantile: float) -> float:
     return values[min(int(len(values) * quantile), len(values) - 1)]
 
 
-def plan_cost_us(given: Replayed) -> tuple[float, float]:
+def plan_cost_us(given: ReplayedTrace) -> tuple[float, float]:
     """(processor time of a plan with a full batch, the part of it in the policy), both the median."""
     full = [index for index, n_rows in enumerate(given.n_rows) if n_rows >= _FULL_ROWS]
     plan_us, policy_us = (sorted(1e6 * values[index] for index in full) for values in (given.plan_s, given.policy_s))
     return at_quantile(plan_us, 0.5), at_quantile(policy_us, 0.5)
 
 
-def saturated_per_s(given: Replayed) -> float:
+def saturated_per_s(given: ReplayedTrace) -> float:
     """Requests a second that the device computes when all are there at once: between a tenth and 80 % of all tokens."""
     times = sorted(at_s for times in given.token_times_s.values() for at_s in times)
     return 0.7 * len(given.requests) / (times[len(times) * 8 // 10] - times[len(times) // 10])

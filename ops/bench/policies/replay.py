@@ -22,7 +22,7 @@ _OF_QUEUE = ("first", "add", "remove")
 
 
 @dataclass
-class Replayed:
+class ReplayedTrace:
     """What came of a trace. Times are virtual seconds."""
 
     requests: Values[AskedRequest]
@@ -51,11 +51,11 @@ class PolicyRun(SimulatedRun):
         for owner, names in ((self._queues.policy, _OF_POLICY), (self._queues.waiting, _OF_QUEUE)):
             for name in names:
                 setattr(owner, name, self._timed(getattr(owner, name)))
-        self.replayed = Replayed([], {}, [])
+        self.replayed = ReplayedTrace([], {}, [])
 
-    def replay(self, requests: Values[AskedRequest]) -> Replayed:
+    def replay(self, requests: Values[AskedRequest]) -> ReplayedTrace:
         """Run the trace."""
-        self.replayed = Replayed(requests, {}, [])
+        self.replayed = ReplayedTrace(requests, {}, [])
         self.run(requests)
         self.replayed.token_times_s = self.given.token_times_s
         self.replayed.n_late = self._queues.policy.n_late
