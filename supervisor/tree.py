@@ -37,7 +37,7 @@ from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config.server_config import ServerConfig
 from supervisor.fallback.only_model import FALLBACK_REPLICA, as_fallback, config_of, facts_of
-from supervisor.placement.gateway_models import embedding_of, numerics_of
+from supervisor.model_facts.gateway_models import embedding_of, numerics_of
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 from supervisor.start_facts import EmbeddingFacts, StartFacts

@@ -249,7 +249,7 @@ class GatewayActor(Actor, Post, Status):
         manager, metrics = self._manager, self.metrics
         if manager is None:
             return {}
-        metrics.active.set(manager.n_active)
+        metrics.active.set(manager.gate.n_active)
         metrics.waiting.set(manager.dispatcher.n_waiting)
         metrics.connections.set(self.servers.n_http_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
@@ -257,7 +257,7 @@ class GatewayActor(Actor, Post, Status):
         return {
             **manager.equals.statistics(),
             **metrics.overload.show(manager.gate.queued, manager.gate.outlook),
-            "active": manager.n_active,
+            "active": manager.gate.n_active,
             **manager.dispatcher.statistics(),
             "commits": self.journal.commits,
             "custodians": 0 if self.custody is None else self.custody.n_connected,

@@ -16,8 +16,8 @@ import msgspec
 
 from messages.ids import role_of
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
-from supervisor.access.tenant_lines import tenant_lines
 from supervisor.operator.cache_lines import cache_lines
+from supervisor.usage.tenant_lines import tenant_lines
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _WIDE = 160  # from here on all columns are shown

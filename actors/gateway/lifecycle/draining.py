@@ -50,7 +50,7 @@ class Draining:
         """Call `on_drained` if the drain is over, else poll again after 20 ms."""
         self.stop()
         n_clients = self._n_clients()
-        if self._manager.n_active or (n_clients and self._post.now_s() < self._end_s):
+        if self._manager.gate.n_active or (n_clients and self._post.now_s() < self._end_s):
             self._timer = self._post.later(_POLL_S, self.poll)
             return
         if n_clients:
@@ -65,7 +65,7 @@ class Draining:
 
     def _n_clients(self) -> int:
         """Clients whose answers are pending; 0 while sequences are active, because the drain waits for those first."""
-        if self._manager.n_active:
+        if self._manager.gate.n_active:
             return 0
         now_s = self._post.now_s()
         self._connections.update(self._unread_by_connection(), now_s)

@@ -77,11 +77,6 @@ class RequestManager:
         self._sweep_timer: Timer | None = None
         self.on_over: Callable[[Request], None] = lambda request: None
 
-    @property
-    def n_active(self) -> int:
-        """Sequences without a visible ending."""
-        return self.gate.n_active
-
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
         self._sweep_timer = self._post.later(POLL_EVERY_S, self._sweep)
@@ -106,7 +101,7 @@ class RequestManager:
         self._register(request)
         self.metrics.accepted(request)
         record = encode_record(request_record(request, model.identity, request.began_s))
-        self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
+        self._journal.admission(request.number, record, request.recorded, lambda: self._withdrawn(request))
         if (rows := self.equals.begin(request, access, source, asked)) is None:
             self.dispatcher.submit_request(request)
         else:
@@ -238,10 +233,6 @@ class RequestManager:
                 if sequence.suspicion is not None:
                     self.dispatcher.failover.on_suspicion(sequence)
             self.dispatcher.submit_request(request)
-
-    def _admitted(self, request: Request) -> None:
-        request.is_recorded = True
-        request.wake()
 
     def _record_again(self, numbers: list[int]) -> None:
         """Write these requests to the journal's newest file, so that older files can be deleted."""

@@ -273,6 +273,11 @@ class Request:
         self.is_ping_coming = False
         self.stream_items.append(PING_ITEM)
 
+    def recorded(self) -> None:
+        """The journal has it: clients may learn that it is accepted."""
+        self.is_recorded = True
+        self.wake()
+
     def wake(self) -> None:
         """Call the watchers."""
         for watcher in tuple(self.watchers):

@@ -49,7 +49,7 @@ async def test_the_end_of_a_prompt_is_not_copied_from_another_caller() -> None:
     async with whole_server(**NAMED) as (r, gang), r.http() as http:
         gang.hold()  # so that all of them run together
         asked = [asyncio.ensure_future(reused(http, headers, PROMPT[:11], max_tokens=8)) for headers in (ME, ME, YOU)]
-        await r.cluster.wait_until(lambda: r.manager.n_active == len(asked))
+        await r.cluster.wait_until(lambda: r.manager.gate.n_active == len(asked))
         gang.release_held()
         async with asyncio.timeout(DEADLINE_S):
             assert sorted(await asyncio.gather(*asked)) == [0, 0, 10], "one of the two equal ones of one caller"

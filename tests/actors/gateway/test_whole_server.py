@@ -81,7 +81,7 @@ async def test_a_killed_gateway_resumes_what_can_be_asked_for_again(tmp_path: Pa
             again = await wait_all([asyncio.ensure_future(http.post("/v1/generate", json=body)) for body in bodies])
         for i, answer in enumerate(again):
             assert answer.json()["tokens"] == oracle(prompt_number(i), 60)
-        await r.cluster.wait_until(lambda: manager.n_active == 0)
+        await r.cluster.wait_until(lambda: manager.gate.n_active == 0)
 
 
 async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
@@ -94,10 +94,10 @@ async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
         async with asyncio.timeout(DEADLINE_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         manager = r.gateway.manager
-        assert manager.n_active == 1
+        assert manager.gate.n_active == 1
         writer.close()
         async with asyncio.timeout(DEADLINE_S):
-            while manager.n_active:
+            while manager.gate.n_active:
                 await asyncio.sleep(0.001)
         gang.release_held()
         scheduler, _ = r.cluster.actors["scheduler/0"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.access.tenant_lines import tenant_lines
-from tests.faults.http.test_api_keys import keys
+from supervisor.usage.tenant_lines import tenant_lines
+from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
 

@@ -12,7 +12,7 @@ from messages.access.tenant_file import TENANT_FILE, read_tenants
 from messages.access.tenant_policy import TenantPolicy
 from messages.lifecycle.tree import StatusReport
 from supervisor.__main__ import main
-from supervisor.access.tenant_lines import tenant_lines
+from supervisor.usage.tenant_lines import tenant_lines
 from tests.support.examples.messages import INTERNAL
 
 

@@ -52,10 +52,10 @@ async def coalescing(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler,
 
 async def ask(r: Rig, http: httpx.AsyncClient, path: str = PATH, body: dict[str, Any] = BODY, **headers: str) -> Answering:
     """Ask, and wait until the request is accepted."""
-    n_before = r.manager.n_active
+    n_before = r.manager.gate.n_active
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = asyncio.ensure_future(http.post(path, json=body, headers=given))
-    await r.cluster.wait_until(lambda: r.manager.n_active > n_before or answer.done())
+    await r.cluster.wait_until(lambda: r.manager.gate.n_active > n_before or answer.done())
     return answer
 
 
@@ -75,7 +75,7 @@ async def finish(r: Rig, scheduler: FakeScheduler) -> None:
     """Everything that was asked for is computed to its end."""
     scheduler.is_automatic = True
     scheduler._go_on()
-    await r.cluster.wait_until(lambda: not r.manager.n_active)
+    await r.cluster.wait_until(lambda: not r.manager.gate.n_active)
 
 
 def status_of(answer: httpx.Response) -> str:

@@ -128,8 +128,7 @@ def scenario_of(seed: int) -> Scenario:
     if has_disk:
         n_host_places = on_disk.choice((4, 8, 16))  # fewer pages, so that some are overwritten there
     return Scenario(
-        n_clients=chance.randrange(2, 9)
-        + (10 if has_disk else 5 if n_host_places else 0),  # so that pages are evicted, and come back
+        n_clients=chance.randrange(2, 9) + (10 if has_disk else 5 if n_host_places else 0),  # so that pages are evicted
         n_host_places=n_host_places,
         n_least_pages=sized.choice((1, 4, 12)) if sized.random() < 0.3 else 0,
         host_cache_dtype=tiered.choice(("same", "same", "int4", "adaptive")) if n_host_places else "same",

@@ -249,7 +249,7 @@ class World:
     def _is_idle(self) -> bool:
         """No sequence is held by a gateway or a scheduler, the custodian holds no socket, and every child serves."""
         managers = [actor.manager for actor in self._machine.ready("gateway")]
-        is_done = all(manager.n_active == 0 and manager.gate.queued.shares.n_held == 0 for manager in managers)
+        is_done = all(manager.gate.n_active == 0 and manager.gate.queued.shares.n_held == 0 for manager in managers)
         is_planned = all(
             not actor.statistics().get("running") and not actor.statistics().get("waiting")
             for actor in self._machine.ready("scheduler")

@@ -21,20 +21,20 @@ _RULE = "the name of a tenant: 1 to 64 letters, digits, dots, hyphens or undersc
 
 async def show_all(services: Services, call: Call) -> ASGIApp:
     """GET /v1/tenants: the policies of all tenants that have one of their own. Raises: Refusal."""
-    book = _book(services, call)
+    book = _book(services)
     return json_response({"tenants": {name: _shown(policy) for name, policy in sorted(book.policies.items())}})
 
 
 async def show(services: Services, call: Call) -> ASGIApp:
     """GET /v1/tenants/{name}: the policy of a tenant, its own or that of all tenants without one. Raises: Refusal."""
-    book, name = _book(services, call), _name(call)
+    book, name = _book(services), _name(call)
     return json_response({"tenant": name, "is_own": name in book.policies, "policy": _shown(book.policy_of(name))})
 
 
 async def put(services: Services, call: Call) -> ASGIApp:
     """PUT /v1/tenants/{name}: set the whole policy of a tenant; a key that is left out gets its default. All gateways go by it
     within a second, and so does the server after a restart. An unknown key is refused. Raises: Refusal."""
-    book, name = _book(services, call), _name(call)
+    book, name = _book(services), _name(call)
     policy = await services.body_reader.read(call.body or bytearray(b"{}"), TenantPolicy)
     await _change(book, lambda found: {**found, name: policy})
     return json_response({"tenant": name, "is_own": True, "policy": _shown(policy)})
@@ -43,16 +43,14 @@ async def put(services: Services, call: Call) -> ASGIApp:
 async def remove(services: Services, call: Call) -> ASGIApp:
     """DELETE /v1/tenants/{name}: forget the policy that was set while the server ran. That of the configuration counts again.
     Raises: Refusal."""
-    book, name = _book(services, call), _name(call)
+    book, name = _book(services), _name(call)
     await _change(book, lambda found: {other: policy for other, policy in found.items() if other != name})
     return json_response({"tenant": name, "is_own": name in book.policies, "policy": _shown(book.policy_of(name))})
 
 
-def _book(services: Services, call: Call) -> TenantBook:
+def _book(services: Services) -> TenantBook:
     if (limits := services.admission.limits) is None:
         raise Refusal("not_found", "this server has no tenants: it was started without --api-keys")
-    if not call.origin.is_admin:
-        raise Refusal("operator_only", "this is for the operator: use an API key of the role admin, or `supervisor tenants`")
     return limits.book
 
 
@@ -77,8 +75,8 @@ def _shown(policy: TenantPolicy) -> dict[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", PATH, show_all),
-    Endpoint("GET", PATH + "/{name}", show),
-    Endpoint("PUT", PATH + "/{name}", put, body=TenantPolicy),
-    Endpoint("DELETE", PATH + "/{name}", remove),
+    Endpoint("GET", PATH, show_all, needs_admin=True, statuses=(403,)),
+    Endpoint("GET", PATH + "/{name}", show, needs_admin=True, statuses=(403,)),
+    Endpoint("PUT", PATH + "/{name}", put, needs_admin=True, body=TenantPolicy, statuses=(403,)),
+    Endpoint("DELETE", PATH + "/{name}", remove, needs_admin=True, statuses=(403,)),
 )

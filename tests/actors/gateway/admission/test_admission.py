@@ -92,7 +92,7 @@ async def test_a_drain_that_begins_while_it_is_tokenised_refuses_it() -> None:
         with pytest.raises(Refusal, match="draining"):
             await asked
         assert held(r) == (0, 0)
-        assert r.gateway.manager.n_active == 0
+        assert r.gateway.manager.gate.n_active == 0
 
 
 async def test_a_broken_tokenizer_leaves_nothing_reserved() -> None:

@@ -49,7 +49,7 @@ def answered(spec: RequestSpec, n_tokens: int = 3, ended: Ended = ANSWER) -> Req
 
 WITHOUT_EFFECT = {
     **{"priority": 5, "deadline_s": 3.0, "speculation": False, "trace_id": b"x" * 16, "group_tokens": 4},
-    "allow_fallback": False,
+    **{"ttft_ms": 300.0, "deadline_ms": 5000.0, "weight": 2.0, "page_share": 0.5, "cache_share": 0.5, "allow_fallback": False},
 }
 WITH_EFFECT = {
     "max_tokens": 9,

@@ -33,7 +33,7 @@ async def test_an_equal_request_gets_the_kept_answer(path: str, options: dict[st
         assert (is_hit(first), is_hit(second)) == (False, True)
         assert comparable(first) == comparable(second)
         assert len(r.scheduler().submits) == (2 if path == "/v1/batch" else 1)
-        assert r.manager.n_active == 0
+        assert r.manager.gate.n_active == 0
 
 
 async def test_a_stream_and_a_whole_answer_share_what_is_kept() -> None:

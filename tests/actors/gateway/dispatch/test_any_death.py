@@ -85,4 +85,4 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
                     expected = prompt_logprobs(prompt) if i % 2 else []
                     assert (scored.logprobs.chosen.tolist() if scored is not None else []) == expected
             manager = r.gateway.manager
-            await r.cluster.wait_until(lambda: not manager.n_active)
+            await r.cluster.wait_until(lambda: not manager.gate.n_active)

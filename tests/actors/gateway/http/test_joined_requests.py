@@ -130,7 +130,7 @@ async def test_only_a_request_with_a_key_goes_on_without_its_client(headers: dic
         await first.leave()
         if is_cancelled:
             await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
-            await r.cluster.wait_until(lambda: r.manager.n_active == 0)
+            await r.cluster.wait_until(lambda: r.manager.gate.n_active == 0)
         again = completion(r, headers)
         await until_submitted(r, 2 if is_cancelled else 1)
         while scheduler.running:
@@ -169,7 +169,7 @@ async def test_a_stream_goes_on_behind_its_last_event_after_a_gateway_s_death(
                 second = AsgiStream(r, place, headers=after, method="GET")
             else:
                 second = AsgiStream(r, f"{place}?starting_after={cut}", method="GET")
-            while scheduler.running or r.manager.n_active:
+            while scheduler.running or r.manager.gate.n_active:
                 scheduler.step()
                 await asyncio.sleep(0)
             whole = await AsgiStream(r, place, method="GET").end()

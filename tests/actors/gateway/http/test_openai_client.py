@@ -71,7 +71,7 @@ async def test_async_client_with_64_streams_at_once() -> None:
             assert usage.completion_tokens == 40
 
         await asyncio.gather(*(one(number) for number in range(64)))
-        assert r.gateway.manager.n_active == 0
+        assert r.gateway.manager.gate.n_active == 0
 
 
 async def test_an_accepted_stream_that_fails_is_an_error_not_an_end() -> None:
@@ -103,7 +103,7 @@ async def test_a_client_that_hangs_up_frees_its_sequence(stream: bool) -> None:
             asking.cancel()
             await until(lambda: scheduler.cancels)
             assert scheduler.cancels[0].why == "client_left"
-            await until(lambda: not r.manager.n_active)
+            await until(lambda: not r.manager.gate.n_active)
 
 
 async def test_garbage_on_the_http_socket_harms_nobody() -> None:

@@ -28,7 +28,7 @@ async def test_a_rebound_name_is_refused_in_every_method(method: bytes) -> None:
         assert first.startswith(b"HTTP/1.1 403 ")
         assert b"access-control" not in first.lower()
         assert r.manager.metrics.refused is not None
-        assert not r.manager.n_active
+        assert not r.manager.gate.n_active
 
 
 @pytest.mark.parametrize("path", [b"/v1/generate", b"/v1/completions", b"/nothing"])

@@ -79,12 +79,12 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
         assert all(refused(answer) for answer in await asyncio.wait_for(answers, DEADLINE_S))
         await until(lambda: not scheduler.running)
         assert {cancel.why for cancel in scheduler.cancels} == {"withdrawn"}
-        assert r.manager.n_active == 0
+        assert r.manager.gate.n_active == 0
         disk.recover()
         await until(lambda: r.gateway.journal.is_healthy)
         await r.kill_gateway()
         gateway = await r.start_gateway(2)
-        assert (gateway.manager.n_active, len(scheduler.submits)) == (0, 6), "nothing of them comes back"
+        assert (gateway.manager.gate.n_active, len(scheduler.submits)) == (0, 6), "nothing of them comes back"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
         disk.gate.set()
         assert refused(await asyncio.wait_for(answer, DEADLINE_S))
         await until(lambda: not scheduler.running)
-        assert r.manager.n_active == 0
+        assert r.manager.gate.n_active == 0
 
 
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
@@ -276,7 +276,7 @@ async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers(
         await until(lambda: r.gateway.journal.is_healthy)
         scheduler.is_automatic = True
         assert (await http.post("/v1/completions", json=COMPLETION)).status_code == 200
-        assert r.manager.n_active == 0
+        assert r.manager.gate.n_active == 0
         await until(lambda: _requests_in(r) == ["zeromq"])
 
 

@@ -69,7 +69,7 @@ async def everything_computed(r: Rig, scheduler: FakeScheduler) -> None:
     await until(lambda: scheduler.running)
     scheduler.step(N_TOKENS)
     manager = r.gateway.manager
-    await until(lambda: not manager.n_active)
+    await until(lambda: not manager.gate.n_active)
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         scheduler.step(2)
         await first
         await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue]
-        await until(lambda: not manager.n_active)
+        await until(lambda: not manager.gate.n_active)
         r.gateway.drain(LONG_S)
         await r.cluster.settle()
         assert is_drained(r)

@@ -86,7 +86,7 @@ async def test_ages_go_on_from_one_incarnation_to_the_next(
 
     async with next_incarnation(tmp_path, pass_an_hour) as (r, scheduler):
         if not is_rebooted:
-            await until(lambda: not r.manager.n_active)
+            await until(lambda: not r.manager.gate.n_active)
         r.manager._sweep()
         assert (r.manager.find("done") is not None) is is_rebooted
         if is_rebooted:

@@ -173,7 +173,7 @@ async def test_the_whole_table_and_nothing_restarts() -> None:
                 answer = await http.post(route, content=raw)
                 assert answer.status_code == 400, (route, raw[:50], answer.text)
                 assert any(word in answer.json()["error"]["message"] for word in words), answer.text
-        assert r.gateway.manager.n_active == 0
+        assert r.gateway.manager.gate.n_active == 0
         assert not r.cluster.scripted["scheduler/0"].submits  # pyright: ignore[reportAttributeAccessIssue]
         good = await http.post(ONE, json={"tokens": [3], "max_tokens": 4, "temperature": 0})
         assert good.json()["tokens"] == oracle([3], 4)

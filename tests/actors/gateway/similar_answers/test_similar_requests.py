@@ -27,7 +27,7 @@ async def test_a_similar_question_gets_the_kept_answer(tmp_path: Path) -> None:
             assert 0.0 < float(answer.headers["x-cache-similarity"]) <= 1.0
         assert second.json()["choices"] == first.json()["choices"]
         assert len(r.scheduler().submits) == 1
-        assert r.manager.n_active == 0
+        assert r.manager.gate.n_active == 0
 
 
 async def test_an_equal_request_comes_first_and_needs_no_vector(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ async def test_cancel(place: Path) -> None:
         await first
         await pieces.aclose()  # leaving a stream cancels it
         manager = r.gateway.manager
-        await until(lambda: len(scheduler.cancels) == 2 and not manager.n_active)
+        await until(lambda: len(scheduler.cancels) == 2 and not manager.gate.n_active)
 
 
 async def successor(r: Rig) -> None:

@@ -97,7 +97,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         finished = await wire.receive()
         assert isinstance(finished, public.Finished)
         assert (finished.reason, finished.n_generated) == ("cancelled", 0)
-        await r.cluster.wait_until(lambda: not scheduler.running and not r.manager.n_active)
+        await r.cluster.wait_until(lambda: not scheduler.running and not r.manager.gate.n_active)
 
 
 async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> None:

@@ -1,0 +1,1 @@
+"""What processes are told of the models that a server serves."""

@@ -1,0 +1,1 @@
+"""What tenants use, as commands show it."""

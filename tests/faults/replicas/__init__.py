@@ -1,0 +1,1 @@
+"""Faults of replicas: cordons, deaths, and a fallback model meanwhile."""
