@@ -49,8 +49,7 @@ class Sequence:
 
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
         self.gateway, self.attempt, self.request = gateway, int(submit.attempt), submit.request
-        self.x_request_id = submit.x_request_id
-        self.number = number
+        self.x_request_id, self.number = submit.x_request_id, number
         self.sampling, self.terms = submit.sampling, submit.terms
         self.root = root_of(submit.terms.cache_scope, submit.terms.cache_salt)
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
@@ -60,9 +59,8 @@ class Sequence:
         self._is_promised = self.n_sent > 0  # an earlier gang has accepted it
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
-        self.state = State.WAITING
+        self.state, self.slot = State.WAITING, -1
         self.stay = 0  # how often it has left a slot or lost its gang; results for an earlier stay are ignored
-        self.slot = -1
         self.loaded_stay = -1  # the last one in which it has waited for pages of the host tier
         self.disk_stay = -1  # the last one in which it has had pages read from the disk
         self.borrowed_stay = -1  # the last one in which it has waited for pages of another replica
