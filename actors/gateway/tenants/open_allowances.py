@@ -17,7 +17,8 @@ class OpenAllowance:
     """One request. `request`: once it is accepted."""
 
     __slots__ = (
-        "is_asked", "is_over", "is_recovered", "key", "most_tokens", "request", "sequences", "shown", "tenant", "tokens", "told",
+        "is_asked", "is_over", "is_recovered", "key", "most_tokens", "request",
+        "sequences", "shown", "tenant", "tokens", "told",
     )  # fmt: skip
 
     def __init__(self, key: str, tenant: str, sequences: int, prompt_tokens: int, most_tokens: int) -> None:

@@ -21,7 +21,6 @@ from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_cluster import spawn_spec_of
 
-
 _PATIENCE = ("_KNOWN_S", "_UNKNOWN_S")  # how long a gateway waits for its accounts
 
 
