@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from supervisor.usage.tenant_lines import tenant_lines
+from tests.support.fuzz.fuzz_case import check_inventory
 from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
@@ -95,6 +96,7 @@ def test_a_limit_holds_for_all_gateways_together_and_after_a_restart(tmp_path: P
         key = keys(server.run_dir, "add", "--tenant", "acme")
         assert asyncio.run(statuses(server, key)).count(200) == 20, "a request needs 7 tokens"
         server.wait_for(lambda report: counted(server) == (140.0, 0.0))
+        assert "accounts" in check_inventory(server)
         server.stop()
         server.start_again()
         assert asyncio.run(statuses(server, key)) == [429] * 60
