@@ -2,7 +2,8 @@
 
     custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
                        gateways give them to its next incarnation.
-    accounts           where clients show API keys: they count what tenants use. While they are dead, gateways decide alone.
+    accounts           where clients show API keys: they count what tenants use. Gateways wait for them, and in the end
+                       decide alone.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.

@@ -58,7 +58,8 @@ class AllowanceTaken(Message, frozen=True):
 
 class SpentAllowance(Part, frozen=True):
     """What one request has used so far. `most_tokens`: of its prompts and answers together. `is_recovered`: it was over before
-    its gateway died; the accounts may have settled and forgotten it, so it counts only where they know it as open."""
+    its gateway died, and the accounts may have settled and forgotten it; or its gateway does not know yet whether they have
+    allowed it. So it counts only where they know it as open."""
 
     request: ShortText
     tenant: ShortText

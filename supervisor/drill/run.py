@@ -17,7 +17,7 @@ from messages.errors import ConfigError
 from supervisor.drill.faults import PlannedFault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round, rows_of
 from supervisor.drill.load import EmbeddingLoad, RoundLoad, TextLoad, harms_embedder, vectors_for
-from supervisor.drill.streams import DrillStream, StreamRequest, find_model, follow, prompts_of
+from supervisor.drill.streams import DrillStream, StreamRequest, bearer, find_model, follow, prompts_of
 
 NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
@@ -67,7 +67,7 @@ class DrillResult:
 
 def headers_of(plan: DrillPlan) -> dict[str, str]:
     """What every request of the drill says: a server that keeps answers computes these anew."""
-    return {"Cache-Control": "no-store"} | ({"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {})
+    return {"Cache-Control": "no-store"} | bearer(plan.api_key)
 
 
 async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:

@@ -17,6 +17,11 @@ _AGAIN_S = 0.05
 _WHOLE = ("stop", "length")  # finish reasons of an answer that its server did not give up
 
 
+def bearer(api_key: str) -> dict[str, str]:
+    """The header with an API key; "": there is none."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
 @dataclass(frozen=True)
 class StreamRequest:
     """What each client asks for."""
@@ -27,7 +32,12 @@ class StreamRequest:
     max_tokens: int
     deadline_s: float
     ignores_end: bool  # ask for all `max_tokens` (a field that vLLM, SGLang and this server know)
-    api_key: str
+    api_key: str  # "": none
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Who asks, for every call."""
+        return bearer(self.api_key)
 
 
 @dataclass

@@ -63,16 +63,19 @@ def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
     from messages.errors import ConfigError
     from supervisor.directories.run_dir import RunDir
     from supervisor.directories.server import read_server
-    from supervisor.restart.reload import reloaded
+    from supervisor.restart.reload import lacks_accounts, reloaded
 
     try:
         server = read_server(RunDir.open_unlocked(where))
         flags = dict(server.origin.flags) if server.origin is not None else {"config": None, "assignments": []}
         flags["assignments"] = [*flags["assignments"], *assignments]
         with in_directory_of(where):
-            return reloaded(server, load(flags), flags)
+            found = reloaded(server, load(flags), flags)
     except (ConfigError, OSError, msgspec.MsgspecError) as error:
         fail(ExitCode.UNUSABLE, str(error))
+    if lacks_accounts(server):
+        click.echo("supervisor: set no limits of tenants before the next stop and start, which adds accounts/0", err=True)
+    return found
 
 
 @contextmanager

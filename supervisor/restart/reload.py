@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from messages.access.tenant_file import TENANT_FILE, TenantBook
+from messages.access.tenant_policy import TenantPolicy
 from messages.errors import ConfigError
+from messages.ids import actor_name
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.server import Server, StartInputs, as_json
+from supervisor.policy.child_spec import Group
 from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
 
+_ACCOUNTS = actor_name("accounts", 0)
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
 _FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level"})
 _GIVEN_OR_NOT = ("tls_cert", "tls_client_ca")  # of gateways: other files may be named, but clients must go on as before
@@ -30,7 +36,12 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
     table = as_json(config)
     _refuse_fixed(server.origin.config, table)
     facts = StartFacts.from_builtins(server.origin.facts)
-    groups = build_tree(config, facts)
+    groups = _without_unknown(server, build_tree(config, facts))
+    if lacks_accounts(server) and any(policy.is_limited for policy in _policies(config, facts)):
+        raise ConfigError(
+            "tenants: expected none with limits, because this server was started by a release that does not count what tenants"
+            " use; stop and start the server"
+        )
     if [group.title for group in groups] != [group.title for group in server.groups]:
         raise ConfigError("configuration: expected the same processes as now, got others; stop and start the server")
     return replace(
@@ -42,6 +53,21 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
         log_level=server.log_level if config.log_level == "auto" else config.log_level,
         origin=StartInputs(flags, table, server.origin.facts),
     )
+
+
+def lacks_accounts(server: Server) -> bool:
+    """True if clients show API keys to a server that has no accounts: the last release has started it."""
+    asks_keys = server.origin is not None and bool(server.origin.config.get("api_keys"))
+    return asks_keys and _ACCOUNTS not in {group.title for group in server.groups}
+
+
+def _without_unknown(server: Server, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups without the accounts, if the last release has started the server: no process can be added to one that runs."""
+    return tuple(one for one in groups if one.title != _ACCOUNTS) if lacks_accounts(server) else groups
+
+
+def _policies(config: ServerConfig, facts: StartFacts) -> Iterable[TenantPolicy]:
+    return TenantBook(config.tenants, facts.state_dir / TENANT_FILE).policies.values()
 
 
 def _refuse_fixed(before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,19 @@ def test_faults_while_equal_streams_are_computed_once() -> None:
     assert result["faults"] >= 30
     assert (result["wrong"], result["lost"]) == (0, 0), result["errors"]
     assert result["right"] == result["streams"] >= 18
+
+
+def test_faults_of_accounts_under_streams_of_a_tenant_with_limits(tmp_path: Path) -> None:
+    """The limits are far away, so every request is asked for and none is refused."""
+    config = tmp_path / "server.toml"
+    config.write_text("api_keys = true\n[tenants.default]\ntokens_per_day = 1000000000\nmax_sequences = 1000\n")
+    flags = (*TWO_OF_EACH, "--config", str(config))
+    sizes = ("--streams", "18", *(part for flag in flags for part in ("--server-arg", flag)))
+    targets = [part for role in ("accounts", "gateway", "supervisor") for part in ("--target", role)]
+    result = run_load_tool("kill-drill", "--faults", "60", "--output-tokens", "300", *sizes, *targets)
+    assert (result["wrong"], result["lost"]) == (0, 0), result["errors"]
+    assert result["right"] == result["streams"] >= 18
+    assert sum(sum(phase.values()) for phase in result["covered"]["accounts"].values()) >= 10, result["covered"]
 
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8", "int4"])

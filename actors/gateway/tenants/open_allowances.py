@@ -16,13 +16,17 @@ MOST_UNTOLD = 65_536  # requests that are over and not on disk; the oldest of mo
 class OpenAllowance:
     """One request. `request`: once it is accepted."""
 
-    __slots__ = ("is_over", "is_recovered", "key", "most_tokens", "request", "sequences", "shown", "tenant", "tokens", "told")
+    __slots__ = (
+        "is_asked", "is_over", "is_recovered", "key", "most_tokens", "request",
+        "sequences", "shown", "tenant", "tokens", "told",
+    )  # fmt: skip
 
     def __init__(self, key: str, tenant: str, sequences: int, prompt_tokens: int, most_tokens: int) -> None:
         self.key, self.tenant, self.sequences, self.most_tokens = key, tenant, sequences, most_tokens
         self.tokens = prompt_tokens  # that it has used so far
         self.request: Request | None = None
         self.is_over = False
+        self.is_asked = False  # it is not decided yet whether it is accepted
         self.is_recovered = False  # it was over before this process began
         self.told = 0  # the newest message that it was in
         self.shown = -1  # its tokens in that message
@@ -36,6 +40,10 @@ class OpenAllowance:
         """It is over, and has used so many tokens from its beginning."""
         self.tokens, self.is_over, self.told, self.request = tokens, True, 0, None
 
+    def decided(self) -> None:
+        """It may be accepted. The accounts are told so, even if they were told of it before."""
+        self.is_asked, self.shown = False, -1
+
     def row(self) -> SpentAllowance:
         """What the accounts are told of it."""
         return SpentAllowance(
@@ -45,7 +53,7 @@ class OpenAllowance:
             most_tokens=self.most_tokens,
             tokens=self.tokens,
             is_over=self.is_over,
-            is_recovered=self.is_recovered,
+            is_recovered=self.is_recovered or self.is_asked,  # accounts that have refused it must not count it
         )
 
 

@@ -1,7 +1,7 @@
 """Decides in place of the accounts while they do not answer: from what they have said last. Pure.
 
 Each gateway uses its part of what was left then and of what comes since, so all gateways together use no more than the limits.
-What they have used is counted by the accounts afterwards.
+What they have used is counted by the accounts afterwards. Gateways that have heard last at different times may use some more.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class StandIn:
             self._copies.clear()
         self._states[tenant] = (state, now_s)
         self._copies.pop(tenant, None)
+
+    def knows(self, tenant: str) -> bool:
+        """True if the accounts have said what this tenant has left."""
+        return tenant in self._states
 
     def decide(
         self, tenant: str, policy: TenantPolicy, wanted: Sequence[WantedAllowance], n_open: int, now_s: float

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from actors.gateway.dispatch.post import Post
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.tenants.accounts_link import AccountsLink
@@ -22,6 +23,8 @@ from messages.generation.terms import Terms
 from messages.ids import mint_request_id
 
 _TOKEN_BYTES = 4
+_UNKNOWN = "what the tenant {} has left of its tokens of today is not known, because the accounts of this server do not answer"
+_UNKNOWN_RETRY_S = 5.0
 
 
 class TenantLimits:
@@ -139,12 +142,16 @@ class TenantLimits:
     async def _take(self, tenant: str, policy: TenantPolicy, opened: Sequence[OpenAllowance]) -> AllowanceTaken:
         """What was taken. Raises: Refusal."""
         wanted = [_wanted(one) for one in opened]
-        answer = await self.link.ask(tenant, wanted)
+        for one in opened:
+            one.is_asked = True
+        answer = await self.link.ask(tenant, wanted, is_known=self._stand_in.knows(tenant))
         if answer is not None:
             self._stand_in.heard(tenant, answer.state, self._post.now_s())
             for one in opened if answer.refused_by is not None else ():
                 self._opened.drop(one)
         else:
+            if policy.tokens_per_day and not self._stand_in.knows(tenant):
+                raise Refusal("unavailable", _UNKNOWN.format(tenant), retry_after_s=_UNKNOWN_RETRY_S)
             n_open = self._opened.n_open(tenant) - sum(one.sequences for one in opened)
             answer = self._stand_in.decide(tenant, policy, wanted, n_open, self._post.now_s())
         if answer.refused_by is not None:
@@ -152,6 +159,8 @@ class TenantLimits:
             headers = limit_headers(policy, answer.state)
             name, limit, needed = answer.refused_by, answer.limit, answer.needed
             raise refused_by(name, limit, needed, answer.retry_after_s, tenant, headers)
+        for one in opened:
+            one.decided()
         return answer
 
     def _give_back(self, opened: Iterable[OpenAllowance]) -> None:

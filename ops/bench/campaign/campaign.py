@@ -70,9 +70,10 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
     roles = [role_of(child.name) for child in report.children]
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=plan.options.deadline_s, limits=limits))
+        asks = httpx.AsyncClient(timeout=plan.options.deadline_s, limits=limits, headers=plan.options.headers)
+        http, api_key = await stack.enter_async_context(asks), plan.options.api_key or None
         clients = [
-            await stack.enter_async_context(AsyncClient(zeromq_endpoint(plan.run_dir, index)))
+            await stack.enter_async_context(AsyncClient(zeromq_endpoint(plan.run_dir, index), api_key=api_key))
             for index in range(roles.count("gateway"))
         ]
         for client in clients:

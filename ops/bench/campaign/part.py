@@ -6,16 +6,20 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import httpx
 
+from messages.ids import role_of
 from ops.bench.campaign.campaign import CampaignPlan, CampaignResult, run_campaign
 from ops.bench.campaign.fault_schedule import Harm, ScheduledFault
 from ops.bench.campaign.oracle import Oracle
+from ops.bench.own_keys import add_key
 from ops.bench.own_server import OwnServer, own_server
 from ops.bench.serve_load import CONSOLE
 from supervisor.drill.figures import Tally, add_up, outcome_of, tallies_of
-from supervisor.drill.streams import StreamRequest, find_model
+from supervisor.drill.streams import StreamRequest, bearer, find_model
+from supervisor.operator.calls import ask_status
 
 _UNBOUNDED = ("supervisor.actor_restarts=1000000", "supervisor.gang_restarts=1000000", "supervisor.restart_attempts=1000")
 _SEEDS_APART = 1_000_003
@@ -55,6 +59,11 @@ class CampaignPart:
     def is_chain(self) -> bool:
         """True if the model is the hash chain, whose tokens are known."""
         return self.model == "hash-chain"
+
+    def state_dir(self, server: OwnServer) -> Path:
+        """Where this server keeps its files."""
+        given = list(self.server_args)
+        return Path(given[given.index("--state-dir") + 1]) if "--state-dir" in given else server.run_dir
 
     def split(self, ports: Sequence[int]) -> list[CampaignPart]:
         """The parts of as many servers as there are ports, with seeds of their own. Together they have all faults."""
@@ -111,10 +120,13 @@ def run_part(part: CampaignPart) -> PartResult:
 
 
 async def _drill(part: CampaignPart, server: OwnServer) -> tuple[CampaignResult, Oracle]:
-    async with httpx.AsyncClient() as client:
+    report = await asyncio.to_thread(ask_status, server.run_dir)
+    has_keys = any(role_of(child.name) == "accounts" for child in report.children)
+    api_key = await asyncio.to_thread(add_key, part.state_dir(server), "drill") if has_keys else ""
+    async with httpx.AsyncClient(headers=bearer(api_key)) as client:
         model = await find_model(client, server.url)
     sizes = (part.prompt_words, part.output_tokens, part.deadline_s)
-    options = StreamRequest(server.url, model, *sizes, ignores_end=True, api_key="")
+    options = StreamRequest(server.url, model, *sizes, ignores_end=True, api_key=api_key)
     oracle = Oracle(options, part.n_streams, part.sampled_share, part.seed, n_alike=part.n_alike)
     if not part.is_chain:
         await oracle.learn()

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import httpx
 
-from messages.access.api_key import KeyRecord, Role
-from messages.access.key_file import KEY_FILE, change_keys
 from messages.ids import role_of
 from messages.run_dir import zeromq_endpoint
 from ops.bench.day.clients import DayClients, Tenant
 from ops.bench.day.killer import Killer
 from ops.bench.day.visits import DayFigures, figures_of
+from ops.bench.own_keys import add_key
 from ops.bench.own_server import OwnServer, own_server
-from supervisor.access.key_changes import with_new
 from supervisor.drill.streams import StreamRequest, find_model
 from supervisor.operator.calls import ask_status
 
@@ -89,14 +87,7 @@ def _tenants(plan: DayPlan, state_dir: Path) -> list[Tenant]:
     """The tenants, with new keys in the server's file."""
     tenants = list[Tenant]()
     for index in range(plan.n_tenants):
-        name, texts = f"team-{index + 1}", list[str]()
-
-        def add(keys: Sequence[KeyRecord], name: str = name, texts: list[str] = texts) -> Sequence[KeyRecord]:
-            text, after = with_new(keys, name, Role.USER, time.time())
-            texts.append(text)
-            return after
-
-        change_keys(state_dir / KEY_FILE, add)
+        name = f"team-{index + 1}"
         n_clients = plan.n_clients // plan.n_tenants + (index < plan.n_clients % plan.n_tenants)
-        tenants.append(Tenant(name, texts[0], n_clients, plan.think_s * (index + 1)))
+        tenants.append(Tenant(name, add_key(state_dir, name), n_clients, plan.think_s * (index + 1)))
     return tenants

@@ -1,5 +1,5 @@
 """A real server with four gateways and a tenant with limits: what its accounts count is what clients have got, although
-processes are killed."""
+processes are killed, and its limits hold for all gateways together and over a restart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from supervisor.usage.tenant_lines import tenant_lines
+from tests.support.fuzz.fuzz_case import check_inventory
 from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
@@ -72,3 +73,32 @@ def test_the_accounts_are_right_although_gateways_and_accounts_are_killed(tmp_pa
     with real_server(*FLAGS, "--config", str(config)) as server:
         key = keys(server.run_dir, "add", "--tenant", "acme")
         asyncio.run(drill(server, key))
+
+
+async def statuses(server: RealServer, key: str) -> list[int]:
+    """The statuses of sixty requests at once, over connections of their own."""
+
+    async def one() -> int:
+        async with httpx.AsyncClient(base_url=server.url, timeout=DEADLINE_S) as http:
+            body = {"prompt": [5, 6, 7], "max_tokens": 4}
+            answer = await http.post("/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == 200 or int(answer.headers["retry-after"]) >= 1
+            return answer.status_code
+
+    return await asyncio.gather(*(one() for _ in range(60)))
+
+
+@pytest.mark.slow
+def test_a_limit_holds_for_all_gateways_together_and_after_a_restart(tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text("api_keys = true\n[tenants.default]\ntokens_per_day = 140\n")
+    with real_server(*FLAGS, "--config", str(config)) as server:
+        key = keys(server.run_dir, "add", "--tenant", "acme")
+        assert asyncio.run(statuses(server, key)).count(200) == 20, "a request needs 7 tokens"
+        server.wait_for(lambda report: counted(server) == (140.0, 0.0))
+        assert "accounts" in check_inventory(server)
+        server.stop()
+        server.start_again()
+        assert asyncio.run(statuses(server, key)) == [429] * 60
+        server.kill("accounts/0")
+        assert asyncio.run(statuses(server, key)) == [429] * 60

@@ -147,6 +147,19 @@ def test_a_key_that_cannot_change_is_named(table: dict, key: str) -> None:
         reloaded(server_with(), load_config(None, [table]), {})
 
 
+def test_a_server_of_the_last_release_with_api_keys_goes_on_without_accounts() -> None:
+    of_now = server_with({"api_keys": True})
+    old = replace(of_now, groups=tuple(group for group in of_now.groups if group.title != "accounts/0"))
+    assert len(old.groups) == len(of_now.groups) - 1
+    assert [group.title for group in reloaded(old, load_config(None, [{"api_keys": True}]), {}).groups] == [
+        group.title for group in old.groups
+    ]
+    limited = load_config(None, [{"api_keys": True, "tenants": {"acme": {"tokens_per_day": 9}}}])
+    with pytest.raises(ConfigError, match=r"^tenants: expected none with limits"):
+        reloaded(old, limited, {})
+    assert reloaded(of_now, limited, {}).groups != of_now.groups
+
+
 def test_facts_survive_as_json() -> None:
     assert StartFacts.from_builtins(msgspec.json.decode(msgspec.json.encode(FACTS.to_builtins()))) == FACTS
     assert ServerConfig() == load_config(None)

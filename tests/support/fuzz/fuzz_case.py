@@ -23,6 +23,7 @@ _N_CLIENTS = 4
 _ERROR = re.compile("never retrieved|[Ee]xception|Traceback|ASGI|Error")  # lines that nothing from outside may cause
 _CONTEXT = "512"  # tokens; the longest ordinary request of a fuzz has 300
 _ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "zeromq"}
+_OF_TENANTS = ("api-keys*", "tenants*", "accounts*", "audit*")  # files of a server with API keys
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
 
@@ -47,6 +48,9 @@ def check_inventory(server: RealServer, n_gloo_ranks: int = 0) -> set[str]:
     journals = [*server.run_dir.glob("journal-*"), *server.run_dir.glob("journal-*/*")]
     assert len(journals) >= 2
     assert not [path for path in journals if path.stat().st_mode & 0o077], "they hold prompts"
+    of_tenants = [path for name in _OF_TENANTS for path in server.run_dir.glob(name) if not path.is_socket()]
+    assert len(of_tenants) >= 3 * ("accounts" in roles), "the keys, the accounts and their log"
+    assert not [path for path in of_tenants if path.stat().st_mode & 0o077]
     return roles
 
 

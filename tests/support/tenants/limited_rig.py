@@ -21,6 +21,14 @@ from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_cluster import spawn_spec_of
 
+_PATIENCE = ("_KNOWN_S", "_UNKNOWN_S")  # how long a gateway waits for its accounts
+
+
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a gateway decides alone when its accounts do not answer at once."""
+    for name in _PATIENCE:
+        monkeypatch.setattr(accounts_link, name, 0.01)
+
 
 class LimitedRig:
     """`me`, `admin`: headers with keys of the tenant with limits, and of another one whose key is an admin's."""
@@ -69,8 +77,9 @@ class LimitedRig:
 async def limited_rig(
     folder: Path, monkeypatch: pytest.MonkeyPatch, policy: TenantPolicy, **settings: Any
 ) -> AsyncIterator[LimitedRig]:
-    """A running gateway with accounts. They have a minute to answer, because test machines are busy."""
-    monkeypatch.setattr(accounts_link, "_ANSWER_S", 60.0)
+    """A running gateway with accounts. They have a minute to answer, because test machines are busy; see `be_impatient`."""
+    for name in _PATIENCE:
+        monkeypatch.setattr(accounts_link, name, 60.0)
     key, mine = new_key("me", Role.USER, 1.0)
     admin_key, other = new_key("other", Role.ADMIN, 1.0)
     keys_file, policies = folder / "api-keys.json", {"me": policy}

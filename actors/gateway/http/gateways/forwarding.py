@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 from starlette.responses import Response
@@ -28,6 +28,8 @@ from actors.gateway.requests.refusals import Refusal, stopped
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
 _NOT_KNOWN = (404, 410)
+_NOT_READ_S = 1.0  # so long may a busy owner not have read yet what an earlier incarnation of this gateway has sent it
+_CUT_S = 1.0  # from the end of a connection to the news of it
 _COMMENT = b":"  # begins a line that is no event
 NOTHING = Begun()
 
@@ -52,8 +54,10 @@ class Forwarded:
         self._n_sent = 0  # chunks that the client has
         self._run = begun.run  # of the request, as far as the ids of these chunks say
         self._has_begun = False
+        self._unread_until_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
         self._has_left = False
+        self._is_gone = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self._leave)
@@ -73,13 +77,15 @@ class Forwarded:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _OWNER_AWAY_S
+        until_s, self._unread_until_s = loop.time() + _OWNER_AWAY_S, loop.time() + _NOT_READ_S
         while not self._has_left:
             try:
                 async with self._connected() as reader:
                     head = await read_head(reader)
                     if await self._pass_on(head, reader, scope, receive, send):
                         return
+                    if self._is_unread(head):
+                        await asyncio.sleep(RETRY_S)
                     until_s = loop.time() + _OWNER_AWAY_S
             except LOST:
                 if loop.time() > until_s:
@@ -91,7 +97,7 @@ class Forwarded:
     async def _give_up(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call if the client has nothing of its answer; cut a connection on which an earlier process began it."""
         if self._cut is not None:
-            self._cut()
+            await self._end_connection(self._cut)
         elif not (self._has_begun or self._has_left):
             await error_response(refusal)(scope, receive, send)
 
@@ -101,8 +107,10 @@ class Forwarded:
         """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `LOST`."""
         if head.length >= 0:
             body = await reader.readexactly(head.length)
+            if self._is_unread(head):
+                return False
             if self._cut is not None and (self._begun.is_something or head.status in _NOT_KNOWN):
-                self._cut()
+                await self._end_connection(self._cut)
             elif not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
                 response = Response(body, head.status)
                 response.raw_headers = head.headers
@@ -129,6 +137,18 @@ class Forwarded:
         await sender.end(b"")
         return True
 
+    def _is_unread(self, head: ResponseHead) -> bool:
+        """True if an owner that lives may know the request in a moment: it has the call, and nothing of an answer has come."""
+        is_new = self._cut is not None and not (self._begun.is_something or self._has_begun)
+        return is_new and head.status == 404 and asyncio.get_running_loop().time() < self._unread_until_s
+
+    async def _end_connection(self, cut: Callable[[], None]) -> None:
+        """Cut the client's connection, and wait until the server of this gateway knows it: it misses no answer then."""
+        cut()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CUT_S):
+                await self._is_gone.wait()
+
     async def _run_of_ping(self) -> tuple[int, bool]:
         """The run of a ping, which has no id, and whether that of the next one may be another one."""
         try:
@@ -143,6 +163,7 @@ class Forwarded:
     def _leave(self) -> None:
         """The client has left: tell the owner, and close the connection to it."""
         self._has_left = True
+        self._is_gone.set()
         if self._writer is not None:
             self._writer.write(LEAVE)
             self._writer.close()

@@ -14,7 +14,7 @@ from messages.access.tenant_policy import TenantPolicy
 from messages.client import AsyncClient
 from messages.errors import Overloaded
 from tests.support.embedding.embedders import add_embedder, gateway_fields
-from tests.support.tenants.limited_rig import limited_rig
+from tests.support.tenants.limited_rig import be_impatient, limited_rig
 
 COMPLETIONS = "/v1/completions"
 BODY: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
@@ -104,6 +104,7 @@ async def test_without_accounts_a_gateway_decides_alone_and_they_count_afterward
     async with limited_rig(tmp_path, monkeypatch, TenantPolicy(requests_per_min=3)) as r, r.http() as http:
         assert (await http.post(COMPLETIONS, json=BODY)).status_code == 200
         await r.kill_accounts()
+        be_impatient(monkeypatch)
         statuses = [(await http.post(COMPLETIONS, json=BODY)).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
         await r.start_accounts(2)
@@ -113,7 +114,7 @@ async def test_without_accounts_a_gateway_decides_alone_and_they_count_afterward
 
 async def test_accounts_that_say_nothing_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with limited_rig(tmp_path, monkeypatch, TenantPolicy(requests_per_min=3)) as r, r.http() as http:
-        monkeypatch.setattr("actors.gateway.tenants.accounts_link._ANSWER_S", 0.01)
+        be_impatient(monkeypatch)
         r.accounts._handlers[TakeAllowance] = lambda delivery, message: None
         assert [(await http.post(COMPLETIONS, json=BODY)).status_code for _ in range(4)] == [200, 200, 200, 429]
         await r.wait_used(3 * 7)

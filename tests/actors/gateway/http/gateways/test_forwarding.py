@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.gateway.http import server
+from actors.gateway.http.gateways import forwarding
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.other_gateways.questions import fetched
@@ -161,6 +162,24 @@ async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() ->
         await unknown.serve(Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, unknown.be_cut))
         await unknown.ended()
         assert unknown.is_cut, "its client sends the request again"
+
+
+async def test_a_busy_owner_may_read_a_call_after_its_gateway_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The successor asks for the answer to a call that the owner has not read yet, or the owner is dead as well."""
+    monkeypatch.setattr(forwarding, "_NOT_READ_S", DEADLINE_S)
+    async with two_gateways() as (r, second, scheduler):
+        key, asked = key_of(0), list[str]()
+        knows = r.gateway.admission.unknown
+        monkeypatch.setattr(r.gateway.admission, "unknown", lambda *given: asked.append(given[0]) or knows(*given))
+        again = AsgiStream(second, "/none")  # what a client of the successor's sees
+        call = ForwardedCall(key, "/v1/completions", 0)
+        await again.serve(Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, again.be_cut))
+        await until(lambda: len(asked) > 1)
+        first = AsgiStream(r, "/v1/completions", BODY, {"Idempotency-Key": key})
+        await until_submitted(r, 1)
+        scheduler.step(8)
+        assert b"[DONE]" in await again.end()
+        assert await first.end() == again.body
 
 
 async def test_a_request_waits_as_long_as_the_gateway_of_its_client_is_away() -> None:
