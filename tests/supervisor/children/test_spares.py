@@ -1,4 +1,4 @@
-"""A spare that was stopped from outside becomes nobody's next incarnation; one that is used while it is renewed is made again."""
+"""A spare that was stopped from outside becomes nobody's next incarnation; one that is used while renewed comes again."""
 
 from __future__ import annotations
 
