@@ -34,6 +34,7 @@ class Spares:
         self._spawn, self._is_wanted = spawn, is_wanted
         self._process_by_name: dict[str, ChildProcess] = {}
         self._deaths_by_name: dict[str, int] = {}
+        self._used = set[str]()  # children whose spare was asked for since `renew` looked last
         self._timer: asyncio.TimerHandle | None = None
         self._died_one = asyncio.Event()
         self._is_paused = False
@@ -51,6 +52,8 @@ class Spares:
     def pop(self, name: str) -> ChildProcess | None:
         """The spare of this child, which the caller owns from now on; None when there is none that runs."""
         process = self._process_by_name.pop(name, None)
+        if process is not None:
+            self._used.add(name)
         if process is None or not process.is_suspended():
             return process
         structlog.get_logger().warning("spare not used: it was stopped from outside", child=name)
@@ -72,24 +75,28 @@ class Spares:
 
     async def renew(self, specs: Iterable[ChildSpec], deadline_s: float) -> str:
         """Replace the spares of these children by new ones, which import the program as it is on disk now, and wait until they
-        have done their warm-ups. Returns "", or why that is not possible; then these children have no spare."""
-        names = []
-        for spec in specs:
-            names.append(spec.name)
-            if (old := self._process_by_name.pop(spec.name, None)) is not None:
-                old.on_exit = ignore_exit
-                old.kill()
-            try:
-                self.keep(spec.name, self._spawn(spec, ignore_exit))
-            except OSError as error:
-                return f"{spec.name}: the machine cannot start a process: {error}"
-        end_s = time.monotonic() + deadline_s
-        while not all(name in self._process_by_name and self._process_by_name[name].is_warm for name in names):
-            if died := [name for name in names if name not in self._process_by_name]:
+        have done their warm-ups. Returns "", or why that is not possible; then these children have no spare.
+
+        A spare that becomes the next incarnation of a child that dies meanwhile, with the settings of now, is made once more.
+        """
+        by_name = {spec.name: spec for spec in specs}
+        used, end_s = list(by_name), time.monotonic() + deadline_s
+        while used or not all(self._process_by_name[name].is_warm for name in by_name):
+            for name in used:
+                if (old := self._process_by_name.pop(name, None)) is not None:
+                    old.on_exit = ignore_exit
+                    old.kill()
+                try:
+                    self.keep(name, self._spawn(by_name[name], ignore_exit))
+                except OSError as error:
+                    return f"{name}: the machine cannot start a process: {error}"
+            self._used.clear()
+            await asyncio.sleep(_WARM_POLL_S)
+            used = [name for name in by_name if name in self._used and name not in self._process_by_name]
+            if died := [name for name in by_name if name not in self._process_by_name and name not in used]:
                 return f"{died[0]}: its new process ended before it was used; the log has the reason"
             if time.monotonic() > end_s:
-                return f"{names[0]}: expected its new process to be loaded within {deadline_s:g} s, got none"
-            await asyncio.sleep(_WARM_POLL_S)
+                return f"{next(iter(by_name))}: expected its new process to be loaded within {deadline_s:g} s, got none"
         return ""
 
     def pause(self) -> None:

@@ -90,7 +90,7 @@ def answer_hold(scope: Scope) -> AnswerHold | None:
 class Hold:
     """The hold of one connection. `fd` is its socket, open until `close`.
 
-    `resumed`: the response of an earlier incarnation that goes on here; the custodian holds it already.
+    `resumed`: what an earlier incarnation has left here; the custodian holds it already.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Hold:
         self._custodian, self._transport = custodian, transport
         self.key, self.fd = key, fd
         self.response: HeldResponse | None = resumed
-        self._is_resumed = resumed is not None
+        self._is_resumed = resumed is not None and bool(resumed.request)  # the next answer to begin is that one
         if resumed is not None:
             custodian.put(self)
 

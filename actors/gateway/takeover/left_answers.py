@@ -24,7 +24,7 @@ from actors.gateway.http.endpoints.rebuilt import Rebuilt, rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
-from actors.gateway.takeover.resumed_connection import CLOSE, ResumedConnection
+from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, ResumedConnection
 
 # of one turn of the event loop, as estimated. Each turn sends the tokens of those that go on already, too. With hundreds of
 # streams that takes longer than to let some more go on, so few turns let the last ones go on soon.
@@ -110,15 +110,19 @@ def _cost_s(left: LeftConnection, services: Services) -> float:
 
 
 async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -> bool:
-    """Serve one connection, with the rest of its answer if one was under way; False if it had to be closed."""
+    """Serve one connection, with the rest of its answer if one was under way; False if it had to be closed: also where nothing
+    was under way and the dead incarnation has read the beginning of a request, because what follows is not one."""
     counts = tcp_counts(left.socket.fileno())
-    if counts is not None and not left.response.request:
-        return await _adopt(left, server, Connection)  # nothing was under way
-    answer = None if counts is None else await _answer(left, counts.written_bytes - left.response.base_bytes, services)
-    if counts is None or answer is None:
+    if counts is None:
         left.close()
         return False
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
+    if is_at_boundary and not left.response.request:  # nothing was under way
+        return await _adopt(left, server, partial(IdleConnection, left))
+    answer = await _answer(left, n_written, services) if left.response.request else None
+    if answer is None:
+        left.close()
+        return False
     n_again = n_written - answer.n_passed_bytes
     return await _adopt(left, server, partial(ResumedConnection, left, answer.app, n_again, is_at_boundary))
 

@@ -1,4 +1,5 @@
-"""A connection that an earlier incarnation of this gateway has left in the middle of a response. Here the response goes on.
+"""A connection that an earlier incarnation of this gateway has left: between two requests, or in the middle of a response. Here
+the response goes on.
 
 uvicorn's protocol makes the response again, and the bytes that the dead incarnation has written are left out. So the rest
 has uvicorn's framing, its flow control and this server's deadlines. Afterwards the connection is like any other.
@@ -20,10 +21,30 @@ _REQUEST = b"POST / HTTP/%s\r\n%s\r\n"  # stands for the request, which the dead
 CLOSE = b"connection: close\r\n"
 
 
+class IdleConnection(Connection):
+    """Waits for the next request on the connection of `left`, on which nothing is under way.
+
+    It stays at the custodian under the same key: under two keys, the next incarnation would read one connection twice.
+    """
+
+    def __init__(
+        self, left: LeftConnection, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any
+    ) -> None:
+        super().__init__(limits, custodian, **uvicorn_arguments)
+        self._left = left
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if self._custodian is not None:
+            fd = transport.get_extra_info("socket").fileno()
+            self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+
+
 class ResumedConnection(Connection):
     """Sends the rest of the response of `left`. The client has the first `n_written` bytes of what `answer` makes already.
 
     `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the connection can serve a next one.
+    Otherwise what comes is the rest of a request whose beginning is gone. Nobody reads it as a request of its own.
     """
 
     def __init__(
@@ -54,6 +75,10 @@ class ResumedConnection(Connection):
         self._is_beginning = False
         assert self._remainder is not None
         self.cycle.transport = _RemainderTransport(transport, self._remainder)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_at_boundary or self._is_beginning:
+            super().data_received(data)
 
     def _limit(self) -> None:
         """A connection that was accepted once is not one too many."""
