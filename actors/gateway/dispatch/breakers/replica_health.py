@@ -36,7 +36,7 @@ class ReplicaHealth:
     def are_closed(self, names: Iterable[str]) -> bool:
         """True if the breakers of all these replicas are closed, as they nearly always are."""
         by_name = self._by_name
-        return all([name not in by_name or by_name[name].breaker.is_closed for name in names])
+        return all(name not in by_name or by_name[name].breaker.is_closed for name in names)
 
     def admitted(self, names: Iterable[str], now_s: float) -> list[str]:
         """Those of these replicas whose breaker is closed. If none is, all of them: a breaker alone refuses nothing."""
