@@ -39,12 +39,13 @@ class Balancer:
         empty. `pages_by_name`: leading pages of the prompt that each replica has cached."""
         if len(names) == 1:
             return Choice(names[0], ChoiceReason.ONLY)
-        now_s = self._post.now_s()
-        if due := self.health.probe_due(names, now_s):
-            return Choice(due, ChoiceReason.PROBE)
-        admitted = sorted(self.health.admitted(names, now_s))
-        if len(admitted) == 1:
-            return Choice(admitted[0], ChoiceReason.ONLY)
+        now_s, health, admitted = self._post.now_s(), self.health, names
+        if not health.are_closed(names):
+            if due := health.probe_due(names, now_s):
+                return Choice(due, ChoiceReason.PROBE)
+            admitted = health.admitted(names, now_s)
+            if len(admitted) == 1:
+                return Choice(admitted[0], ChoiceReason.ONLY)
         candidates = [
             Candidate(
                 name,
@@ -52,7 +53,7 @@ class Balancer:
                 self.work.recent_tokens(name, now_s) * slowness,
                 pages_by_name.get(name, 0),
             )
-            for name, slowness in self.health.slowness(admitted).items()
+            for name, slowness in health.slowness(sorted(admitted)).items()
         ]
         return self._strategy.choose(candidates, n_tokens)
 
@@ -84,7 +85,7 @@ class Balancer:
         n_tokens = max(self.work_of(sequence) - n_cached_pages * PAGE_TOKENS, 1)
         self.work.opened(name, sequence.attempt, n_tokens, now_s)
         if self.metrics is not None:
-            self.metrics.choices.labels(name, choice.why.value).inc()
+            self.metrics.chosen(name, choice.why)
         if len(self._post.living("scheduler")) > 1:
             report, is_probe = self._reports.of(name), choice.why is ChoiceReason.PROBE
             # what runs there delays it little, what waits there is before it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from actors.gateway.dispatch.balancing.strategy import ChoiceReason
+
 
 class BalancingMetrics:
     """The metrics of one gateway. A replica is named as its scheduler."""
@@ -15,6 +17,7 @@ class BalancingMetrics:
             ["replica", "why"],
             registry=registry,
         )
+        self._choices: dict[tuple[str, ChoiceReason], Counter] = {}  # found by their labels
         self.openings = Counter(
             "tardigrade_breaker_openings",
             "How often new sequences began to avoid a replica.",
@@ -30,3 +33,11 @@ class BalancingMetrics:
             ["replica", "why"],
             registry=registry,
         )
+
+    def chosen(self, name: str, why: ChoiceReason) -> None:
+        """A sequence goes to this replica. Each sequence counts here, and to find a counter by labels takes longer than to
+        count."""
+        counter = self._choices.get((name, why))
+        if counter is None:
+            counter = self._choices[name, why] = self.choices.labels(name, why.value)
+        counter.inc()

@@ -21,6 +21,11 @@ class ReplicaLoads:
             self._reports[name] = load
             self.on_report(name)
 
+    @property
+    def have_level(self) -> bool:
+        """True if any replica has a level of degradation, which is rare."""
+        return any(one.level for one in self._reports.values())
+
     def of(self, name: str) -> ReplicaLoad | None:
         """The last report of a scheduler; None if it has sent none, as one of the last release."""
         return self._reports.get(name)

@@ -56,8 +56,10 @@ class CallerShares:
         if not n:
             return
         self.n_held += n
-        part = self._parts.setdefault(caller, _Held(0, weight))
-        part.n, part.weight = part.n + n, weight
+        if (part := self._parts.get(caller)) is None:
+            self._parts[caller] = _Held(n, weight)
+        else:
+            part.n, part.weight = part.n + n, weight
 
     def release(self, caller: bytes, n: int) -> None:
         """A caller gives `n` back."""

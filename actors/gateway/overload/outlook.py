@@ -21,6 +21,8 @@ class Outlook:
     @property
     def level(self) -> DegradationLevel:
         """The lowest level of a replica that new requests go to; normal for one that reports none."""
+        if not self._loads.have_level:
+            return DegradationLevel.NORMAL
         loads = [self._loads.of(name) for name in self._candidates()]
         return min((DegradationLevel.NORMAL if one is None else one.level for one in loads), default=DegradationLevel.NORMAL)
 
@@ -28,7 +30,7 @@ class Outlook:
     def wait_s(self) -> float:
         """How long the work that waits now takes; 0 while no rate is known."""
         reports = self._reports()
-        n_tokens = sum(one.waiting_tokens for one in reports) if reports else self._n_queued()
+        n_tokens = sum([one.waiting_tokens for one in reports]) if reports else self._n_queued()
         rate = self._rate_of(reports)
         return n_tokens / rate if rate else 0.0
 
@@ -42,7 +44,7 @@ class Outlook:
 
     def _rate_of(self, reports: list[ReplicaLoad]) -> float:
         """Tokens in a second of these replicas. Without any report that has a rate, as it was before."""
-        rate = sum(one.prefill_rate + one.decode_rate for one in reports)
+        rate = sum([one.prefill_rate + one.decode_rate for one in reports])
         if rate > 0.0:
             self._rate = rate
         return self._rate

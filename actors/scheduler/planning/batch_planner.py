@@ -103,13 +103,20 @@ class BatchPlanner:
 
     def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
         """Rows of the sequences that decode, then those of prompts."""
-        decoding = [s for s in self._queues.running if s.n_unplanned == 1]
-        prompts = [s for s in self._queues.running if s.n_unplanned > 1]
-        hurried = self._hurrying.first_of(builder, prompts, may_run)
+        decoding: list[Sequence] = []
+        prompts: list[Sequence] = []
+        for sequence in self._queues.running:
+            n_unplanned = sequence.n_unplanned
+            if n_unplanned == 1:
+                decoding.append(sequence)
+            elif n_unplanned > 1:
+                prompts.append(sequence)
+        has_prompts = bool(prompts) or len(self._queues.waiting) > 0
+        hurried = self._hurrying.first_of(builder, prompts, may_run) if has_prompts else None
         for sequence in self._hurrying.kept_going(decoding, hurried):
             if sequence.state is State.RUNNING and may_run(sequence):
                 self._plan_decode(builder, sequence, drafts)
-        if prompts or len(self._queues.waiting):
+        if has_prompts:
             self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
         else:
             self._pace.rest()

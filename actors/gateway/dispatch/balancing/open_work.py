@@ -29,6 +29,7 @@ class _Work:
         self.unconfirmed: dict[int, int] = {}  # the part of `open` that no Taken has come for
         self.unconfirmed_tokens = 0
         self.confirmed: deque[tuple[float, int]] = deque()  # of late: when, and how many
+        self.confirmed_tokens = 0  # their sum: thousands may be confirmed between two reports
         self.recent = DecayedSum(_RECENT_HALF_LIFE_S)
 
 
@@ -57,6 +58,7 @@ class OpenWork:
         if work is not None and (n_tokens := work.unconfirmed.pop(attempt, None)) is not None:
             work.unconfirmed_tokens -= n_tokens
             work.confirmed.append((now_s, n_tokens))
+            work.confirmed_tokens += n_tokens
             self._expire(work, now_s)
 
     def closed(self, name: str, attempt: int) -> None:
@@ -73,6 +75,7 @@ class OpenWork:
         """A scheduler has reported its load: that has what it has confirmed."""
         if (work := self._by_name.get(name)) is not None:
             work.confirmed.clear()
+            work.confirmed_tokens = 0
 
     def of_attempt(self, name: str, attempt: int) -> int:
         """The work that an open attempt has brought."""
@@ -87,7 +90,7 @@ class OpenWork:
         if reported_tokens is None:
             return work.open_tokens
         self._expire(work, now_s)
-        return reported_tokens + work.unconfirmed_tokens + sum([n_tokens for _, n_tokens in work.confirmed])
+        return reported_tokens + work.unconfirmed_tokens + work.confirmed_tokens
 
     def recent_tokens(self, name: str, now_s: float) -> float:
         """Tokens that this gateway has given a replica of late."""
@@ -97,4 +100,4 @@ class OpenWork:
     @staticmethod
     def _expire(work: _Work, now_s: float) -> None:
         while work.confirmed and work.confirmed[0][0] < now_s - _REPORTED_S:
-            work.confirmed.popleft()
+            work.confirmed_tokens -= work.confirmed.popleft()[1]

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A replica that may get a sequence, by the name of its scheduler. Tokens at a slow replica count as often as it takes
     longer for them than the quickest one."""
 
@@ -31,8 +31,7 @@ class ChoiceReason(StrEnum):
     SPREAD = "spread"  # others have more of the prompt, and too much to do
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """The scheduler that gets a sequence, and why."""
 
     name: str

@@ -45,6 +45,11 @@ class Breaker:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now_s < self._until_s else BreakerState.HALF_OPEN
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the state is `CLOSED`, at whatever time."""
+        return self._until_s is None
+
     def wants_probe(self, now_s: float) -> bool:
         """True if one sequence should go there now, to learn whether the replica works again."""
         return not self._probe and self.state(now_s) is BreakerState.HALF_OPEN

@@ -33,6 +33,11 @@ class ReplicaHealth:
         one = self._by_name.get(name)
         return BreakerState.CLOSED if one is None else one.breaker.state(now_s)
 
+    def are_closed(self, names: Iterable[str]) -> bool:
+        """True if the breakers of all these replicas are closed, as they nearly always are."""
+        by_name = self._by_name
+        return all(name not in by_name or by_name[name].breaker.is_closed for name in names)
+
     def admitted(self, names: Iterable[str], now_s: float) -> list[str]:
         """Those of these replicas whose breaker is closed. If none is, all of them: a breaker alone refuses nothing."""
         all_names = list(names)
@@ -52,7 +57,9 @@ class ReplicaHealth:
         """How many times as long as the quickest of these replicas each of them takes for its work; 1: about as long, or not
         known. Small differences come from what the replicas were given."""
         paces = {name: pace_s for name in names if (pace_s := self.s_per_token(name)) is not None}
-        least_s = min(paces.values(), default=0.0)
+        if len(paces) < 2:
+            return dict.fromkeys(names, 1.0)
+        least_s = min(paces.values())
         ratios = {name: paces.get(name, least_s) / least_s if least_s else 1.0 for name in names}
         return {name: ratio if ratio > _SLOWER else 1.0 for name, ratio in ratios.items()}
 

@@ -51,14 +51,17 @@ class Displacement:
 
     def _free_pages(self, builder: PlanBuilder, waiting: Sequence) -> None:
         """Displace as many as it takes for the first waiting sequence to find pages; none if that is not enough."""
-        short = self._n_needed(waiting) + len(self._queues.running) - self._ledger.n_available
+        victim_for, running = self._queues.policy.victim_for, self._queues.running
+        if waiting.pages_short(waiting.known) + len(running) <= self._ledger.n_available:
+            return
+        if victim_for(waiting, running, _may_give) is None:  # nearly always; to look up the pages of a long prompt takes longer
+            return
+        short = self._n_needed(waiting) + len(running) - self._ledger.n_available
         if short <= 0:
             return
         victims: list[Sequence] = []
         while short > 0:
-            victim = self._queues.policy.victim_for(
-                waiting, self._queues.running, lambda one: one not in victims and _may_give(one)
-            )
+            victim = victim_for(waiting, running, lambda one: one not in victims and _may_give(one))
             if victim is None or len(victims) == _MOST_A_PLAN:
                 return
             victims.append(victim)
