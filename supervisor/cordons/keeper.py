@@ -43,7 +43,9 @@ class CordonKeeper:
             self._set(others)
             return ""
         if len(others) + 1 >= len(replicas):
-            return "replica: expected another one that is not cordoned, for the requests; got none"
+            return (
+                f"replica: expected another one in use than {wanted.replica}, which gets its requests, got none; uncordon one"
+            )
         self._changed_s = now_s = time.monotonic()
         end_s = now_s + wanted.deadline_s if wanted.is_draining else 0.0
         self._set([*others, Cordon(replica=wanted.replica, is_draining=wanted.is_draining, end_s=end_s)])

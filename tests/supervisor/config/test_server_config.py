@@ -106,7 +106,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             "zeromq_port: expected a port beside zeromq_curve, such as 5555, got 0, with which nothing listens over TCP",
         ),
         ("tenant.a.weight=2", "tenant: unknown key; did you mean tenants?"),
-        ("scheduler.order=arrival", "scheduler.order: unknown key; it is scheduler.policy now: priority is priority, arrival is fcfs"),
+        (
+            "scheduler.order=arrival",
+            "scheduler.order: unknown key; it is scheduler.policy now: priority is priority, arrival is fcfs",
+        ),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
         (
             "gateway.answer_cache=semantic",

@@ -62,7 +62,7 @@ def test_the_last_replica_and_one_that_is_not_there_are_refused(tmp_path: Path) 
     keeper = keeper_of(RecordedChildren(), tmp_path / "state")
     assert "expected one of 0 to 1, got 2" in keeper.carry_out(wanted(2))
     assert keeper.carry_out(wanted(0)) == ""
-    assert "not cordoned" in keeper.carry_out(wanted(1))
+    assert "another one in use than 1" in keeper.carry_out(wanted(1))
     assert keeper.carry_out(wanted(0, is_draining=True)) == "", "the same one again, now to be drained"
 
 
