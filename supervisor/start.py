@@ -55,7 +55,7 @@ from supervisor.placement.placement import Placement
 from supervisor.start_facts import EmbeddingFacts, StartFacts
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
-from supervisor.tree import build_tree
+from supervisor.tree import build_tree, zeromq_tcp_of
 
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
@@ -216,7 +216,7 @@ def _determine(
     server = Server(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text, takes_chat,
         str(state_dir) if config.api_keys else "", str(state_dir / AUDIT_FILE) if config.audit_log else "",
-        flags_for_tls(config.gateway),
+        flags_for_tls(config.gateway), zeromq_tcp_of(config, 0),
     )  # fmt: skip
     return server, facts
 

@@ -147,8 +147,7 @@ def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) ->
 
 
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
-    host = f"[{config.zeromq_host}]" if ":" in config.zeromq_host else config.zeromq_host
-    tcp = f"tcp://{host}:{config.zeromq_port + index}" if config.zeromq_port else ""
+    tcp = zeromq_tcp_of(config, index)
     settings = msgspec.structs.replace(
         config.gateway,
         model_name=config.model_name or facts.model_name,
@@ -182,6 +181,12 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     warm_up = (*texts, *(f"actors.gateway.models.model_identity:known_identity={folder}" for folder in folders))
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
     return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)
+
+
+def zeromq_tcp_of(config: ServerConfig, index: int) -> str:
+    """Where a gateway listens for ZeroMQ clients over TCP; "" if it does not."""
+    host = f"[{config.zeromq_host}]" if ":" in config.zeromq_host else config.zeromq_host
+    return f"tcp://{host}:{config.zeromq_port + index}" if config.zeromq_port else ""
 
 
 def _other_models(config: ServerConfig, facts: StartFacts) -> list[OtherModel]:

@@ -40,7 +40,13 @@ def _of_server(command: Any) -> Any:
 
 @keys.command(short_help="Make a key; it is shown once.")
 @click.option("--tenant", required=True, help="Whose key it is: 1 to 64 letters, digits, dots, hyphens or underscores.")
-@click.option("--role", type=click.Choice(_ROLES), default="user", show_default=True, help="admin: may also reset caches.")
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    default="user",
+    show_default=True,
+    help="admin: may also reset caches, and set tenants.",
+)
 @_of_server
 def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
     """Make a key and print it. Only its digest is kept, so it cannot be shown again."""

@@ -62,24 +62,28 @@ def show(port: int, state_dir: Path | None) -> None:
 @click.option("--weight", type=float, help="Its share beside other tenants; 1 if not given.")
 @click.option("--priority", type=int, help="Of its requests, the smaller number first; not given: what clients ask for.")
 @click.option("--page-share", type=float, help="The part of a replica's pages that it may hold; 1 if not given.")
+@click.option("--cache-share", type=float, help="The part that its cached prefixes may take while others need pages; 1.")
 @click.option("--requests-per-min", type=int, help=_NO_LIMIT)
 @click.option("--tokens-per-min", type=int, help=f"Of prompts and answers. {_NO_LIMIT}")
 @click.option("--max-sequences", type=int, help=f"Accepted at a time. {_NO_LIMIT}")
 @click.option("--tokens-per-day", type=int, help=f"From midnight to midnight, UTC. {_NO_LIMIT}")
 @_of_server
 def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -> None:
-    """Set the policy of TENANT. What is not given gets its default, also where it was set before."""
+    """Set the policy of TENANT, and print it. What is not given gets its default, also where it was set before."""
     import msgspec
 
-    from messages.access.tenant_policy import TenantName, TenantPolicy
+    from messages.access.tenant_policy import TenantPolicy
+    from supervisor.config.tenant_tables import tenant_errors
 
-    try:
-        msgspec.convert(tenant, TenantName)
-        policy = msgspec.convert({name: value for name, value in given.items() if value is not None}, TenantPolicy)
-    except msgspec.ValidationError as error:
-        fail(ExitCode.UNUSABLE, f"tenant {tenant}: {error}")
+    table = {name: value for name, value in given.items() if value is not None}
+    if errors := list(tenant_errors({"tenants": {tenant: table}})):
+        fail(ExitCode.UNUSABLE, "; ".join(errors))
+    policy = msgspec.convert(table, TenantPolicy)
     _changed(port, state_dir, lambda found: {**found, tenant: policy})
-    click.echo(f"{tenant} is set")
+    _note(port, state_dir, "tenants set", {"tenant": tenant, **table})
+    click.echo(f"{tenant}: {_policy_text(policy)}")
+    if not _has_key(port, state_dir, tenant):
+        click.echo(f"No key belongs to {tenant} yet: supervisor keys add --tenant {tenant}", err=True)
 
 
 @tenants.command(short_help="Forget what was set here.")
@@ -87,7 +91,16 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
 @_of_server
 def remove(port: int, state_dir: Path | None, tenant: str) -> None:
     """Forget the policy of TENANT that was set here. That of the configuration counts again, or that of "default"."""
-    _changed(port, state_dir, lambda found: {name: policy for name, policy in found.items() if name != tenant})
+    was_set = list[str]()
+
+    def change(found: Any) -> Any:
+        was_set.extend(found)
+        return {name: policy for name, policy in found.items() if name != tenant}
+
+    _changed(port, state_dir, change)
+    if tenant not in was_set:
+        fail(ExitCode.UNUSABLE, f"tenant: expected one that was set here, got {tenant}; supervisor tenants list shows them")
+    _note(port, state_dir, "tenants remove", {"tenant": tenant})
     click.echo(f"{tenant} is removed")
 
 
@@ -109,6 +122,35 @@ def _file(port: int, state_dir: Path | None) -> Path:
     from supervisor.directories.state_dir import default_state_dir
 
     return (state_dir or default_state_dir(port, os.environ, Path.home())) / TENANT_FILE
+
+
+def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any]) -> None:
+    """Write a line into the audit log beside the tenants."""
+    from messages.access.audit_log import AUDIT_FILE
+    from supervisor.audit.command_audit import write_command
+
+    write_command(_file(port, state_dir).with_name(AUDIT_FILE), action, **asked)
+
+
+def _has_key(port: int, state_dir: Path | None, tenant: str) -> bool:
+    """True if a key can show this tenant, or nobody knows: a misspelt name would go unnoticed otherwise."""
+    from messages.access.key_file import KEY_FILE, read_keys
+    from messages.access.tenant_policy import DEFAULT_TENANT
+    from messages.errors import ConfigError
+
+    try:
+        keys = read_keys(_file(port, state_dir).with_name(KEY_FILE))
+    except ConfigError:
+        return True
+    return tenant == DEFAULT_TENANT or any(key.tenant == tenant for key in keys)
+
+
+def _policy_text(policy: Any) -> str:
+    """The whole policy in a line: what is no default, and that all else is."""
+    import msgspec
+
+    parts = [f"{name} {_cell(value)}" for name, value in msgspec.to_builtins(policy).items()]
+    return ", ".join([*parts, "all else by default"])
 
 
 def _cell(value: float | None) -> str:

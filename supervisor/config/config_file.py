@@ -84,6 +84,12 @@ def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
 
     Raises: ConfigError naming the full path of every key that is unknown (with the nearest known one) or has a wrong value.
     """
+    refuse(errors_of(table, into, hidden))
+    return msgspec.convert(without_units(table), into)
+
+
+def errors_of(table: Table, into: type[Any], hidden: Collection[str] = ()) -> list[str]:
+    """What `convert` would refuse: one text for each wrong key, beginning with its path."""
     table = without_units(table)
     proposals = [path for path in _paths(into) if path not in hidden]
     unknown = list(_unknown_keys(table, into, ""))
@@ -94,8 +100,7 @@ def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
         path, error = found
         errors.append(error)
         table = _without(table, path)
-    refuse(errors)
-    return msgspec.convert(table, into)
+    return errors
 
 
 def _first_error(table: Table, into: type[Any]) -> tuple[str, str] | None:
@@ -185,6 +190,8 @@ def _paths(into: type[Any]) -> Iterator[str]:
         yield from [name] if section is None else (f"{name}.{key}" for key in section.__struct_fields__)
 
 
+_TABLES = ("tenants",)  # keys whose value is a table with names of the operator's own
+_RENAMED = {"scheduler.order": "it is scheduler.policy now: priority is priority, arrival is fcfs"}
 _OF_OTHER_MODELS = ("fallback",)  # sections with some keys of the main model's sections; the latter are meant
 
 
@@ -194,11 +201,14 @@ def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
     It proposes the key of the same name in another section, or else the most similar key of the same section; without either it
     lists the known keys. `path`: of the unknown key. `is_section`: its value is a table. `known`: all keys that can be set.
     """
+    if path in _RENAMED:
+        return f"{path}: unknown key; {_RENAMED[path]}"
     section, _, key = path.rpartition(".")
     names = [name for at, _, name in (other.rpartition(".") for other in known) if at == section]
     sections = list(dict.fromkeys(other.partition(".")[0] for other in known if "." in other))
+    tables = [*sections, *(name for name in names if name in _TABLES)]
     if is_section and not section:
-        names = sections
+        names = tables
     elsewhere = [] if is_section else [other for other in known if other.rpartition(".")[2] == key]
     elsewhere = [other for other in elsewhere if other.partition(".")[0] not in _OF_OTHER_MODELS] or elsewhere
     near = _nearest(key, names)

@@ -25,9 +25,9 @@ from gpu_workers.settings import WorkerSettings
 from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.ids import REPLICAS_OF_A_MODEL
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
-from supervisor.config.config_file import Table, convert, overlay, read_table, refuse
+from supervisor.config.config_file import Table, convert, errors_of, overlay, read_table, refuse
 from supervisor.config.fallback_settings import FallbackSettings
-from supervisor.config.tenant_tables import tenant_errors
+from supervisor.config.tenant_tables import TENANTS, tenant_errors
 from supervisor.config.text_settings import text_errors, tls_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
@@ -194,8 +194,10 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     table = read_table(Path(chosen)) if chosen else {}
     for flag in flags:
         table = overlay(table, flag)
-    refuse([*_derived_keys(table), *tenant_errors(table)])
-    config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
+    hidden = {f"{section}.{key}" for section, key in _DERIVED}
+    others = {key: value for key, value in table.items() if key != TENANTS}
+    refuse([*_derived_keys(table), *tenant_errors(table), *errors_of(others, ServerConfig, hidden)])
+    config = convert(table, ServerConfig, hidden)
     refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway)])
     return config
 
@@ -257,6 +259,9 @@ def _door_errors(config: ServerConfig) -> Iterator[str]:
         yield f"zeromq_port: expected another port than port, got {config.port} for both"
     if config.gateways > 1 and port + config.gateways - 1 > MAX_PORT:
         yield f"zeromq_port: expected room for {config.gateways} ports, got {port}"
+    if not port and (host not in LOOPBACK_HOSTS or config.zeromq_curve):
+        beside = f"zeromq_host {host}" if host not in LOOPBACK_HOSTS else "zeromq_curve"
+        yield f"zeromq_port: expected a port beside {beside}, such as 5555, got 0, with which nothing listens over TCP"
     if port and host not in LOOPBACK_HOSTS and not config.has_curve:
         yield f"zeromq_curve: expected true with zeromq_host {host}: keys and answers could be read on the way, got false"
     if port and host not in LOOPBACK_HOSTS and not (config.api_keys or config.insecure):

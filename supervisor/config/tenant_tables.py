@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from messages.access.tenant_policy import TENANT_PATTERN, TenantPolicy
-from messages.errors import ConfigError
-from supervisor.config.config_file import Table, convert
+from supervisor.config.config_file import Table, errors_of
 
 TENANTS = "tenants"
 _RULE = "a name of 1 to 64 letters, digits, dots, hyphens or underscores"
@@ -22,11 +21,8 @@ def tenant_errors(table: Table) -> Iterator[str]:
         return
     for name, given in tenants.items():
         if not re.fullmatch(TENANT_PATTERN, name):
-            yield f"{TENANTS}.{name}: expected {_RULE}"
+            yield f"{TENANTS}: expected {_RULE}, got {name!r}"
         elif not isinstance(given, dict):
             yield f"{TENANTS}.{name}: expected a table, got {given!r}"
         else:
-            try:
-                convert(given, TenantPolicy)
-            except ConfigError as error:
-                yield f"{TENANTS}.{name}.{error}"
+            yield from (f"{TENANTS}.{name}.{error}" for error in errors_of(given, TenantPolicy))

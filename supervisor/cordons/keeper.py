@@ -13,7 +13,7 @@ import time
 
 import structlog
 
-from messages.ids import actor_name, replica_of, role_of
+from messages.ids import REPLICAS_OF_A_MODEL, actor_name, replica_of, role_of
 from messages.lifecycle.cordon import Cordon, Cordons, CordonWanted
 from messages.lifecycle.tree import ChildState
 from supervisor.children.child_manager import ChildManager
@@ -37,13 +37,15 @@ class CordonKeeper:
         """Cordon a replica, or take that back. Returns "", or why this is refused."""
         replicas = {replica_of(name) for name in self._children.record_by_name if role_of(name) == "scheduler"}
         if wanted.replica not in replicas:
-            return f"replica: expected one of 0 to {len(replicas) - 1}, got {wanted.replica}"
+            return f"replica: expected one of {', '.join(map(str, sorted(replicas)))}, got {wanted.replica}"
         others = [one for one in self._saved.now.cordons if one.replica != wanted.replica and one.replica in replicas]
         if not wanted.is_cordoned:
             self._set(others)
             return ""
-        if len(others) + 1 >= len(replicas):
-            return "replica: expected another one that is not cordoned, for the requests; got none"
+        model = wanted.replica // REPLICAS_OF_A_MODEL
+        in_use = {one for one in replicas if one // REPLICAS_OF_A_MODEL == model} - {one.replica for one in others}
+        if in_use <= {wanted.replica}:
+            return f"replica: expected another one of the same model in use than {wanted.replica}, got none; uncordon one first"
         self._changed_s = now_s = time.monotonic()
         end_s = now_s + wanted.deadline_s if wanted.is_draining else 0.0
         self._set([*others, Cordon(replica=wanted.replica, is_draining=wanted.is_draining, end_s=end_s)])

@@ -46,6 +46,7 @@ class Server:
     keys_dir: str = ""  # where the file of API keys is; "": clients need none
     audit_file: str = ""  # for lines about commands of operators; "": none
     tls_flags: str = ""  # with which curl reaches it; "": plain HTTP
+    zeromq_tcp: str = ""  # where its first gateway listens for ZeroMQ clients over TCP; "": it does not
     state_dir: StateDir | None = None  # None: another release's, or a test's; nobody makes it again
     is_temporary: bool = False  # its run directory was made for a random port
     origin: StartInputs | None = None  # None: a rolling restart keeps all settings

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import httpx
@@ -134,11 +135,19 @@ def _trusted(plan: DrillPlan) -> ssl.SSLContext:
         raise ConfigError(f"tls_ca: expected certificates in PEM, got {plan.tls_ca} ({error})") from None
 
 
+def _explained(error: Exception) -> str:
+    """The text of an error, with the flag that may help."""
+    if isinstance(error, httpx.HTTPStatusError):
+        status = error.response.status_code
+        return f"status {status}{'; --api-key shows it a key' if status == HTTPStatus.UNAUTHORIZED else ''}"
+    return f"{error}{'; --tls-ca names who has signed it' if 'CERTIFICATE_VERIFY_FAILED' in str(error) else ''}"
+
+
 async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamRequest:
     try:
         model = plan.model or await find_model(client, plan.url)
     except (httpx.HTTPError, ValueError) as error:
-        raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {error}") from None
+        raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {_explained(error)}") from None
     return StreamRequest(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
 
 

@@ -19,7 +19,7 @@ from supervisor.drill.figures import as_json, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
-from supervisor.operator.server_search import run_dir_with
+from supervisor.operator.server_search import local_url, on_this_machine, run_dir_with
 
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
@@ -78,14 +78,18 @@ async def _run(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
 
 
 def url_of(url: str | None, port: int | None, run_dir: Path | None) -> str:
-    """Where the server of these options listens: the URL, else the port, else what the server in the run directory says.
+    """Where the server of these options listens: the URL, else what the server on the port says, else the one in the run
+    directory.
 
     Raises: ConfigError when no server answers in the run directory.
     """
-    if url or port is not None or run_dir is None:
-        return url or f"http://127.0.0.1:{port or DEFAULT_PORT}"
+    if url:
+        return url
+    if port is not None or run_dir is None:
+        port = DEFAULT_PORT if port is None else port
+        return local_url(port, run_dir or run_dir_with(port))
     try:
-        return ask_status(run_dir).url
+        return on_this_machine(ask_status(run_dir).url)
     except NoServer as error:
         raise ConfigError(str(error)) from None
 

@@ -92,9 +92,8 @@ def ask_cordon(
             reply_to=reply_to, replica=replica, is_cordoned=is_cordoned, is_draining=is_draining, deadline_s=drain_s
         )
 
-    answer = _ask(run_dir, cordon, deadline_s)
-    assert isinstance(answer, CommandTaken)
-    return answer.refusal
+    asked = {"replica": replica, "is_draining": is_draining, "deadline_s": drain_s} if is_cordoned else {"replica": replica}
+    return _command(run_dir, "cordon" if is_cordoned else "uncordon", cordon, deadline_s, **asked).refusal
 
 
 def wait_idle(run_dir: Path, replica: int, deadline_s: float) -> bool:

@@ -21,6 +21,7 @@ import structlog
 from actors.gateway.settings import GatewaySettings
 from messages.run_dir import DEFAULT_PORT, run_dir_of, zeromq_endpoint
 from supervisor.directories.server import Server
+from supervisor.operator.server_search import on_this_machine
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,12 +48,13 @@ class Display:
         takes_chat: bool = True,
         keys_dir: str = "",
         tls_flags: str = "",
+        zeromq_tcp: str = "",
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
         self._model_name, self._url, self._zeromq = model_name, url, zeromq
         self._takes_text, self._takes_chat, self._is_json = takes_text, takes_chat, is_json
-        self._keys_dir, self._tls_flags = keys_dir, tls_flags
+        self._keys_dir, self._tls_flags, self._zeromq_tcp = keys_dir, tls_flags, zeromq_tcp
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
@@ -63,7 +65,8 @@ class Display:
         """The output for this server, on the present standard error."""
         zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
         inputs = {"takes_text": server.takes_text, "takes_chat": server.takes_chat, "keys_dir": server.keys_dir}
-        return cls(server.model_name, server.url, zeromq, **inputs, tls_flags=server.tls_flags, is_json=is_json)
+        inputs |= {"tls_flags": server.tls_flags, "zeromq_tcp": server.zeromq_tcp}
+        return cls(server.model_name, server.url, zeromq, **inputs, is_json=is_json)
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
@@ -91,7 +94,7 @@ class Display:
             log, after_s = structlog.get_logger(), round(after_s, 3)
             log.info("serving", model=self._model_name, url=self._url, zeromq=self._zeromq, after_s=after_s)
         else:
-            inputs = self._takes_text, self._takes_chat, self._keys_dir, self._tls_flags
+            inputs = self._takes_text, self._takes_chat, self._keys_dir, self._tls_flags, self._zeromq_tcp
             self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, *inputs))
 
     def failed(self, reason: str) -> None:
@@ -148,12 +151,14 @@ def serving_text(
     takes_chat: bool = True,
     keys_dir: str = "",
     tls_flags: str = "",
+    zeromq_tcp: str = "",
 ) -> str:
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
     model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
-    API keys is; "": clients need none. `tls_flags`: of curl for HTTPS; "": plain HTTP."""
+    API keys is; "": clients need none. `tls_flags`: of curl for HTTPS; "": plain HTTP. `zeromq_tcp`: a second endpoint, or
+    ""."""
     flag, supervisor = _server_flag(url, zeromq), supervisor_command()
-    asked = _ServerToAsk(model_name, url, zeromq, bool(keys_dir), tls_flags)
+    asked = _ServerToAsk(model_name, on_this_machine(url), zeromq, bool(keys_dir), tls_flags)
     call, client = _text_calls(asked, takes_chat) if takes_text else _token_calls(asked)
     key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
     width = len(f"{supervisor} status{flag}")
@@ -161,7 +166,7 @@ def serving_text(
         [
             "",
             f"Tardigrade serves {model_name} after {after_s:.1f} s.",
-            *_addresses(url, zeromq),
+            *_addresses(url, zeromq, zeromq_tcp),
             "",
             "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
             *key,
@@ -176,11 +181,12 @@ def serving_text(
     )
 
 
-def _addresses(url: str, zeromq: str) -> list[str]:
+def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
     """The addresses for clients, each with the API that it is for."""
     apis = {f"{url}/v1": "OpenAI's API", url: "Anthropic's and Ollama's", f"{url}/docs": "all of it, in a browser"}
     lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis.items()]
-    return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}"]
+    tcp = [f"          {zeromq_tcp}    supervisor keys zeromq prints its public key, if it is encrypted"] if zeromq_tcp else []
+    return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}", *tcp]
 
 
 def _text_calls(asked: _ServerToAsk, takes_chat: bool) -> tuple[list[str], str]:

@@ -11,12 +11,11 @@ from typing import Any
 import click
 
 _KEYS = "--api-keys; `supervisor keys add` makes a key"
-_NO_TLS = "there is no TLS: put a proxy in front of the server"
 _AT_START = (
     "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
 )
 _NO_SPLIT = "a model is never split between GPUs and cores; --gpus 0 computes on CPU cores"
-_NO_SWAP = "keys and values stay in the device's memory; --set worker.kv_memory_bytes=BYTES says how much of it"
+_NO_SWAP = "--host-cache BYTES, for keys and values that leave the device; --disk-cache BYTES behind it"
 _ALWAYS = "this is always on"
 _BY_TEMPLATE = "this is known from the model's chat template"
 _EMBEDDINGS = "--embedding-model MODEL, beside --model"
@@ -97,8 +96,10 @@ FLAGS: Mapping[str, str] = {
     "--uvicorn-log-level": "--log-level",
     "--verbose": "--log-level debug",
     "--api-key": _KEYS,
-    "--ssl-keyfile": _NO_TLS,
-    "--ssl-certfile": _NO_TLS,
+    "--ssl-keyfile": "--tls-key",
+    "--ssl-certfile": "--tls-cert",
+    "--ssl-ca-certs": "--tls-client-ca",
+    "--scheduling-policy": "--policy",
     "--seed": "each request has its own seed: the field `seed`",
     "--download-dir": "the environment variable HF_HOME",
     "--hf-token": "the environment variable HF_TOKEN",

@@ -18,6 +18,8 @@ _SOCKETS = Path("/proc/net/unix")
 _PATH_FIELD = 7  # of a line there
 _NAMES = ("/supervisor", custodian_socket(Path("/")))  # one of them is there while a supervisor is replaced
 
+_ANY, _LOOPBACK = ("0.0.0.0", "::"), ("127.0.0.1", "::1")  # noqa: S104: these are read, not listened on
+
 
 class _Served(msgspec.Struct):
     url: str
@@ -29,6 +31,25 @@ def run_dir_with(port: int) -> Path:
     if is_alive(usual):
         return usual
     return next((run_dir for run_dir, served in _running() if served == port), usual)
+
+
+def local_url(port: int, run_dir: Path) -> str:
+    """Where HTTP clients on this machine reach the server of a run directory; plain HTTP on this port if it says nothing."""
+    with suppress(OSError, ValueError, msgspec.MsgspecError):
+        served = msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_Served)
+        if urlsplit(served.url).port == port:
+            return on_this_machine(served.url)
+    return f"http://127.0.0.1:{port}"
+
+
+def on_this_machine(url: str) -> str:
+    """The same server for a client on this machine. With TLS by the name localhost: certificates have no address like 0.0.0.0,
+    and seldom one of the loopback interface."""
+    parts = urlsplit(url)
+    if parts.hostname in _ANY or (parts.scheme == "https" and parts.hostname in _LOOPBACK):
+        host = "localhost" if parts.scheme == "https" or parts.hostname == "::" else "127.0.0.1"
+        return f"{parts.scheme}://{host}:{parts.port}"
+    return url
 
 
 def served_ports() -> list[int]:

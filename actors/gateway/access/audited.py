@@ -17,11 +17,12 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from messages.access.api_key import Role
 from messages.access.audit_log import AuditRecord, Door, append_audit, utc_text
+from messages.access.tenant_policy import TenantPolicy
 
 _REFUSED_AT_ONCE, _REFUSED_EVERY_S = 10, 10.0  # lines of refused calls: anybody can make some, and they displace older lines
-_MOST_CHARACTERS = 120  # of a value that a client has chosen
+MOST_CHARACTERS = 120  # of a value that a client has chosen
 _GIVEN, _OPERATOR = "given", "operator"
-_SHOWN = frozenset({"older_than_s", "model"})
+_SHOWN = frozenset({"older_than_s", "model", *TenantPolicy.__struct_fields__})
 _SHOWN_WITH_KEYS = _SHOWN | {"caller"}
 T = TypeVar("T")
 
@@ -105,10 +106,10 @@ def shown_parameters(body: bytes | bytearray, shown: frozenset[str]) -> dict[str
         fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
-    return {name[:_MOST_CHARACTERS]: _shown(value) if name in shown else _GIVEN for name, value in fields.items()}
+    return {name[:MOST_CHARACTERS]: _shown(value) if name in shown else _GIVEN for name, value in fields.items()}
 
 
 def _shown(value: object) -> object:
     if isinstance(value, str):
-        return value[:_MOST_CHARACTERS]
+        return value[:MOST_CHARACTERS]
     return value if isinstance(value, int | float | bool) else _GIVEN

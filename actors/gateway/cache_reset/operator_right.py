@@ -14,8 +14,9 @@ def check_operator(expected: str, given: str) -> None:
     operator comes through the run directory, which belongs to the user of the server alone. Raises: Refusal."""
     if not expected:
         detail = (
-            "this is for the operator: use `supervisor cache reset` on the server's machine, an API key of the role admin, or"
-            " gateway.operator_key"
+            "this is for the operator: expected an API key of the role admin (`supervisor keys add --role admin`) or the key of"
+            f" gateway.operator_key in {KEY_HEADER.decode()}; `supervisor cache reset` and `supervisor tenants` do the same on"
+            " the server's machine without a key"
         )
         raise Refusal("operator_only", detail)
     if not hmac.compare_digest(expected.encode(), given.encode()):

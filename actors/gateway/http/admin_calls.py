@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp
 
-from actors.gateway.access.audited import Audit, shown_parameters, shown_with
+from actors.gateway.access.audited import MOST_CHARACTERS, Audit, shown_parameters, shown_with
 from actors.gateway.access.http_keys import key_in
 from actors.gateway.cache_reset.operator_right import KEY_HEADER, check_operator
 from actors.gateway.http.endpoint import Call, Endpoint, Services
@@ -34,5 +34,6 @@ def for_admins(endpoint: Endpoint, services: Services, audit: Audit) -> Endpoint
 def _record(endpoint: Endpoint, services: Services, audit: Audit, call: Call) -> AuditRecord:
     holder = None if services.keys is None else services.keys.known(key_in(dict(call.scope["headers"])))
     client = call.scope.get("client")
-    parameters = shown_parameters(call.body, shown_with(services.settings))
+    named = {name: value[:MOST_CHARACTERS] for name, value in call.parameters.items()}  # of the path: whose policy it is
+    parameters = named | shown_parameters(call.body, shown_with(services.settings))
     return audit.record(Door.HTTP, f"{endpoint.method} {endpoint.path}", client[0] if client else "", holder, parameters)

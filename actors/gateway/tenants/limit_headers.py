@@ -10,6 +10,7 @@ from messages.access.tenant_policy import LimitName, TenantPolicy
 from messages.outcomes import FineCode
 
 _MINUTE_S = 60.0
+_LONGEST_RETRY_S = 60.0  # OpenAI's and Anthropic's clients take a longer Retry-After for none, and ask again at once
 _WHAT = {
     LimitName.REQUESTS: "requests a minute",
     LimitName.TOKENS: "tokens a minute",
@@ -34,11 +35,12 @@ def limit_headers(policy: TenantPolicy, state: AllowanceState) -> dict[str, str]
 
 
 def duration_text(span_s: float) -> str:
-    """A time as OpenAI writes it: "20ms", "8s", "6m0s". It is rounded up."""
+    """A time as OpenAI writes it: "20ms", "8s", "6m0s", "14h59m11s". It is rounded up."""
     if span_s < 1.0:
         return f"{math.ceil(span_s * 1e3)}ms"
-    seconds = math.ceil(span_s)
-    return f"{seconds}s" if seconds < _MINUTE_S else f"{seconds // 60}m{seconds % 60}s"
+    minutes, seconds = divmod(math.ceil(span_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{seconds}s"
 
 
 def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, tenant: str, headers: dict[str, str]) -> Refusal:
@@ -49,4 +51,6 @@ def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, t
         return Refusal("exceeds_limit", detail, field=name.value, headers=headers)
     why: FineCode = "insufficient_quota" if name is LimitName.DAY else "rate_limit_exceeded"
     detail = f"{said}; there is no room now for {needed} more, come back in {duration_text(retry_after_s)}"
+    if retry_after_s > _LONGEST_RETRY_S:
+        headers = {**headers, "x-should-retry": "false"}
     return Refusal(why, detail, retry_after_s=retry_after_s, headers=headers)

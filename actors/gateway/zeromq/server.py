@@ -27,6 +27,7 @@ from actors.gateway.requests.best_of import n_readable
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.tenants.own_usage import own_summary
 from actors.gateway.zeromq.cache_resets import ResetAsker, carry_out, is_operator
 from actors.gateway.zeromq.call_tasks import CallTasks
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients, failed_of
@@ -126,7 +127,7 @@ class ZmqServer:
                 names, max_length = [one.name for one in self._manager.models.all], self._settings.max_length
                 self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
-                self._tasks.spawn(identity, message.call, partial(self._stats, identity, message))
+                self._tasks.spawn(identity, message.call, partial(self._stats, identity, message, holder))
             case public.CacheResetWanted():
                 asker = ResetAsker.of(self._settings, self._socket.reader.sender_address, holder)
                 send, encoder = partial(self._send, identity), self._admission.builder.encoder
@@ -262,8 +263,10 @@ class ZmqServer:
             self._attach(identity, request, n_readable(request))
         self._manager.cancel(request)
 
-    async def _stats(self, identity: bytes, message: public.StatsWanted) -> None:
-        self._send(identity, public.Stats(call=message.call, summary=msgspec.json.encode(await self._summary()).decode()))
+    async def _stats(self, identity: bytes, message: public.StatsWanted, holder: KeyHolder | None) -> None:
+        found = await self._summary()
+        shown = found if holder is None or holder.is_admin else own_summary(found, holder.tenant)
+        self._send(identity, public.Stats(call=message.call, summary=msgspec.json.encode(shown).decode()))
 
     # -- sending --------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,9 @@ class LoadReports:
         level = self._degradation.update(load.wait_s, now_s)
         if level is not load.level:
             self._metrics.degradation_level.set(level)
-            self._actor.log.info("degradation", level=int(level), wait_s=round(load.wait_s, 1), waiting=load.waiting)
+            self._actor.log.info(
+                "degradation", degradation_level=int(level), wait_s=round(load.wait_s, 1), waiting=load.waiting
+            )
             load = msgspec.structs.replace(load, level=level)
         if level and self._timer is None:
             self._look_in(EVERY_S)  # without mail the level falls too

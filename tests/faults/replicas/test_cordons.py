@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from messages.access.audit_log import AUDIT_FILE
 from messages.client import AsyncClient
 from supervisor.operator import calls
 from tests.support.real_server import RealServer, real_server
@@ -54,3 +56,5 @@ async def test_a_drained_replica_stays_out_of_use_through_every_restart(server: 
     assert idle.statistics["steps"] == 0, "the new scheduler has computed nothing"
     assert await asyncio.to_thread(lambda: calls.ask_cordon(server.run_dir, 1, is_cordoned=False)) == ""
     assert await asyncio.to_thread(cordons, server) == {"scheduler/0": "", "scheduler/1": ""}
+    lines = [json.loads(line) for line in (server.run_dir / AUDIT_FILE).read_text().splitlines()]
+    assert [(line["action"], line["parameters"]["replica"]) for line in lines] == [("cordon", 1), ("uncordon", 1)]

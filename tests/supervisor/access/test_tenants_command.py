@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from click.testing import CliRunner
 
+from messages.access.audit_log import AUDIT_FILE, AuditRecord
 from messages.access.tenant_file import TENANT_FILE, read_tenants
 from messages.access.tenant_policy import TenantPolicy
 from messages.lifecycle.tree import StatusReport
@@ -21,19 +22,43 @@ def run(folder: Path, *arguments: str) -> Any:
 
 
 def test_a_tenant_is_set_listed_and_removed(tmp_path: Path) -> None:
-    assert run(tmp_path, "set", "acme", "--weight", "2", "--requests-per-min", "60").output == "acme is set\n"
+    done = run(tmp_path, "set", "acme", "--weight", "2", "--requests-per-min", "60")
+    assert done.stdout == "acme: weight 2, requests_per_min 60, all else by default\n"
+    assert done.stderr == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
     assert read_tenants(tmp_path / TENANT_FILE) == {"acme": TenantPolicy(weight=2.0, requests_per_min=60)}
-    run(tmp_path, "set", "acme", "--priority", "-5")
+    CliRunner().invoke(main, ["keys", "add", "--tenant", "acme", "--state-dir", str(tmp_path)])
+    assert run(tmp_path, "set", "acme", "--priority", "-5").stderr == ""
     listed = run(tmp_path, "list").output.splitlines()
     assert listed[0].split()[:4] == ["tenant", "weight", "priority", "page_share"]
-    assert listed[1].split() == ["acme", "1", "-5", "1", "0", "0", "0", "0"]
+    assert listed[1].split() == ["acme", "1", "-5", "1", "1", "0", "0", "0", "0"]
     assert run(tmp_path, "remove", "acme").exit_code == 0
     assert read_tenants(tmp_path / TENANT_FILE) == {}
 
 
+def test_every_key_of_a_policy_has_a_flag(tmp_path: Path) -> None:
+    flags = [part for name in TenantPolicy.__struct_fields__ for part in (f"--{name.replace('_', '-')}", "1")]
+    assert run(tmp_path, "set", "acme", *flags).exit_code == 0
+
+
+def test_changes_have_lines_in_the_audit_log(tmp_path: Path) -> None:
+    run(tmp_path, "set", "acme", "--weight", "2")
+    run(tmp_path, "remove", "acme")
+    lines = [msgspec.json.decode(line, type=AuditRecord) for line in (tmp_path / AUDIT_FILE).read_bytes().splitlines()]
+    assert [(one.action, one.parameters) for one in lines] == [
+        ("tenants set", {"tenant": "acme", "weight": 2.0}),
+        ("tenants remove", {"tenant": "acme"}),
+    ]
+
+
 def test_wrong_values_and_files_are_refused(tmp_path: Path) -> None:
-    for arguments in (("set", "a b"), ("set", "a", "--weight", "0"), ("set", "a", "--tokens-per-day", "-1")):
-        assert run(tmp_path, *arguments).exit_code == 2
+    for arguments, said in (
+        (("set", "a b"), "tenants: expected a name of 1 to 64 letters, digits, dots, hyphens or underscores, got 'a b'"),
+        (("set", "a", "--weight", "0"), "tenants.a.weight: expected a number > 0.0, got 0.0"),
+        (("set", "a", "--tokens-per-day", "-1"), "tenants.a.tokens_per_day: expected a whole number >= 0, got -1"),
+        (("remove", "a"), "tenant: expected one that was set here, got a; supervisor tenants list shows them"),
+    ):
+        bad = run(tmp_path, *arguments)
+        assert (bad.exit_code, bad.stderr) == (2, f"supervisor: {said}\n")
     (tmp_path / TENANT_FILE).write_text("{")
     for arguments in (("list",), ("set", "a"), ("remove", "a")):
         bad = run(tmp_path, *arguments)

@@ -97,7 +97,19 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
         ("gateway.keys_file=x", "gateway.keys_file: the supervisor sets this key; set api_keys instead"),
-        ("zeromq_host=0.0.0.0", None),
+        (
+            "zeromq_host=0.0.0.0",
+            "zeromq_port: expected a port beside zeromq_host 0.0.0.0, such as 5555, got 0, with which nothing listens over TCP",
+        ),
+        (
+            "zeromq_curve=true",
+            "zeromq_port: expected a port beside zeromq_curve, such as 5555, got 0, with which nothing listens over TCP",
+        ),
+        ("tenant.a.weight=2", "tenant: unknown key; did you mean tenants?"),
+        (
+            "scheduler.order=arrival",
+            "scheduler.order: unknown key; it is scheduler.policy now: priority is priority, arrival is fcfs",
+        ),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
         (
             "gateway.answer_cache=semantic",
@@ -249,3 +261,16 @@ def test_moves_between_replicas_need_a_vault_and_turn_it_on() -> None:
     assert load_config(None, [on, table_of("vault=false"), table_of("standby=true")]).asks_vault is False
     with pytest.raises(ConfigError, match=r"^worker\.exchange_bytes: expected 0 without a vault"):
         load_config(None, [on, table_of("vault=false")])
+
+
+def test_errors_of_tenants_and_of_other_keys_are_named_together() -> None:
+    flags = ["tenants.a.weight=0", "tenants.a.requests_per_minute=3", "tenants.a b={}", "gateway.degraded_n=-2"]
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [table_of(flag) for flag in flags])
+    assert str(caught.value).splitlines() == [
+        "the configuration has 4 errors:",
+        "  tenants.a.requests_per_minute: unknown key; did you mean requests_per_min?",
+        "  tenants.a.weight: expected a number > 0.0, got 0",
+        "  tenants: expected a name of 1 to 64 letters, digits, dots, hyphens or underscores, got 'a b'",
+        "  gateway.degraded_n: expected a whole number >= 0, got -2",
+    ]

@@ -22,10 +22,10 @@ NAMES = ("worker/0.0", "worker/1.0", "scheduler/0", "scheduler/1", "gateway/0", 
 
 
 class RecordedChildren:
-    """Stands for the child manager of a server of two replicas."""
+    """Stands for the child manager of a server of two replicas, or of other children."""
 
-    def __init__(self) -> None:
-        self.records = [ChildRecord(group(name).children[0], state=ChildState.READY, incarnation=1) for name in NAMES]
+    def __init__(self, names: tuple[str, ...] = NAMES) -> None:
+        self.records = [ChildRecord(group(name).children[0], state=ChildState.READY, incarnation=1) for name in names]
         self.record_by_name = {record.name: record for record in self.records}
         self.cordons: list[Cordon] = []
         self.sent: list[tuple[str, Message]] = []
@@ -60,10 +60,19 @@ def test_gateways_are_told_all_cordons_and_the_next_supervisor_knows_them(tmp_pa
 
 def test_the_last_replica_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:
     keeper = keeper_of(RecordedChildren(), tmp_path / "state")
-    assert "expected one of 0 to 1, got 2" in keeper.carry_out(wanted(2))
+    assert "expected one of 0, 1, got 2" in keeper.carry_out(wanted(2))
     assert keeper.carry_out(wanted(0)) == ""
-    assert "not cordoned" in keeper.carry_out(wanted(1))
+    assert "another one of the same model in use than 1" in keeper.carry_out(wanted(1))
     assert keeper.carry_out(wanted(0, is_draining=True)) == "", "the same one again, now to be drained"
+
+
+def test_a_fallback_model_does_not_stand_in_for_the_last_replica_of_the_main_one(tmp_path: Path) -> None:
+    children = RecordedChildren((*NAMES, "worker/1000.0", "scheduler/1000"))
+    keeper = keeper_of(children, tmp_path / "state")
+    assert "expected one of 0, 1, 1000, got 2" in keeper.carry_out(wanted(2))
+    assert "of the same model in use than 1000" in keeper.carry_out(wanted(1000))
+    assert keeper.carry_out(wanted(1)) == ""
+    assert "of the same model in use than 0" in keeper.carry_out(wanted(0))
 
 
 def test_a_replica_is_idle_when_its_scheduler_says_so_after_the_gateways_know(tmp_path: Path) -> None:

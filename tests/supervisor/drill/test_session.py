@@ -11,6 +11,7 @@ import pytest
 
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
+from supervisor.directories.run_dir_files import SERVER
 from supervisor.drill import session
 from supervisor.drill.run import DrillPlan, headers_of, length_of
 from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
@@ -48,6 +49,9 @@ def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: 
     assert url_of(None, None, None) == "http://127.0.0.1:8000"
     assert url_of(None, 81, tmp_path) == "http://127.0.0.1:81"
     assert url_of("http://h:1", 81, tmp_path) == "http://h:1"
+    (tmp_path / SERVER).write_text('{"url": "https://0.0.0.0:81"}')
+    assert url_of(None, 81, tmp_path) == "https://localhost:81"
+    assert url_of(None, 82, tmp_path) == "http://127.0.0.1:82"
     with pytest.raises(ConfigError, match="run_dir: expected a running server"):
         url_of(None, None, tmp_path)
 

@@ -118,3 +118,13 @@ def test_with_keys_the_commands_make_one_and_show_it() -> None:
     assert "-H 'Content-Type: application/json' -H \"Authorization: Bearer $KEY\" \\" in text
     assert "Client('ipc:///run/zeromq-0', api_key='$KEY').generate(" in text
     assert "KEY" not in serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0)
+
+
+def test_commands_reach_a_server_that_listens_everywhere() -> None:
+    zeromq, tls = "ipc:///run/zeromq-0", "--cacert server.pem"
+    text = serving_text("m", "https://0.0.0.0:8000", zeromq, 1.0, tls_flags=tls, zeromq_tcp="tcp://0.0.0.0:5555")
+    assert "curl -N --cacert server.pem https://localhost:8000/v1/" in text
+    assert "  https://0.0.0.0:8000/v1 " in text
+    assert "\n          tcp://0.0.0.0:5555    supervisor keys zeromq" in text
+    assert "curl -N http://127.0.0.1:8000/v1/" in serving_text("m", "http://0.0.0.0:8000", zeromq, 1.0)
+    assert "curl -N http://192.168.1.2:8000/v1/" in serving_text("m", "http://192.168.1.2:8000", zeromq, 1.0)

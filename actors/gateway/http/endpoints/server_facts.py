@@ -14,6 +14,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.errors import ANTHROPIC_HEADER
 from actors.gateway.models.served_models import ServedModel
 from actors.gateway.requests.model_names import check_model, is_same_model
+from actors.gateway.tenants.own_usage import own_exposition, own_summary
 from messages.generation.sampling import Sampling
 
 _PACKAGE = "tardigrade-serve"
@@ -64,12 +65,20 @@ async def server_version(services: Services, call: Call) -> ASGIApp:
 
 async def summary(services: Services, call: Call) -> ASGIApp:
     """GET /v1/metrics: the latencies of the gateway that answers. /metrics has those of all gateways."""
-    return json_response(await services.status.summary())
+    found, tenant = await services.status.summary(), _tenant(services, call)
+    return json_response(found if tenant is None else own_summary(found, tenant))
 
 
 async def exposition(services: Services, call: Call) -> ASGIApp:
-    """GET /metrics: those of all actors, for Prometheus."""
-    return Response(await services.status.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    """GET /metrics: those of all actors, for Prometheus. With API keys only an admin's shows other tenants than its own."""
+    found, tenant = await services.status.exposition(), _tenant(services, call)
+    text = found if tenant is None else own_exposition(found, tenant)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _tenant(services: Services, call: Call) -> str | None:
+    """The tenant whose usage alone a call may see; None: that of all."""
+    return None if services.keys is None or call.origin.is_admin else services.keys.tenant_of(call.origin.caller)
 
 
 def _named(services: Services, name: str) -> ServedModel:

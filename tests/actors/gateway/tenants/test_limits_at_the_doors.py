@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.gateway.requests.refusals import Refusal
 from messages.access.allowances import TakeAllowance, UsageTold
+from messages.access.audit_log import AuditRecord
 from messages.access.tenant_policy import TenantPolicy
 from messages.client import AsyncClient
 from messages.errors import Overloaded
@@ -48,6 +50,18 @@ async def test_every_door_has_the_limits_and_tells_them(
         assert "requests_per_min: the limit of the tenant me is 1 requests a minute" in second.text
         others = await http.post(path, json=body, headers=r.admin)
         assert (others.status_code, "x-ratelimit-limit-requests" in others.headers) == (200, False)
+
+
+async def test_clients_do_not_ask_again_until_the_next_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TenantPolicy(requests_per_min=2, tokens_per_day=7)
+    async with limited_rig(tmp_path, monkeypatch, policy) as r, r.http() as http:
+        taken = await http.post(COMPLETIONS, json=BODY)
+        of_the_day = await http.post(COMPLETIONS, json=BODY)
+        assert (taken.status_code, of_the_day.status_code) == (200, 429)
+        assert of_the_day.json()["error"]["code"] == "insufficient_quota"
+        # openai's client obeys this header; it asks again at once for a Retry-After of more than a minute
+        is_long = int(of_the_day.headers["retry-after"]) > 60
+        assert of_the_day.headers.get("x-should-retry") == ("false" if is_long else None)
 
 
 async def test_zeromq_clients_are_told_when_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +179,27 @@ async def test_the_terms_of_a_request_are_those_of_its_tenant(tmp_path: Path, mo
         await asyncio.gather(*calls)
 
 
+async def test_the_audit_log_says_whose_policy_was_set_and_to_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "audit.log"
+    async with limited_rig(tmp_path, monkeypatch, TenantPolicy(), audit_file=str(log)) as r, r.http() as http:
+        await http.put("/v1/tenants/me", json={"requests_per_min": 1, "other": "secret"}, headers=r.admin)
+        await http.put("/v1/tenants/me", json={"requests_per_min": 1, "weight": 2.5}, headers=r.admin)
+    lines = [msgspec.json.decode(line, type=AuditRecord) for line in read_bytes_of(log).splitlines()]
+    assert [(one.result, one.parameters) for one in lines] == [
+        ("invalid", {"name": "me", "requests_per_min": 1, "other": "given"}),
+        ("done", {"name": "me", "requests_per_min": 1, "weight": 2.5}),
+    ]
+
+
+def read_bytes_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 async def test_an_admin_sees_and_sets_tenants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with limited_rig(tmp_path, monkeypatch, TenantPolicy(weight=3.0)) as r, r.http() as http:
         for method, path in (("GET", "/v1/tenants"), ("GET", "/v1/tenants/me"), ("PUT", "/v1/tenants/me")):
-            assert (await http.request(method, path)).status_code == 403
+            refused = await http.request(method, path)
+            assert (refused.status_code, "supervisor tenants" in refused.text) == (403, True)
         http.headers.update(r.admin)
         assert (await http.get("/v1/tenants")).json()["tenants"]["me"]["weight"] == 3.0
         assert (await http.get("/v1/tenants/you")).json()["is_own"] is False

@@ -57,4 +57,5 @@ def test_the_part_of_what_comes_meanwhile_may_be_used() -> None:
 
 
 def test_times_are_written_as_openai_writes_them() -> None:
-    assert [duration_text(span_s) for span_s in (0.0, 0.0195, 1.2, 8, 59.5, 360)] == ["0ms", "20ms", "2s", "8s", "1m0s", "6m0s"]
+    spans = (0.0, 0.0195, 1.2, 8, 59.5, 360, 53_950.2)
+    assert [duration_text(one) for one in spans] == ["0ms", "20ms", "2s", "8s", "1m0s", "6m0s", "14h59m11s"]
