@@ -62,6 +62,7 @@ class TenantBook:
         self._configured, self._path = dict(configured), path
         self.policies = self._configured
         self._seen: Signature = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self._has_read = False
         self.refresh()
 
     def refresh(self) -> None:
@@ -72,8 +73,10 @@ class TenantBook:
         self._seen = signature
         try:
             self.policies = self._configured | read_tenants(self._path)
+            self._has_read = True
         except ConfigError as error:
-            structlog.get_logger().error("tenants not read again, the old policies count", reason=str(error))
+            which = "again, the old policies count" if self._has_read else "yet, those of the configuration count"
+            structlog.get_logger().error(f"tenants not read {which}", reason=str(error))
 
     def policy_of(self, tenant: str) -> TenantPolicy:
         """The policy of a tenant."""

@@ -26,6 +26,7 @@ from messages.errors import ConfigError
 
 _MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
 _MOST_REMEMBERED = 65_536
+_UNREAD_S = 5.0  # after which a client may try again while the file cannot be read
 _EXPECTED = "Authorization: expected Bearer and an API key of this server"
 
 
@@ -42,7 +43,7 @@ class KeyRing:
     """The keys of one file. `wall_s`: Unix time."""
 
     def __init__(self, path: Path, wall_s: Callable[[], float]) -> None:
-        """With a file that cannot be read nobody is let in until it can."""
+        """With a file that cannot be read nobody is let in until it can, and clients are told to come back."""
         self._path, self._wall_s = path, wall_s
         self._records: dict[str, KeyRecord] = {}  # by id
         self._tenants: dict[bytes, str] = {}  # by caller
@@ -51,6 +52,7 @@ class KeyRing:
         self._threads = ThreadPoolExecutor(1, "key-check")
         self._n_checks = 0
         self._seen: Signature = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self._has_read = False
         self.refresh()
 
     def close(self) -> None:
@@ -66,7 +68,8 @@ class KeyRing:
         try:
             self._take(read_keys(self._path))
         except ConfigError as error:
-            structlog.get_logger().error("API keys not read again, the old ones count", reason=str(error))
+            said = "API keys not read again, the old ones count" if self._has_read else "API keys not read, nobody is let in"
+            structlog.get_logger().error(said, reason=str(error))
 
     def tenant_of(self, caller: bytes) -> str:
         """The tenant with this digest; "" for one whose keys are not in the file any more. The file is looked at for an unknown
@@ -83,13 +86,16 @@ class KeyRing:
         return KeyHolder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role is Role.ADMIN)
 
     async def holder_of(self, text: str) -> KeyHolder:
-        """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired."""
+        """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired, and for all while the file
+        has never been read: then nobody knows whether a key is good."""
         if (holder := self.known(text)) is not None:
             return holder
         record = self._records.get(key_id_of(text))
         if record is None:  # it may have been made just now
             self.refresh()
             record = self._records.get(key_id_of(text))
+        if not self._has_read and text:
+            raise Refusal("unavailable", "the server cannot read its API keys now", retry_after_s=_UNREAD_S)
         if record is None or not record.is_valid(self._wall_s()):
             raise _refused(text)
         if self._n_checks >= _MOST_CHECKS:
@@ -110,6 +116,7 @@ class KeyRing:
         return holder
 
     def _take(self, keys: tuple[KeyRecord, ...]) -> None:
+        self._has_read = True
         self._records = {record.id: record for record in keys}
         self._tenants = {caller_of_tenant(record.tenant): record.tenant for record in keys}
         self._proven = {digest: one for digest, one in self._proven.items() if self._records.get(one.id) == one}

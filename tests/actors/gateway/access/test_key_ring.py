@@ -112,7 +112,11 @@ async def test_a_gateway_whose_file_is_damaged_lets_nobody_in_until_it_is_mended
     whole = keys.path.read_bytes()
     keys.path.write_bytes(b"damaged")
     ring = KeyRing(keys.path, lambda: 100.0)
-    await refused(ring, keys.mine)
+    for text in (keys.mine, "no key"):
+        with pytest.raises(Refusal) as refusal:
+            await ring.holder_of(text)
+        assert (refusal.value.status, refusal.value.retry_after_s) == (503, 5.0), "nobody knows whether the key is good"
+    await refused(ring, "")
     keys.path.write_bytes(whole)
     ring.refresh()
     assert (await ring.holder_of(keys.mine)).tenant == "me"
