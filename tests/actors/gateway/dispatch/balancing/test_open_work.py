@@ -45,6 +45,22 @@ def test_without_reports_the_load_is_the_sum_of_the_open_attempts(steps: list[tu
         assert work.load_tokens(A, 7, 0.0) == 7 + sum(twin.values()), "none of them is confirmed"
 
 
+@given(st.lists(st.tuples(st.sampled_from(("confirm", "report", "wait")), st.integers(1, 500)), max_size=40))
+def test_what_was_confirmed_of_late_counts_until_a_report_or_its_time_is_over(steps: list[tuple[str, int]]) -> None:
+    work, of_late, now_s = OpenWork(), list[tuple[float, int]](), 0.0
+    for attempt, (what, amount) in enumerate(steps, start=1):
+        if what == "confirm":
+            work.opened(A, attempt, amount, now_s)
+            work.confirmed(A, attempt, now_s)
+            of_late.append((now_s, amount))
+        elif what == "report":
+            work.reported(A)
+            of_late.clear()
+        else:
+            now_s += amount * 1e-3
+        assert work.load_tokens(A, 7, now_s) == 7 + sum(n for at_s, n in of_late if at_s >= now_s - 0.2)
+
+
 def test_answers_teach_how_long_the_next_one_is() -> None:
     work = OpenWork()
     for _ in range(200):
