@@ -49,6 +49,8 @@ def show(port: int, state_dir: Path | None) -> None:
         found = read_tenants(_file(port, state_dir))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
+    if not found:
+        click.echo("No tenant was set here; GET /v1/tenants also shows those of the configuration.", err=True)
     names = TenantPolicy.__struct_fields__
     rows = [("tenant", *names)]
     rows += [(tenant, *(_cell(getattr(policy, name)) for name in names)) for tenant, policy in sorted(found.items())]

@@ -48,13 +48,13 @@ class Display:
         takes_chat: bool = True,
         keys_dir: str = "",
         tls_flags: str = "",
-        zeromq_tcp: str = "",
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
         self._model_name, self._url, self._zeromq = model_name, url, zeromq
         self._takes_text, self._takes_chat, self._is_json = takes_text, takes_chat, is_json
-        self._keys_dir, self._tls_flags, self._zeromq_tcp = keys_dir, tls_flags, zeromq_tcp
+        self._keys_dir, self._tls_flags = keys_dir, tls_flags
+        self._zeromq_tcp = ""  # the second endpoint, if there is one
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
@@ -65,8 +65,9 @@ class Display:
         """The output for this server, on the present standard error."""
         zeromq, is_json = zeromq_endpoint(server.run_dir.path, 0), server.log_format == "json"
         inputs = {"takes_text": server.takes_text, "takes_chat": server.takes_chat, "keys_dir": server.keys_dir}
-        inputs |= {"tls_flags": server.tls_flags, "zeromq_tcp": server.zeromq_tcp}
-        return cls(server.model_name, server.url, zeromq, **inputs, is_json=is_json)
+        display = cls(server.model_name, server.url, zeromq, **inputs, tls_flags=server.tls_flags, is_json=is_json)
+        display._zeromq_tcp = server.zeromq_tcp
+        return display
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
         """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
