@@ -27,6 +27,7 @@ from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing, add_prompts, without_credit
+from actors.scheduler.plan_timer import PlanTimer
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.policies.choice import make_queues
@@ -68,6 +69,7 @@ class SchedulerActor(Actor):
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._queues, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._next_number, self._is_draining = 1, False
+        self._timer = PlanTimer(self, lambda: self._plan_ahead())
         self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -175,7 +177,7 @@ class SchedulerActor(Actor):
         self._outgoing[sequence.gateway].add(advance, result)
         if advance.rest_s or sequence.grammar_state.is_slow:
             sequence.grammar_state.rest(time.monotonic(), advance.rest_s)
-            asyncio.get_running_loop().call_later(advance.rest_s, self._plan_rested)
+            self._timer.after_rest(advance.rest_s)
         if not sequence.timeline.first_token_s:
             sequence.timeline.first_token_s = time.monotonic()
         if advance.row.drafts:
@@ -257,14 +259,9 @@ class SchedulerActor(Actor):
             self._moves.send(planned)  # before the plan, which may overwrite what they store
             self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
+        self._timer.hold(self._gang.hold.take_wait_s())
         self._moves.send(None)
         self._ask_grammars()
-
-    def _plan_rested(self) -> None:
-        try:
-            self._plan_ahead()
-        except Exception as error:
-            self.fail("plan", error)
 
     def _ask_grammars(self) -> None:
         for wanted in self._grammars.take_unsent() if self._gang.is_alive else ():

@@ -23,6 +23,7 @@ from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import DeviceTrial
 from actors.scheduler.gang.gang_memory import GangMemory
 from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
+from actors.scheduler.gang.plan_hold import PlanHold
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
@@ -59,6 +60,7 @@ class GangView:
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
+        self.hold = PlanHold(queues.policy, queues.now_s, self._cost, self.tracker)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
@@ -219,7 +221,7 @@ class GangView:
             planned = self._trial.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
         elif self.probation.is_active:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
-        elif self._look_ahead.is_enough_in_flight(tracker.plans_in_flight, tracker.steps_in_flight):
+        elif self._look_ahead.is_enough_in_flight(tracker.plans_in_flight, tracker.steps_in_flight) or self.hold.is_on():
             return None
         else:
             is_drafting = drafts is not None and any(sequence.terms.speculation for sequence in self._queues.running)
@@ -247,11 +249,10 @@ class GangView:
         """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
         computed = self.tracker.oldest() if self.probation.has_suspects else []
         self._look_ahead.add_step_time(result.compute_s)
+        self.hold.step_done(result.compute_s)
         planned = self.tracker.next_done
         if planned is not None:
-            self._cost.learn(
-                len(planned.rows) - planned.n_prompts, planned.prompt_tokens, planned.prompt_pairs, result.compute_s
-            )
+            self._cost.learn(*planned.work, result.compute_s)
             self._times.add(planned.shape, result.compute_s)
         n_plans = self.tracker.plans_in_flight
         advances = self.tracker.apply(result)

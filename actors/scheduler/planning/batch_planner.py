@@ -10,6 +10,7 @@ gives way; folder `entering` has the way into the slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
@@ -51,7 +52,7 @@ class BatchPlanner:
         tier: HostTier,
     ) -> None:
         self._queues, self._ledger, self._capacity = queues, ledger, capacity
-        self._pace, self._times = pace, times
+        self._pace, self._times, self._step_s = pace, times, settings.step_s or 0.0
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
@@ -185,7 +186,8 @@ class BatchPlanner:
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
             prompts = [s for s in equals if s.state is State.RUNNING]
             nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
-        self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
+        longest_s = self._queues.policy.longest_step_s(self._queues.running, self._step_s) if hurried is None else math.inf
+        self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts, longest_s)
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
         has_row = first is not None and self._add_chunk(builder, first, self._pace.first)

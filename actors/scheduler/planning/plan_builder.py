@@ -63,6 +63,11 @@ class PlannedStep:
     prompt_tokens: int  # tokens of these rows
     prompt_pairs: int  # of such a token and a key before it
 
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """What each of its steps computes: (decode rows, tokens of prompts, pairs of such a token and a key before it)."""
+        return len(self.rows) - self.n_prompts, self.prompt_tokens, self.prompt_pairs
+
     def written_pages(self) -> list[int]:
         """The pages to which it may write, before the next plan is made."""
         n_more = self.plan.n_steps - 1

@@ -10,6 +10,8 @@ half, and the prompt that is first in order gets its half whatever the others do
 
 from __future__ import annotations
 
+import math
+
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.policy import StepEstimates
 from actors.scheduler.settings import SchedulerSettings
@@ -23,7 +25,8 @@ _KEYS_PER_TOKEN = 24  # a chunk has at least one token for each group of so many
 _LEAST_PARTS = 16  # but that minimum takes at most this fraction (1 / 16) of the longest step
 
 _PROBES = 2  # at most so many steps run without prompts, to measure what decode rows cost alone
-_ENDLESS_S = float("inf")
+_LEAST_ADDED = 0.25  # part of the time of the decode rows that prompts may add to any step
+_ENDLESS_S = math.inf
 
 
 class PromptPace(StepEstimates):
@@ -47,10 +50,14 @@ class PromptPace(StepEstimates):
         """What a step of `n_rows` decode rows takes, as the gang's steps have been measured; 0 before that."""
         return self._cost.decode_s(n_rows)
 
-    def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int) -> None:
-        """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part."""
+    def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int, longest_s: float = math.inf) -> None:
+        """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part.
+        `longest_s`: the whole step takes no longer, but prompts may add a quarter to the time of its decode rows."""
         parts = 2 if n_prompts > 1 else 1
         self._left_s, paid_s = self._limits_s(n_decode_rows, n_prompts)
+        if n_decode_rows and longest_s < math.inf:
+            decode_s = self._cost.decode_s(n_decode_rows)
+            self._left_s = min(self._left_s, max(longest_s - decode_s, decode_s * _LEAST_ADDED))
         self._part_s = self._left_s / parts
         if self._left_s < _ENDLESS_S and not self._cost.is_known:
             n_tokens = min(n_tokens, self._most_least)  # one careful step tells what prompts cost

@@ -42,6 +42,11 @@ class StepCost:
         """What `n_tokens` of a prompt from position `start` on add to a step."""
         return self._token_s * n_tokens + self._keys_s * _pairs(start, n_tokens) / _KEYS
 
+    def step_s(self, n_rows: int, n_tokens: int, n_pairs: int) -> float:
+        """A step of `n_rows` decode rows and `n_tokens` of prompts, with `n_pairs` of a token and a key before it; 0 if nothing
+        is known."""
+        return self.decode_s(n_rows) + self._token_s * n_tokens + self._keys_s * n_pairs / _KEYS
+
     def tokens_within(self, start: int, limit_s: float, most: int) -> int:
         """Tokens of a prompt from position `start` on that add at most `limit_s` to a step, 0 to `most`."""
         if limit_s <= 0.0:

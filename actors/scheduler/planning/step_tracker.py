@@ -100,6 +100,10 @@ class StepTracker:
         """The plan whose result comes next."""
         return self._steps[0].planned if self._steps else None
 
+    def planned(self) -> list[PlannedStep]:
+        """The plan of each step in flight, oldest first."""
+        return [step.planned for step in self._steps]
+
     def in_flight(self) -> list[RowEnd]:
         """Every row in flight, oldest first."""
         return [row_end for step in self._steps for row_end in step.row_ends()]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Clock = Callable[[], float]
 _POLICIES: Mapping[PolicyName, Callable[[SchedulerSettings, _Clock], SchedulingPolicy]] = {
     PolicyName.FCFS: lambda settings, now_s: FcfsPolicy(),
-    PolicyName.PRIORITY: lambda settings, now_s: PriorityPolicy(settings.ageing_s),
+    PolicyName.PRIORITY: lambda settings, now_s: PriorityPolicy(settings.ageing_s, now_s),
     PolicyName.SLA: lambda settings, now_s: SlaPolicy(now_s),
     PolicyName.FAIR: lambda settings, now_s: FairPolicy(),
 }

@@ -6,6 +6,7 @@ arrival plus `ageing_s` for each level, and no queue is ever sorted again.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Values
@@ -16,6 +17,8 @@ from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy
 if TYPE_CHECKING:
     from actors.scheduler.sequences.sequence import Sequence
 
+_AWAITED_S = 60.0  # after an urgent sequence others are expected
+
 
 class PriorityPolicy(SchedulingPolicy):
     """By priority (the lowest number first), then by arrival. A higher priority displaces a running sequence that asks for a
@@ -24,10 +27,11 @@ class PriorityPolicy(SchedulingPolicy):
     name = PolicyName.PRIORITY
     displaces = True
 
-    def __init__(self, ageing_s: float = 0.0) -> None:
-        """ageing_s: seconds of waiting that count as one level of priority; 0: none do."""
-        self._ageing_s = ageing_s
+    def __init__(self, ageing_s: float = 0.0, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        """ageing_s: seconds of waiting that count as one level of priority; 0: none do. now_s: the clock of the timelines."""
+        self._ageing_s, self._now_s = ageing_s, now_s
         self._levels: Counter[int] = Counter()  # sequences of each priority that have not ended
+        self._urgent_s = -math.inf  # when a sequence came last that is more urgent than others
 
     def key(self, sequence: Sequence) -> Key:
         if not self._ageing_s:
@@ -40,6 +44,8 @@ class PriorityPolicy(SchedulingPolicy):
 
     def arrived(self, sequence: Sequence) -> None:
         self._levels[sequence.terms.priority] += 1
+        if sequence.terms.priority < max(self._levels):
+            self._urgent_s = sequence.timeline.arrived_s
 
     def ended(self, sequence: Sequence) -> None:
         level = sequence.terms.priority
@@ -57,6 +63,12 @@ class PriorityPolicy(SchedulingPolicy):
             if sequence.terms.priority > priority and may_give(sequence):
                 return sequence
         return None
+
+    def awaits_urgent(self) -> bool:
+        return self._now_s() - self._urgent_s < _AWAITED_S
+
+    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
+        return step_s if step_s and self.awaits_urgent() else math.inf
 
     def may_hurry(self, prompt: Sequence) -> bool:
         return prompt.terms.priority < max(self._levels)

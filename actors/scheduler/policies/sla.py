@@ -83,6 +83,18 @@ class SlaPolicy(SchedulingPolicy):
         slack_s, _, victim = max(((self._slack_s(s), s.number, s) for s in running if may_give(s)), default=(0.0, 0, None))
         return victim if slack_s > _SLACK_S else None
 
+    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
+        """The time between tokens with which the tightest of the running answers is still in time. Those that cannot be in time
+        do not count."""
+        now_s, fastest_s, longest_s = self._now_s(), self._token_s / 2, math.inf
+        for sequence in running:
+            if sequence.number in self._has_terms and sequence.n_unplanned <= 1:
+                n_left = max(sequence.max_tokens * self._used - sequence.n_generated, 1.0)
+                token_s = (self._deadline_s.get(sequence.number, math.inf) - now_s) / n_left
+                if fastest_s < token_s < longest_s:
+                    longest_s = token_s
+        return longest_s
+
     def may_hurry(self, prompt: Sequence) -> bool:
         return prompt.number in self._has_terms and len(self._has_terms) < len(self._due_s)
 

@@ -6,6 +6,7 @@ actors/pages/eviction. Pure.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Values
@@ -162,6 +163,15 @@ class SchedulingPolicy(Protocol):
         """The running sequence that gives its slot to a waiting one, among those that `may_give` it; None: the waiting one goes
         on waiting. Called only if `displaces`."""
         return None
+
+    def awaits_urgent(self) -> bool:
+        """True if requests may come that are to be in the very next step: plans are made just in time then."""
+        return False
+
+    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
+        """How long a step with prompts may take for the sake of others, in seconds, where the pace of prompts would allow
+        more. step_s: `scheduler.step_s`; 0: no limit."""
+        return math.inf
 
     def may_hurry(self, prompt: Sequence) -> bool:
         """False if `is_urgent` is False for this prompt and every other sequence."""

@@ -25,6 +25,7 @@ from ops.bench.cliffs.device import Device
 from ops.bench.cliffs.workloads import TimedRequest
 
 _VOCABULARY = 10_000
+_NEVER_S = float("inf")
 CAPACITY = EngineCapacity(
     n_pages=50_000, n_slots=256, max_length=131_072, max_step_tokens=8192, max_lease_steps=8, vocabulary=_VOCABULARY,
     device="simulated", lease_s=0.005,
@@ -60,6 +61,7 @@ class SimulatedRun:
         self._gang = GangView(self._queues, settings)
         self._gang.begin(Capacity(epoch=self._gang.begin_epoch().epoch, memory_generation=1, engine=capacity))
         self._flights: deque[_Flight] = deque()
+        self._wake_s = _NEVER_S  # when a plan that is held back is made
         self._free_s = 0.0  # when the device has done all that it has
         self.given = Simulated()
 
@@ -68,8 +70,11 @@ class SimulatedRun:
         todo = deque(sorted(enumerate(requests), key=lambda item: item[1].at_s))
         rng = np.random.default_rng(0)
         while todo or self._flights or len(self._queues):
-            arrives_s = todo[0][1].at_s if todo else float("inf")
-            if self._flights and self._flights[0].seen_s <= arrives_s:
+            arrives_s = todo[0][1].at_s if todo else _NEVER_S
+            seen_s = self._flights[0].seen_s if self._flights else _NEVER_S
+            if self._wake_s < min(seen_s, arrives_s):
+                self.now_s = self._wake_s
+            elif seen_s <= arrives_s and self._flights:
                 self.now_s = self._flights[0].seen_s
                 self._apply(self._flights.popleft())
             else:
@@ -108,6 +113,8 @@ class SimulatedRun:
                 begin_s += compute_s
                 self._flights.append(_Flight(planned, index, compute_s, begin_s + self._hop_s))
             self._free_s = begin_s
+        wait_s = self._gang.hold.take_wait_s()
+        self._wake_s = self.now_s + wait_s if wait_s else _NEVER_S
 
     def _apply(self, flight: _Flight) -> None:
         rows = flight.planned.sampling

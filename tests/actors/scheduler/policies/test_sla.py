@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from actors.scheduler.policies.sla import SlaPolicy
@@ -105,3 +106,12 @@ def test_the_policy_forgets_sequences_that_have_ended() -> None:
     assert not policy._due_s
     assert not policy._deadline_s
     assert not policy._has_terms
+
+
+def test_a_step_lasts_no_longer_than_the_tightest_answer_can_wait_for_a_token() -> None:
+    bench, first = busy(deadline_ms=10_000.0)
+    assert first.n_generated == 20
+    policy = bench.queues.policy
+    assert abs(policy.longest_step_s(bench.queues.running, 0.0) - 10.0 / 180) < 1e-9
+    bench.now_s = 11.0  # too late: it holds nobody up
+    assert policy.longest_step_s(bench.queues.running, 0.0) == math.inf
