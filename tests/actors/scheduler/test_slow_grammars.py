@@ -139,7 +139,7 @@ async def test_an_answer_rests_while_its_masks_are_computed(
 ) -> None:
     bench, gang = await begun(cluster)
     wake: list[Callable[[], None]] = []
-    monkeypatch.setattr(bench.scheduler, "_plan_rested", lambda: wake.append(lambda: bench.scheduler._plan_ahead()))
+    monkeypatch.setattr(bench.scheduler._timer, "_fire", lambda: wake.append(lambda: bench.scheduler._plan_ahead()))
     gang.rest_s = 0.01
     bench.gateway.submit(1, prompt_of(1, 20), 6, grammar=SLOW)
     await cluster.wait_until(lambda: bool(gang.asked))
