@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from collections.abc import Iterable
 
 import pytest
 
 from actors.gateway.dispatch import dispatcher
+from messages.ids import model_of
 from tests.support.simulation.scenario import Outcome, Scenario
 from tests.support.simulation.world import simulate
 
@@ -31,6 +33,12 @@ def test_each_request_gets_the_answer_of_one_model(first: int) -> None:
 
 
 def test_a_request_that_goes_to_the_other_model_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "of_model", lambda schedulers, model: list(schedulers))
-    mixed = replace(HARMED, n_deaths=0, n_pauses=0, n_aims=0, n_supervisor_deaths=0, n_rolls=0)
-    assert any(any("wrong" in problem for problem in simulate(seed, mixed).problems) for seed in range(3))
+    """Each choice is one of the other model than the last one, so that attempts after a death go to the other model."""
+    turns = itertools.cycle((0, 1))
+
+    def of_other_model(schedulers: Iterable[str], model: int) -> list[str]:
+        wanted, living = next(turns), list(schedulers)
+        return [name for name in living if model_of(name) == wanted] or living
+
+    monkeypatch.setattr(dispatcher, "of_model", of_other_model)
+    assert any(any("wrong" in problem for problem in simulate(seed, HARMED).problems) for seed in range(5))
