@@ -6,13 +6,14 @@ files completes no handshake until they are mended.
 
 from __future__ import annotations
 
-import os
 import ssl
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
 
 from actors.gateway.settings import GatewaySettings
+from messages.access.private_file import Signature, signature_of
 from messages.errors import ConfigError
 
 _PROTOCOLS = ["http/1.1"]
@@ -53,13 +54,13 @@ class Certificates:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._paths = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path]
-        self._seen: list[tuple[int, int, int] | None] = []  # no file is so: the first `refresh` reads them
+        self._seen: list[Signature] = []  # no file is so: the first `refresh` reads them
         self.context: ssl.SSLContext | None = None  # None: the files could never be used
         self.refresh()
 
     def refresh(self) -> None:
         """Read the files again if one of them has changed."""
-        seen = [_signature(path) for path in self._paths]
+        seen = [signature_of(Path(path)) for path in self._paths]
         if seen == self._seen:
             return
         is_first, self._seen = not self._seen, seen
@@ -91,11 +92,3 @@ def _check_readable(setting: str, path: str) -> None:
 
 def _why(error: OSError) -> str:
     return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or "no PEM"
-
-
-def _signature(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
