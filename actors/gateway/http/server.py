@@ -26,7 +26,6 @@ from actors.gateway.tls.handshake import TlsDoor
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS, most_open_files
 
 _BACKLOG = 2048
-_START_WAIT_S = 10.0
 _START_POLL_S = 0.0005  # streams of a dead incarnation wait for it
 _SETTLE_POLL_S = 0.005
 _CHECK_S = 1.0  # time between two checks for slow clients
@@ -130,15 +129,15 @@ class HttpServer:
     async def start(self) -> str:
         """Start to serve; returns the address, such as "http://127.0.0.1:8000", or the path of a unix socket.
 
-        Raises: TimeoutError when uvicorn is not up after 10 s; uvicorn's own error when it fails.
+        Raises: RuntimeError when uvicorn ends before it is ready; uvicorn's own error when it fails. No deadline of its own:
+        the supervisor's knows how long this process was stopped.
         """
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket] if self._tls is None else []))
-        async with asyncio.timeout(_START_WAIT_S):
-            while not self._server.started:
-                if self._task.done():
-                    self._task.result()
-                    raise TimeoutError("uvicorn exited before it was ready")
-                await asyncio.sleep(_START_POLL_S)
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise RuntimeError("uvicorn exited before it was ready")
+            await asyncio.sleep(_START_POLL_S)
         self._check_connections()
         if self._tls is not None:
             self._tls.open()

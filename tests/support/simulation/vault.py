@@ -19,6 +19,7 @@ from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity
 
 _TURNS = 3  # of the vault: it accepts the connection, reads the request
 _GIVE_S = 0.002
+_LONGEST_CONNECT_S = 1.0  # a real step thread waits alone; here its process stands still, and must not look frozen for that
 
 
 class SimulatedDescriptorClient(DescriptorClient):
@@ -30,7 +31,7 @@ class SimulatedDescriptorClient(DescriptorClient):
         try:
             self._link = open_link(path, None)
         except OSError as error:
-            self._loop.block(wait_s)
+            self._loop.block(min(wait_s, _LONGEST_CONNECT_S))
             raise DescriptorError(f"{path}: {error}") from None
 
     def _ask(self, request: Request, descriptors: list[int] | None = None) -> tuple[Answer, list[int]]:
