@@ -26,6 +26,7 @@ PAGE_BYTES = SHAPE.bytes_per_page
 N_PLACES = 24
 _CYCLES_PER_S = 1.7e9  # about
 _PIN_S = 60.0
+_pinned: list[PinnedPlaces] = []  # CUDA remembers these ranges: while they are kept, no other tier is mapped at their addresses
 
 
 def spin(seconds: float) -> None:
@@ -61,6 +62,7 @@ def tier_of(kv: KvPages, n_places: int = N_PLACES, opens: bool = True) -> Tested
 
     pinning: Pinning = CudaPinning(kv.storage.device)
     memory = PinnedPlaces(n_places, kv.shape.bytes_per_page, pinning)
+    _pinned.append(memory)
     pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
     tier = TestedTier(memory, CudaCopyStream(pages, torch.from_numpy(memory.places)), kv.n_pages)
     if opens:
