@@ -86,7 +86,7 @@ class BatchPlanner:
             return None
         builder = PlanBuilder(self._times, entered=list(self._queues.running) if self._is_takeover else [])
         drafts = None if self._is_takeover else drafts
-        self._budgets.begin()
+        self._entry.begin(may_run)
         if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
             self._displacement.make_room(builder, may_run)
         self._plan_rows(builder, may_run, drafts)
@@ -215,7 +215,8 @@ class BatchPlanner:
         entered = next((s for s in builder.entered if s.state is State.RUNNING), None)
         if entered is None or self._is_takeover:
             return False
-        return self._add_chunk(builder, entered, lambda start, wanted: min(wanted, PAGE_TOKENS))
+        most = min(PAGE_TOKENS, self._capacity.max_step_tokens)
+        return self._add_chunk(builder, entered, lambda start, wanted: min(wanted, most))
 
     def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
         """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.entering.overtaking import Overtaking
 from actors.scheduler.planning.entering.page_budgets import PageBudgets
@@ -32,6 +34,11 @@ class SlotEntry:
         """most_passed: sequences that may enter before one that comes first and waits for pages."""
         self._queues, self._ledger, self._prefixes, self._pace = queues, ledger, prefixes, pace
         self._supply, self._budgets, self._overtaking = supply, budgets, Overtaking(queues, most_passed)
+
+    def begin(self, may_run: Callable[[Sequence], bool]) -> None:
+        """A plan begins. may_run: True for a sequence that may be a part of it."""
+        self._budgets.begin()
+        self._overtaking.begin(may_run)
 
     def enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""

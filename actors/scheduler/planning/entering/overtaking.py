@@ -1,10 +1,14 @@
 """How small sequences pass a large one that waits for pages, and when that ends. Pure.
 
 The first sequence that finds no pages is *held up*. While it waits, `most_passed` others may enter although they come after it,
-for at most `_LONGEST_S`. Then nobody enters who comes after it, so the pages of those that end are left for it.
+for at most `_LONGEST_S`. Then nobody enters who comes after it, so the pages of those that end are left for it. That holds for
+plans of which it may be a part: others do not wait for one whose gateway has no credit, and a suspect that is computed alone
+waits for nobody.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
@@ -19,11 +23,18 @@ class Overtaking:
         self._queues, self._most_passed = queues, most_passed
         self._held_up: Sequence | None = None
         self._n_passed, self._since_s = 0, 0.0
+        self._may_run: Callable[[Sequence], bool] = lambda sequence: True
+
+    def begin(self, may_run: Callable[[Sequence], bool]) -> None:
+        """A plan begins. may_run: True for a sequence that may be a part of it."""
+        self._may_run = may_run
 
     def may_enter(self, sequence: Sequence) -> bool:
         """False if the pages that are available are reserved for a sequence that comes before this one."""
         held_up = self._waiting_one()
-        return held_up is None or held_up is sequence or self._is_open() or not self._is_after(sequence, held_up)
+        if held_up is None or held_up is sequence or self._is_open() or not self._is_after(sequence, held_up):
+            return True
+        return not self._may_run(held_up)
 
     def finds_no_pages(self, sequence: Sequence) -> bool:
         """A waiting sequence finds no pages. True if those after it may try. A sequence that has lost its pages is not passed:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.sequences.sequence import Sequence, State
+from messages.generation.sequences import Suspicion
 from tests.support.depth import examples
 from tests.support.planner_bench import PlannerBench
 
@@ -43,6 +44,24 @@ def test_after_two_seconds_nobody_passes() -> None:
     assert pass_one(bench, 1).state is State.ENDED
     bench.now_s = 2.5
     assert pass_one(bench, 2).state is State.WAITING
+
+
+def test_a_large_one_whose_gateway_has_no_credit_keeps_no_pages_from_others() -> None:
+    bench, large = blocked_bench(most_passed=0)
+    assert pass_one(bench, 1).state is State.WAITING
+    assert bench.plan(lambda sequence: sequence is not large) is not None
+    bench.apply()
+    assert len(bench.queues.waiting) == 1, "the small one has entered"
+
+
+def test_a_suspect_that_is_computed_alone_waits_for_nobody() -> None:
+    bench, large = blocked_bench(most_passed=0)
+    assert pass_one(bench, 1).state is State.WAITING
+    suspect = bench.add([3] * 2, max_tokens=1)
+    bench.gang.probation.arrived(suspect, Suspicion(deaths=2, certain=0, reach=3, passed=0))
+    bench.plan()
+    bench.apply()
+    assert (suspect.state, large.state) == (State.ENDED, State.WAITING)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(PolicyName))
