@@ -75,7 +75,7 @@ class TierMoves:
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
         """A rank has done the moves of one message."""
-        if len(answer.failed):
+        if len(answer.failed) and not answer.is_early:
             self._actor.log.warning("pages of the host tier are missing or damaged", rank=rank, pages=len(answer.failed))
         self._gang.tier.moved(rank, answer)
 

@@ -4,6 +4,10 @@ from it by itself, because the kernel may not move it ("pinned").
 To pin gigabytes takes seconds where the memory is new, and a standby that takes over must not wait for that. So a thread pins
 it piece by piece, and until it has ended there are no copies. A standby pins nothing before it takes over.
 
+Steps need the driver meanwhile, which does one call at a time. So the kernel makes the pages of a piece before the driver is
+called, and after the call the thread pauses for as long as the call took. Without that a server with a tier of 16 GiB had no
+step done for seconds, and its worker was killed as stuck.
+
     tags of all places | place 0 | place 1 | ...          each begins where a page of the kernel does
 """
 
@@ -21,7 +25,7 @@ from gpu_workers.pages.place_table import TAG_BYTES
 from gpu_workers.vault.host_region import HostRegion
 
 _KERNEL_PAGE_BYTES = 4096
-_PIECE_BYTES = 64 << 20  # are pinned by one call, during which other calls to the driver may wait
+_PIECE_BYTES = 32 << 20  # are pinned by one call, during which other calls to the driver may wait
 
 
 class Pinning(Protocol):
@@ -69,8 +73,11 @@ class PinnedPlaces:
         n_together = max(_PIECE_BYTES // self._place_bytes, 1)  # a copy must lie within one piece
         try:
             for first in range(0, self.n_places, n_together):
-                n = min(n_together, self.n_places - first)
-                self._pinning.pin(address + first * self._place_bytes, n * self._place_bytes)
+                n_bytes = min(n_together, self.n_places - first) * self._place_bytes
+                self.region.touch(self._first + first * self._place_bytes, n_bytes)
+                piece_began_s = time.monotonic()
+                self._pinning.pin(address + first * self._place_bytes, n_bytes)
+                time.sleep(time.monotonic() - piece_began_s)
         except OSError as error:
             self._log.error("there is no host tier: its memory cannot be pinned", bytes=self.region.n_bytes, error=str(error))
             return

@@ -114,7 +114,7 @@ class QueuedPlaces(PagePlaces):
 
 
 class _Queued(QueuedMoves):
-    """The moves of one message, queued at `places`, with their copies; None: nothing is copied."""
+    """The moves of one message, queued at `places`, with their copies; None: the places are not ready."""
 
     def __init__(
         self, places: QueuedPlaces, number: int, copies: Copies | None, stored: StoreBatch | None, loaded: LoadBatch | None,
@@ -125,7 +125,7 @@ class _Queued(QueuedMoves):
 
     def wait(self) -> DoneMoves:
         if self._copies is None or self._stored is None or self._loaded is None:
-            return DoneMoves(self._failed, 0.0)
+            return DoneMoves(self._failed, 0.0, is_early=True)
         copied = self._copies.wait()
         self._places.table.end_store(self._stored, copied.stored_sums)
         failed = self._places.table.end_load(self._loaded, copied.loaded_sums)

@@ -37,7 +37,7 @@ class PageMover:
         ValueError for an unknown page or place."""
         queued = tier.queue(moves) if tier is not None else None
         if queued is None:
-            answer(_moved(moves, move_pages(tier, moves)))
+            answer(answer_of(moves, move_pages(tier, moves)))
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
@@ -57,7 +57,7 @@ class PageMover:
             while (item := self._queued.get()) is not None:
                 moves, queued, answer = item
                 doing = f"moves {moves.number} of epoch {moves.epoch}"
-                answer(_moved(moves, queued.wait()))
+                answer(answer_of(moves, queued.wait()))
                 self._n_done += 1
         except Exception as error:  # the state of the device is unknown
             self._on_error(doing, error)
@@ -73,5 +73,7 @@ def move_pages(tier: PagePlaces | None, moves: MovePages) -> DoneMoves:
     return DoneMoves(failed, time.monotonic() - began_s)
 
 
-def _moved(moves: MovePages, done: DoneMoves) -> PagesMoved:
-    return PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(done.failed), load_s=done.load_s)
+def answer_of(moves: MovePages, done: DoneMoves) -> PagesMoved:
+    """The answer to moves that are done."""
+    failed, is_early = int32s(done.failed), done.is_early
+    return PagesMoved(epoch=moves.epoch, number=moves.number, failed=failed, load_s=done.load_s, is_early=is_early)

@@ -19,6 +19,7 @@ _MAP_FIXED = 0x10
 _LARGE_PAGE_BYTES = 2 << 20
 _REMOVE = 9  # MADV_REMOVE: the memory leaves the file too, which then has a hole; since Linux 3.5
 _COLLAPSE = 25  # MADV_COLLAPSE: large pages at once, whatever the system's default; since Linux 6.1
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: the kernel makes the pages now; since Linux 5.14
 _SEAL_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: nobody can write or map to write; the present mappings stay
 _FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,6 +58,10 @@ class HostRegion(Region):
         for first in range(0, self.n_bytes, _LARGE_PAGE_BYTES):
             self.buffer[first] = 0  # the kernel makes no large page where there is none at all
         _libc.madvise(self._address, self.n_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES, _COLLAPSE)
+
+    def touch(self, first_byte: int, n_bytes: int) -> None:
+        """Let the kernel make the pages of a part of the memory, which keeps its content. Older kernels do nothing."""
+        _libc.madvise(self._address + first_byte, n_bytes, _POPULATE_WRITE)
 
     def keep_from_children(self) -> None:
         """A process that is forked does not get this memory. Else the first write after a fork would give this process another

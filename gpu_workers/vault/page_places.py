@@ -17,6 +17,7 @@ class DoneMoves:
 
     failed: list[int]  # indices of those that failed, see `PagePlaces.load`
     load_s: float  # time that the loads took
+    is_early: bool = False  # the places cannot be used yet: nothing was moved
 
 
 class QueuedMoves(Protocol):

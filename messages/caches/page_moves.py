@@ -52,6 +52,7 @@ class PagesMoved(Message, frozen=True):
     number: Count
     failed: Int32s = EMPTY_I32  # indices of loads whose place had another content, or damaged bytes; their pages are undefined
     load_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the loads took
+    is_early: bool = False  # the places cannot be used yet: nothing was stored, and loads failed that may succeed later
 
 
 class ReturnPages(Message, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain_engine import HashChainEngine
-from gpu_workers.process.page_moves import move_pages
+from gpu_workers.process.page_moves import answer_of, move_pages
 from gpu_workers.settings import WorkerSettings
 from messages import steps
 from messages.caches import disk_moves, exchange, page_moves
@@ -87,6 +87,7 @@ class Gang(ScriptedActor):
         self.moves: list[page_moves.MovePages] = []
         self.exchanges: list[exchange.ExchangePages] = []
         self.loses_moves = False  # as if they had not come
+        self.move_pages = move_pages
         self.disk = before.disk if before is not None else MemoryDisk()
         self._held: list[steps.Result] | None = None
         self._epoch = 0
@@ -112,10 +113,7 @@ class Gang(ScriptedActor):
                 self.moves.append(message)
                 if self.loses_moves:
                     return
-                done = move_pages(self.engine.host_tier, message)
-                failed = int32s(done.failed)
-                moved = page_moves.PagesMoved(epoch=self._epoch, number=message.number, failed=failed, load_s=done.load_s)
-                self.mailbox.send(sender, moved)
+                self.mailbox.send(sender, answer_of(message, self.move_pages(self.engine.host_tier, message)))
             case page_moves.ReturnPages() if message.epoch == self._epoch:
                 self.engine.return_pages(message.pages)
             case disk_moves.MoveDiskPages() | disk_moves.FindDiskPages() if message.epoch == self._epoch:

@@ -155,7 +155,7 @@ class HostTier:
         """As `must_wait`, for pages of the host tier and of the disk."""
         if self._loads.is_waiting(sequence.number):
             return True
-        if sequence.loaded_stay == sequence.stay:
+        if sequence.loaded_stay == sequence.stay or self._loads.is_early:
             return False
         if self.disk.must_wait(sequence, len(shared), n_pages, self._load_cost.page_s or 0.0):
             return True
@@ -203,7 +203,7 @@ class HostTier:
 
     def _evicted(self, page: int, content: Content) -> None:
         """The ledger has evicted a page: store it before a plan overwrites it."""
-        place = self._host.store(content)
+        place = None if self._loads.is_early else self._host.store(content)
         if place is not None:
             self._stores.add(Store(page, place, content[0]))
         self.disk.note_used(content)
@@ -275,13 +275,13 @@ class HostTier:
             return
         load = piece.load
         self.counts.loaded += load.n_good - piece.first
-        self.counts.failed += len(piece.failed)
+        self.counts.failed += 0 if piece.is_early else len(piece.failed)
         self.counts.load_s += piece.took_s
         if not piece.failed:  # a page that is not there takes no time
             self._load_cost.learn(piece.end - piece.first, piece.took_s)
         if piece.failed or load.n_good == len(load.pages):
             self._end(load)
-        for index in piece.failed:
+        for index in piece.failed if not piece.is_early else ():
             self._host.discard(piece.contents[index][0])
 
     def give_up_late(self) -> int:

@@ -6,6 +6,7 @@ sent when every rank has answered, and loads take turns. Of what waits before a 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from messages.caches.page_moves import PagesMoved
 
 _MOST_LOADS = 16
 _PIECE_LIMIT_S = 5.0
+_EARLY_S = 1.0  # after an early answer; then the ranks are tried again
 
 
 @dataclass(eq=False)
@@ -52,6 +54,7 @@ class LoadPiece:
     failed: set[int] = field(default_factory=set)  # indices in the piece of contents that some rank has not
     took_s: float = 0.0  # on the slowest rank
     answered: set[str] = field(default_factory=set)  # ranks
+    is_early: bool = False  # the places of some rank cannot be used yet
 
     @property
     def pages(self) -> list[int]:
@@ -73,9 +76,15 @@ class PageLoads:
         self._arriving: dict[int, PageLoad] = {}  # by hash of a content
         self._waiting: dict[int, PageLoad] = {}  # by number of the sequence that waits
         self.targets: set[int] = set()  # pages that no message has named yet
+        self._early_until_s = -math.inf
 
     def __iter__(self) -> Iterator[PageLoad]:
         return iter(list(self._loads))
+
+    @property
+    def is_early(self) -> bool:
+        """A rank has just said that its places cannot be used yet: nothing should be stored or loaded for a moment."""
+        return self._now_s() < self._early_until_s
 
     @property
     def is_full(self) -> bool:
@@ -132,10 +141,14 @@ class PageLoads:
 
     def moved(self, rank: str, answer: PagesMoved | PagesExchanged) -> LoadPiece | None:
         """A rank has answered. Returns the piece once every rank has answered it; then the load knows how far it has come."""
+        is_early = isinstance(answer, PagesMoved) and answer.is_early
+        if is_early:
+            self._early_until_s = self._now_s() + _EARLY_S
         piece = self._piece
         if piece is None or piece.number != answer.number:
             return None
         piece.answered.add(rank)
+        piece.is_early |= is_early
         piece.failed.update(answer.failed.tolist())
         piece.took_s = max(piece.took_s, answer.load_s)
         if len(piece.answered) < self._n_ranks:

@@ -102,7 +102,7 @@ def test_pages_go_to_the_disk_and_come_back_with_their_checksums(kv: KvPages) ->
     assert check is not None
     tier.put(5, 7, check, page)
     assert tier.load(int32s([5]), int32s([6]), uint64s([7])) == []
-    assert torch.equal(kv.storage[3], kv.storage[6])
+    assert torch.equal(kv.storage[3].view(torch.uint8), kv.storage[6].view(torch.uint8))  # random bytes may be NaN
 
 
 def test_speed() -> None:

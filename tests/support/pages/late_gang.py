@@ -15,11 +15,11 @@ from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.pages.copy_stream import Copies
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.process.page_moves import answer_of
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.page_places import QueuedMoves
 from messages import steps
-from messages.caches.page_moves import MovePages, PagesMoved
-from messages.wire.arrays import int32s
+from messages.caches.page_moves import MovePages
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.pages.tier_bench import Pins
 from tests.support.pages.twin_device import TwinCopies, TwinDevice
@@ -95,8 +95,7 @@ class LateGang(Gang):
         self.engine.device.run(self.rng.randrange(4))
         if self.rng.random() < 0.2:
             moves, queued = self._queued.popleft()
-            done = queued.wait()
-            moved = PagesMoved(epoch=moves.epoch, number=moves.number, failed=int32s(done.failed), load_s=done.load_s)
+            moved = answer_of(moves, queued.wait())
             if moves.epoch == self._epoch:
                 self.mailbox.send(self.scheduler, moved)
         asyncio.get_running_loop().call_soon(self._go_on)

@@ -22,6 +22,7 @@ from ops.bench.returning.conversations import AskedServer, TierFigures, TurnFail
 from ops.bench.serve_load import CONSOLE, write_json
 from ops.bench.statistics import summarize
 
+_PINNED_S = 120.0
 _TOLD_S = 3.0  # a scheduler tells of its figures about once a second
 
 
@@ -53,6 +54,8 @@ def command(
     try:
         with contextlib.ExitStack() as stack:
             servers = [stack.enter_context(own_server([*flags, *more])) for more in ([], tier_flags)]
+            if gpus:
+                _wait_pinned(servers[1])
             computed, loaded, before, after = asyncio.run(_turns(servers, prompts, n_new, rounds, warm_rounds))
     except (ServerDidNotStart, TurnFailed) as error:
         raise click.ClickException(str(error)) from None
@@ -61,6 +64,15 @@ def command(
     options = {"model": model or "smollm2", "gpus": gpus, "tokens": n_tokens, "conversations": conversations}
     options |= {"device_cache": device_cache, "host_cache": host_cache, "rounds": rounds, "server_args": list(server_args)}
     write_json({"bench": "returning", "machine": describe_machine(), **options, **result}, out)
+
+
+def _wait_pinned(server: OwnServer) -> None:
+    """A GPU's host tier is used once its memory is pinned, which the log tells. Raises: ServerDidNotStart."""
+    end_s = time.monotonic() + _PINNED_S
+    while "host tier ready" not in server.log.read_text():
+        if time.monotonic() > end_s:
+            raise ServerDidNotStart(f"the memory of the host tier is not pinned after {_PINNED_S:g} s; see {server.log}")
+        time.sleep(0.1)
 
 
 async def _turns(

@@ -8,11 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from actors.scheduler.planning import page_loads
 from actors.scheduler.planning.load_cost import LoadCost
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.pages.adaptive_pages import AdaptivePages
+from gpu_workers.process.page_moves import move_pages
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
+from gpu_workers.vault.page_places import DoneMoves, PagePlaces
 from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
@@ -94,6 +97,38 @@ async def test_a_damaged_page_and_those_after_it_are_computed() -> None:
     assert await _ask(bench, 5, 1) == 4 * PAGE_TOKENS
     assert bench.scheduler._gang.tier.counts.failed == 1
     await _close(bench)
+
+
+async def test_places_that_cannot_be_used_yet_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_loads, "_EARLY_S", 0.0)  # tried again with the next message
+    bench = await _bench()
+    await _evict_first(bench)
+    n_known = len(bench.scheduler._gang.tier.contents)
+    bench.gang.move_pages = _moved_early
+    assert await _ask(bench, 5, 1) == 0
+    assert len(bench.scheduler._gang.tier.contents) >= n_known
+    assert bench.scheduler._gang.tier.counts.failed == 0
+    bench.gang.move_pages = move_pages
+    for attempt, seed in enumerate((1, 2, 3, 4, 1), 6):
+        await _ask(bench, attempt, seed)
+    assert bench.scheduler._gang.tier.counts.loaded >= _PROMPT_PAGES
+    await _close(bench)
+
+
+async def test_ranks_whose_places_cannot_be_used_yet_are_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_loads, "_EARLY_S", 1e6)
+    bench = await _bench()
+    bench.gang.move_pages = _moved_early
+    await _evict_first(bench)
+    n_stored = bench.scheduler._gang.tier.counts.stored
+    assert n_stored > 0
+    assert await _ask(bench, 5, 1) == 0
+    assert bench.scheduler._gang.tier.counts.stored == n_stored
+    await _close(bench)
+
+
+def _moved_early(tier: PagePlaces | None, moves: MovePages) -> DoneMoves:
+    return DoneMoves(list(range(len(moves.loaded_pages))), 0.0, is_early=True)
 
 
 async def test_a_long_load_goes_in_pieces_and_lets_streams_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
