@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gpu_workers.vault.exchange_places import ExchangePlaces
+from gpu_workers.vault.exchange_end import ExchangeEnd
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.region import Region
 from messages.errors import TardigradeError
@@ -37,9 +37,7 @@ class Engine(Protocol[Launched]):
     max_in_flight: int  # 1: `launch` has done the work when it returns
     kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared
     host_tier: PagePlaces | None = None  # has as many places as the capacity says; None: there are none
-    exchange: ExchangePlaces | None = (
-        None  # places that other replicas can read, as many as the capacity says; None: there are none
-    )
+    exchange: ExchangeEnd | None = None  # has as many places as the capacity says; None: there are none
 
     @property
     def is_compiling(self) -> bool:

@@ -67,7 +67,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # size of a rank's file for pages of the host tier; they come back when that is faster than to compute them; 0: none
     disk_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_dir: str = ""  # where these files are; empty: "pages" in state_dir
-    # ordinary memory of a rank through which pages go to other replicas of the host; 0: none go; it needs a vault
+    # memory of the host, pinned on GPUs, through which a rank gives pages to other replicas; 0: none; it needs a vault
     exchange_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_kept: bool = True  # when the server stops, the files stay for its next start
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
@@ -147,8 +147,6 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker: {error}") from None
     if settings.rank >= settings.tp:
         raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
-    if settings.exchange_bytes and settings.device == "cuda":
-        raise ConfigError(f"worker.exchange_bytes: expected 0 on GPUs, got {settings.exchange_bytes}")
     check_disk_cache(settings)
     check_kv_least(settings)
     check_host_dtype(settings)

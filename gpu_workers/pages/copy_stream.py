@@ -13,12 +13,22 @@ import numpy as np
 
 
 @dataclass(frozen=True)
+class PlaceCopies:
+    """Pages and places, one page each."""
+
+    pages: np.ndarray  # [n] numbers of pages that exist
+    memory: np.ndarray  # [n_places, bytes of a page] uint8 on the host, pinned, each place contiguous
+    places: np.ndarray  # [n] rows of `memory`
+
+
+@dataclass(frozen=True)
 class CopiedPages:
     """What copies have done."""
 
     stored_sums: np.ndarray  # [n] uint64: checksums of the pages that were copied to the host, taken on the device
     loaded_sums: np.ndarray  # [m] uint64: checksums of the pages that came from the host, taken on the device afterwards
     load_s: float  # time of the copies from the host, without what they waited for
+    store_s: float = 0.0  # the same of the copies to the host
 
 
 class Copies(Protocol):
@@ -32,10 +42,8 @@ class Copies(Protocol):
 class CopyStream(Protocol):
     """Called on the step thread. Nothing here waits for the device."""
 
-    def queue(
-        self, stored_pages: np.ndarray, stored_places: np.ndarray, loaded_places: np.ndarray, loaded_pages: np.ndarray
-    ) -> Copies:
-        """Queue copies of pages to places, and then of places to pages. Args: [n] and [m], numbers that exist."""
+    def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> Copies:
+        """Queue copies of pages to places, and then of places to pages."""
         ...
 
     def hold_plans(self, copies: Copies) -> None:

@@ -21,10 +21,9 @@ import torch
 
 from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream
-from gpu_workers.pages.cuda_pinning import CudaPinning
-from gpu_workers.pages.pinned_places import PinnedPlaces
-from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.layers.page_sums import WORD_BYTES
+from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.page_copies import PageCopies
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
@@ -39,7 +38,7 @@ class _Buffers:
         self.ids = torch.empty(size, dtype=torch.int64, device=device)
         self.sums = torch.empty(size, PARTS, dtype=torch.int64, device=device)
         self.host_sums = torch.empty(size, PARTS, dtype=torch.int64, pin_memory=True)
-        self.loads_begin, self.loads_end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        self.stores_begin, self.loads_begin, self.loads_end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
         self.done = torch.cuda.Event(blocking=True)  # who waits sleeps, so that no core is busy with it
 
 
@@ -56,16 +55,19 @@ class _CudaCopies(Copies):
         parts = buffers.host_sums[: self._n_stored + self._n_loaded].numpy().view(np.uint64)
         sums = parts.sum(axis=1, dtype=np.uint64)
         load_s = buffers.loads_begin.elapsed_time(buffers.loads_end) / 1e3 if self._n_loaded else 0.0
+        store_s = buffers.stores_begin.elapsed_time(buffers.loads_begin) / 1e3 if self._n_stored else 0.0
         self._free.append(buffers)  # whoever still holds plans by `done` waits for the next copies too, which does no harm
-        return CopiedPages(sums[: self._n_stored], sums[self._n_stored :], load_s)
+        return CopiedPages(sums[: self._n_stored], sums[self._n_stored :], load_s, store_s)
 
 
 class CudaCopyStream(CopyStream):
-    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous; `places`: [n_places, bytes of a page] uint8 on the host,
-    each place contiguous. Compiles its kernel when it is made, with the first page."""
+    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. Compiles its kernel when it is made."""
 
-    def __init__(self, pages: torch.Tensor, places: torch.Tensor) -> None:
-        self._pages, self._places = pages, places
+    def __init__(self, pages: torch.Tensor) -> None:
+        """Raises: ValueError for pages that are not whole words."""
+        if pages.shape[1] % WORD_BYTES:
+            raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {pages.shape[1]}")
+        self._pages = pages
         self._words = pages.view(torch.int64)
         self._device = pages.device
         self._stream = torch.cuda.Stream(self._device)
@@ -74,22 +76,21 @@ class CudaCopyStream(CopyStream):
         self._warm_up()
 
     @torch.inference_mode()
-    def queue(
-        self, stored_pages: np.ndarray, stored_places: np.ndarray, loaded_places: np.ndarray, loaded_pages: np.ndarray
-    ) -> _CudaCopies:
+    def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> _CudaCopies:
         """As of `CopyStream`."""
-        n_stored, n = len(stored_pages), len(stored_pages) + len(loaded_pages)
+        n_stored, n = len(stored.pages), len(stored.pages) + len(loaded.pages)
         buffers = self._take(n)
-        buffers.host_ids.numpy()[:n] = np.concatenate((stored_pages, loaded_pages))
+        buffers.host_ids.numpy()[:n] = np.concatenate((stored.pages, loaded.pages))
         ids, sums = buffers.ids[:n], buffers.sums[:n]
         self._fence.record(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._fence)
             ids.copy_(buffers.host_ids[:n], non_blocking=True)
+            buffers.stores_begin.record(self._stream)
             sum_parts(self._words, ids[:n_stored], sums[:n_stored])
-            _copy(self._places, stored_places, self._pages, stored_pages)
+            _copy(torch.from_numpy(stored.memory), stored.places, self._pages, stored.pages)
             buffers.loads_begin.record(self._stream)
-            _copy(self._pages, loaded_pages, self._places, loaded_places)
+            _copy(self._pages, loaded.pages, torch.from_numpy(loaded.memory), loaded.places)
             sum_parts(self._words, ids[n_stored:], sums[n_stored:])
             buffers.loads_end.record(self._stream)
             buffers.host_sums[:n].copy_(sums, non_blocking=True)
@@ -127,8 +128,6 @@ def _copy(targets: torch.Tensor, some: np.ndarray, sources: torch.Tensor, others
         torch._foreach_copy_(rows, from_rows, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def cuda_places(kv: KvPages, n_places: int) -> QueuedPlaces:
-    """The host tier for these pages of a GPU. Raises: OSError when the machine has no memory for the places."""
-    pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
-    memory = PinnedPlaces(n_places, kv.shape.bytes_per_page, CudaPinning(kv.storage.device))
-    return QueuedPlaces(memory, CudaCopyStream(pages, torch.from_numpy(memory.places)), kv.n_pages)
+def cuda_copies(kv: KvPages) -> PageCopies:
+    """Copies of these pages of a GPU."""
+    return PageCopies(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8)), kv.n_pages)

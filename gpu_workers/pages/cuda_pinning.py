@@ -10,11 +10,11 @@ from gpu_workers.pages.pinned_places import Pinning
 from gpu_workers.vault.cuda_library import CudaLibrary
 
 _ANY_CONTEXT = 1  # CU_MEMHOSTREGISTER_PORTABLE
-_ARGUMENTS = {"cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint)}
+_ARGUMENTS = {"cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint), "cuMemHostUnregister": (c_void_p,)}
 
 
 class CudaPinning(Pinning):
-    """`device`: the GPU that copies. The memory is pinned until this process ends."""
+    """`device`: the GPU that copies. Memory that is not unpinned is pinned until this process ends."""
 
     def __init__(self, device: torch.device) -> None:
         """Raises: CudaError without a driver."""
@@ -25,3 +25,8 @@ class CudaPinning(Pinning):
         torch.cuda.set_device(self._device)
         torch.cuda.mem_get_info(self._device)  # makes the GPU's context that of this thread
         self._library.call("cuMemHostRegister_v2", address, n_bytes, _ANY_CONTEXT)
+
+    def unpin(self, address: int) -> None:
+        """As of `Pinning`, on any thread. Raises: CudaError."""
+        torch.cuda.set_device(self._device)
+        self._library.call("cuMemHostUnregister", address)

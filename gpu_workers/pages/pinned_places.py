@@ -36,12 +36,16 @@ class Pinning(Protocol):
         machine refuses that."""
         ...
 
+    def unpin(self, address: int) -> None:
+        """What one call of `pin` has pinned from this address on is ordinary memory again. No copy may be on its way."""
+        ...
+
 
 class PinnedPlaces:
     """`n_places` places of one page each. `region`: all of it, which may be exchanged until `open`."""
 
-    def __init__(self, n_places: int, page_bytes: int, pinning: Pinning) -> None:
-        """Raises: OSError when the machine has no memory for that."""
+    def __init__(self, n_places: int, page_bytes: int, pinning: Pinning, name: str = "host tier") -> None:
+        """name: of what it is for, in the log. Raises: OSError when the machine has no memory for that."""
         self.n_places, self.page_bytes = n_places, page_bytes
         self._place_bytes = _rounded(page_bytes)
         self._first = _rounded(n_places * TAG_BYTES)
@@ -49,7 +53,8 @@ class PinnedPlaces:
         self.tags = self.region.buffer[: n_places * TAG_BYTES]
         whole = np.frombuffer(self.region.buffer, np.uint8, offset=self._first).reshape(n_places, self._place_bytes)
         self.places = whole[:, :page_bytes]  # [n_places, page_bytes] uint8, each contiguous
-        self._pinning = pinning
+        self._pinning, self._name = pinning, name
+        self._pinned: list[int] = []  # addresses of pieces
         self._thread: threading.Thread | None = None
         self.is_ready = False  # the device may copy
         self._log = structlog.get_logger()
@@ -67,6 +72,14 @@ class PinnedPlaces:
             self._thread.join(timeout_s)
         return self.is_ready
 
+    def unpin(self) -> None:
+        """The device copies no more; the memory can go. Waits until it is pinned."""
+        if self._thread is not None:
+            self._thread.join()
+        self.is_ready = False
+        while self._pinned:
+            self._pinning.unpin(self._pinned.pop())
+
     def _pin(self) -> None:
         began_s = time.monotonic()
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.region.buffer)) + self._first
@@ -77,12 +90,23 @@ class PinnedPlaces:
                 self.region.touch(self._first + first * self._place_bytes, n_bytes)
                 piece_began_s = time.monotonic()
                 self._pinning.pin(address + first * self._place_bytes, n_bytes)
+                self._pinned.append(address + first * self._place_bytes)
                 time.sleep(time.monotonic() - piece_began_s)
         except OSError as error:
-            self._log.error("there is no host tier: its memory cannot be pinned", bytes=self.region.n_bytes, error=str(error))
+            self._log.error(
+                f"there is no {self._name}: its memory cannot be pinned", bytes=self.region.n_bytes, error=str(error)
+            )
             return
         self.is_ready = True
-        self._log.info("host tier ready", places=self.n_places, took_s=round(time.monotonic() - began_s, 3))
+        self._log.info(f"{self._name} ready", places=self.n_places, took_s=round(time.monotonic() - began_s, 3))
+
+
+def places_in(n_bytes: int, page_bytes: int) -> int:
+    """How many places memory of this size has that another process has made as `PinnedPlaces`."""
+    n_places = n_bytes // (_rounded(page_bytes) + TAG_BYTES)
+    while n_places and _rounded(n_places * TAG_BYTES) + n_places * _rounded(page_bytes) > n_bytes:
+        n_places -= 1
+    return n_places
 
 
 def _rounded(n_bytes: int) -> int:

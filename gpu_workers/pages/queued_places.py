@@ -4,39 +4,29 @@
     moves thread         waits for the copies, writes the tags of stores, compares the checksums of loads
     disk thread          reads and writes places by itself
 
-Nothing waits for the device on the step thread. `PlaceTable` says what is where meanwhile. A page is *busy* from the moment its
-copy is queued: a plan that reads or writes it waits on the device. The scheduler gives nobody a page that is being loaded, so
-that are plans which take over a page whose content is being stored, or whose load was given up.
+Nothing waits for the device on the step thread. `PlaceTable` says what is where meanwhile, `PageCopies` which plans wait.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.layers.page_sums import WORD_BYTES, page_sums
-from gpu_workers.pages.copy_stream import Copies, CopyStream
+from gpu_workers.layers.page_sums import page_sums
+from gpu_workers.pages.copy_stream import Copies, PlaceCopies
+from gpu_workers.pages.page_copies import PageCopies, check_numbers
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.place_table import LoadBatch, PlaceTable, StoreBatch
-from gpu_workers.pages.plan_pages import pages_of
 from gpu_workers.vault.page_places import DoneMoves, PagePlaces, QueuedMoves
 from messages.caches.page_moves import MovePages
-from messages.steps import Plan
 
 
 class QueuedPlaces(PagePlaces):
-    """The host tier of one rank on a GPU with `n_pages` pages."""
+    """The host tier of one rank on a GPU. copies: of its pages."""
 
-    def __init__(self, memory: PinnedPlaces, stream: CopyStream, n_pages: int) -> None:
-        """stream: copies between those pages and places. Raises: ValueError for pages that are not whole words."""
-        if memory.page_bytes % WORD_BYTES:
-            raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {memory.page_bytes}")
-        self._memory, self._stream = memory, stream
+    def __init__(self, memory: PinnedPlaces, copies: PageCopies) -> None:
+        self._memory, self.copies = memory, copies
         self.region, self.page_bytes = memory.region, memory.page_bytes
         self.table = PlaceTable(memory.tags, memory.n_places)
-        self._newest = np.zeros(n_pages, np.int64)  # number of the newest copies that use a page
-        self._number = 0
-        self._in_flight: dict[int, Copies] = {}  # by number; the moves thread removes them
 
     def open(self) -> None:
         """Believe the tags of the region, and begin to pin it."""
@@ -64,13 +54,6 @@ class QueuedPlaces(PagePlaces):
             moves.loaded_places, moves.loaded_pages, moves.loaded_hashes,
         )  # fmt: skip
 
-    def hold(self, plan: Plan, slots: SlotTable) -> None:
-        """Called before a plan is launched: it begins after the copies that use its pages. slots: with the plan applied."""
-        if self._in_flight:
-            number = int(self._newest[pages_of(plan, slots)].max(initial=0))
-            if (copies := self._in_flight.get(number)) is not None:  # those before it end earlier
-                self._stream.hold_plans(copies)
-
     def clear(self) -> None:
         """Forget all contents, also those on their way."""
         self.table.clear()
@@ -88,29 +71,19 @@ class QueuedPlaces(PagePlaces):
         self, stored_pages: np.ndarray, stored_places: np.ndarray, stored_hashes: np.ndarray,
         loaded_places: np.ndarray, loaded_pages: np.ndarray, loaded_hashes: np.ndarray,
     ) -> _Queued:  # fmt: skip
-        for name, numbers, n in (
-            ("pages", stored_pages, len(self._newest)),
-            ("pages", loaded_pages, len(self._newest)),
-            ("places", stored_places, self._memory.n_places),
-            ("places", loaded_places, self._memory.n_places),
-        ):
-            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
-                raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")
+        for pages, places in ((stored_pages, stored_places), (loaded_pages, loaded_places)):
+            self.copies.check(pages)
+            check_numbers("places", places, self._memory.n_places)
         if not self._memory.is_ready:
             self.table.forget(stored_places)
             return _Queued(self, 0, None, None, None, list(range(len(loaded_places))))
         stored = self.table.begin_store(stored_places, stored_hashes)
         loaded = self.table.begin_load(loaded_places, loaded_hashes)
-        pages, places = loaded_pages[loaded.found], loaded_places[loaded.found]
-        copies = self._stream.queue(stored_pages, stored_places, places, pages)
-        self._number += 1
-        self._in_flight[self._number] = copies
-        self._newest[stored_pages] = self._newest[pages] = self._number
-        return _Queued(self, self._number, copies, stored, loaded, [])
-
-    def end(self, number: int) -> None:
-        """The copies with this number have ended."""
-        del self._in_flight[number]
+        number, copies = self.copies.queue(
+            PlaceCopies(stored_pages, self._memory.places, stored_places),
+            PlaceCopies(loaded_pages[loaded.found], self._memory.places, loaded_places[loaded.found]),
+        )
+        return _Queued(self, number, copies, stored, loaded, [])
 
 
 class _Queued(QueuedMoves):
@@ -129,5 +102,5 @@ class _Queued(QueuedMoves):
         copied = self._copies.wait()
         self._places.table.end_store(self._stored, copied.stored_sums)
         failed = self._places.table.end_load(self._loaded, copied.loaded_sums)
-        self._places.end(self._number)
+        self._places.copies.end(self._number)
         return DoneMoves(failed, copied.load_s if len(copied.loaded_sums) else 0.0)

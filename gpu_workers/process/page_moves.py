@@ -1,4 +1,5 @@
 """Runs the moves between pages and host tier for a step thread: at once, or queued beside plans where the places can do that.
+Waits for those of the exchange too.
 
 A thread of its own waits for queued moves and answers them. The thread that collects results does not do it: a copy of some
 milliseconds would delay every token behind it.
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from gpu_workers.vault.page_places import DoneMoves, PagePlaces, QueuedMoves
+from gpu_workers.vault.page_places import DoneMoves, PagePlaces
 from messages.caches.page_moves import MovePages, PagesMoved
 from messages.wire.arrays import int32s
 
@@ -23,9 +24,9 @@ class PageMover:
 
     def __init__(self, on_error: Callable[[str, Exception], None]) -> None:
         self._on_error = on_error
-        self._queued: SimpleQueue[tuple[MovePages, QueuedMoves, Answer] | None] = SimpleQueue()
-        self._n_queued = self._n_done = 0  # messages
-        self._thread: threading.Thread | None = None  # begins with the first queued moves
+        self._queued: SimpleQueue[tuple[str, Callable[[], None]] | None] = SimpleQueue()
+        self._n_queued = self._n_done = 0
+        self._thread: threading.Thread | None = None  # begins with what is put first
 
     @property
     def is_idle(self) -> bool:
@@ -39,11 +40,22 @@ class PageMover:
         if queued is None:
             answer(answer_of(moves, move_pages(tier, moves)))
             return
+        self.put(f"moves {moves.number} of epoch {moves.epoch}", lambda: answer(answer_of(moves, queued.wait())))
+
+    def put(self, doing: str, finish: Callable[[], None]) -> None:
+        """Let the thread call `finish`, after all that was put before. doing: for `on_error`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
             self._thread.start()
         self._n_queued += 1
-        self._queued.put((moves, queued, answer))
+        self._queued.put((doing, finish))
+
+    def after_all(self, finish: Callable[[], None]) -> None:
+        """Call `finish` when all that was put before is done: at once if nothing ever was."""
+        if self._thread is None:
+            finish()
+        else:
+            self.put("moves", finish)
 
     def close(self, timeout_s: float) -> None:
         """End the thread after the queued moves; wait at most timeout_s."""
@@ -55,9 +67,8 @@ class PageMover:
         doing = "moves"
         try:
             while (item := self._queued.get()) is not None:
-                moves, queued, answer = item
-                doing = f"moves {moves.number} of epoch {moves.epoch}"
-                answer(answer_of(moves, queued.wait()))
+                doing, finish = item
+                finish()
                 self._n_done += 1
         except Exception as error:  # the state of the device is unknown
             self._on_error(doing, error)

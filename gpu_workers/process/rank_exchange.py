@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from gpu_workers.vault.exchange_places import ExchangePlaces, ForeignPlaces, map_places
+from gpu_workers.process.page_moves import PageMover
+from gpu_workers.vault.exchange_end import DoneExchange, ExchangeEnd, MappedPlaces
 from gpu_workers.vault.kept_memory import KeptMemory, find_memory
 from messages.caches.exchange import ExchangePages, PagesExchanged
 from messages.errors import DescriptorError
@@ -30,30 +32,39 @@ class RankExchange:
 
     def __init__(self, run_dir: Path, rank: int, layout: bytes, own: KeptMemory) -> None:
         self._run_dir, self._rank, self._layout, self._own = run_dir, rank, layout, own
-        self._mapped: dict[int, ForeignPlaces] = {}  # by replica
+        self._mapped: dict[int, MappedPlaces] = {}  # by replica
         self._rests_until_s: dict[int, float] = {}  # by replica
         self._log = structlog.get_logger()
 
-    def move(self, places: ExchangePlaces | None, moves: ExchangePages) -> PagesExchanged:
-        """Do these moves. places: the rank's own; None: then all loads fail. Raises: ValueError for an unknown page, or an own
-        place that is unknown."""
-        failed, began_s = list(range(len(moves.loaded_pages))), time.monotonic()
-        if places is not None:
-            places.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
-        stored_s = time.monotonic()
-        if places is not None and failed and (foreign := self._places_of(moves, places.page_bytes)) is not None:
-            places.check_pages(moves.loaded_pages)
-            failed = foreign.load(places.pages, moves.loaded_places, moves.loaded_pages, moves.loaded_hashes)
+    def move(
+        self, end: ExchangeEnd | None, moves: ExchangePages, mover: PageMover, answer: Callable[[PagesExchanged], None]
+    ) -> None:
+        """Do these moves, or queue them: then `mover` waits for them. `answer` is called when they are done, on any thread.
+        end: the rank's own; None: then all loads fail. Raises: ValueError for an unknown page, or an own place that is
+        unknown."""
+        done = DoneExchange(list(range(len(moves.loaded_pages))))
+        if end is not None:
+            lender = self._places_of(moves, end, mover) if len(moves.loaded_pages) else None
+            moved = end.move(moves, lender)
+            if not isinstance(moved, DoneExchange):
+                mover.put(
+                    f"exchange {moves.number} of epoch {moves.epoch}", lambda: answer(self._answer_of(moves, moved.wait()))
+                )
+                return
+            done = moved
+        answer(self._answer_of(moves, done))
+
+    def _answer_of(self, moves: ExchangePages, done: DoneExchange) -> PagesExchanged:
         return PagesExchanged(
             epoch=moves.epoch,
             number=moves.number,
-            failed=int32s(failed),
-            load_s=time.monotonic() - stored_s,
-            store_s=stored_s - began_s,
+            failed=int32s(done.failed),
+            load_s=done.load_s,
+            store_s=done.store_s,
             region=self._own.short_number,
         )
 
-    def _places_of(self, moves: ExchangePages, page_bytes: int) -> ForeignPlaces | None:
+    def _places_of(self, moves: ExchangePages, end: ExchangeEnd, mover: PageMover) -> MappedPlaces | None:
         """The places of the same rank of the lender; None if its vault does not give that memory."""
         replica = int(moves.lender)
         number = int(moves.regions[self._rank]) if self._rank < len(moves.regions) else 0
@@ -62,9 +73,10 @@ class RankExchange:
             return known
         if not number or time.monotonic() < self._rests_until_s.get(replica, 0.0):
             return None
-        self._mapped.pop(replica, None)
+        if (before := self._mapped.pop(replica, None)) is not None:
+            mover.after_all(before.close)
         try:
-            found = self._map(replica, number, page_bytes)
+            found = self._map(replica, number, end)
         except (DescriptorError, OSError, ValueError) as error:
             self._rests_until_s[replica] = time.monotonic() + _REST_S
             self._log.warning("places of another replica could not be mapped", replica=replica, reason=str(error))
@@ -73,13 +85,13 @@ class RankExchange:
             self._mapped[replica] = found
         return found
 
-    def _map(self, replica: int, number: int, page_bytes: int) -> ForeignPlaces | None:
+    def _map(self, replica: int, number: int, end: ExchangeEnd) -> MappedPlaces | None:
         path, owner = vault_path(self._run_dir, replica), actor_name("worker", replica, self._rank)
         kept = find_memory(path, owner, self._layout, "exchange", timeout_s=_MAP_S)
         if kept is None:
             return None
         descriptor, found = kept
         try:
-            return map_places(descriptor, number, page_bytes) if found == number else None
+            return end.map(descriptor, number) if found == number else None
         finally:
             os.close(descriptor)

@@ -12,7 +12,7 @@ from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.process.rank_exchange import RankExchange
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.exchange_places import ExchangePlaces
+from gpu_workers.vault.exchange_end import ExchangeEnd
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.rank_vault import RankVault
@@ -53,7 +53,7 @@ class RankMemory:
         region: Region,
         places: PagePlaces | None,
         is_suspect: bool,
-        exchange: ExchangePlaces | None = None,
+        exchange: ExchangeEnd | None = None,
     ) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
         rank 0, else 0.
@@ -70,6 +70,7 @@ class RankMemory:
                 places.open()
             if exchange is not None and self.kept.exchange is not None:
                 self.kept.exchange.map_region(exchange.region, is_suspect=True)
+                exchange.open()
             kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 

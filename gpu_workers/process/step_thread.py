@@ -233,7 +233,9 @@ class StepThread(Generic[Launched]):
             pass
         elif isinstance(moves, ExchangePages):
             if self._exchange is not None:
-                self._report(self._events.on_moved, epoch, self._exchange.move(engine.exchange, moves))
+                self._exchange.move(
+                    engine.exchange, moves, self._mover, lambda moved: self._report(self._events.on_moved, epoch, moved)
+                )
         else:
             self._mover.move(engine.host_tier, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
         self._n_moves += 1

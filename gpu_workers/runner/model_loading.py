@@ -32,14 +32,13 @@ from gpu_workers.runner.backend import (
     choose_backend,
     deterministic_sampler,
 )
-from gpu_workers.runner.host_tier import add_host_tier
+from gpu_workers.runner.host_memory import add_exchange, add_host_tier
 from gpu_workers.runner.memory_budget import count_least_pages, count_pages
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.rank_device import RankDevice, device_of
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.exchange_places import ExchangePlaces
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.weight_vault import WeightVault
@@ -95,7 +94,7 @@ def _add_places(runner: ModelRunner, kv: KvPages, host: HostForm, capacity: Engi
     if capacity.n_host_pages:
         add_host_tier(runner, kv, host, capacity.n_host_pages, is_kept)
     if capacity.n_exchange_pages:
-        runner.exchange = ExchangePlaces(kv.as_bytes(), capacity.n_exchange_pages)
+        add_exchange(runner, kv, capacity.n_exchange_pages)
 
 
 def _join_gang(device: RankDevice, settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> TensorGroup:

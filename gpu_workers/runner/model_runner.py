@@ -36,7 +36,7 @@ from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
-from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.runner.pending_step import PendingStep, read_step, timed_event
 from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs
@@ -85,7 +85,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self.kv_region = kv.region
-        self.queued_places: QueuedPlaces | None = None  # the host tier, if it copies pages beside the steps
+        self.page_copies: PageCopies | None = None  # that run beside the steps
         self._compiler = watch_triton() if self._is_cuda else None
         self._slots = SlotTable(capacity)
         self._grammars = grammars or GrammarTable(None)
@@ -138,8 +138,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         """Start all steps of a plan. On a CPU those of a lease begin when they are collected. Raises: PlanRefused."""
         self._grammars.check(plan)
         self._slots.apply(plan)
-        if self.queued_places is not None:
-            self.queued_places.hold(plan, self._slots)
+        if self.page_copies is not None:
+            self.page_copies.hold(plan, self._slots)
         self._grammars.enter(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)

@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import zlib
 from typing import NamedTuple
 
 import numpy as np
 
+from gpu_workers.vault.exchange_end import DoneExchange, ExchangeEnd, MappedPlaces
 from gpu_workers.vault.host_pages import HostPages, PlaceArrays, place_arrays, region_bytes
+from messages.caches.exchange import ExchangePages
 
 _HASH_BYTES = 8
 _WORST_PADDING = 4096 + 12  # bytes that a region may have beside those of its places
 
 
-class ExchangePlaces(HostPages):
-    """`HostPages` whose checksums cover hashes too."""
+class ExchangePlaces(HostPages, ExchangeEnd):
+    """`HostPages` whose checksums cover hashes too, on CPU cores."""
+
+    def map(self, descriptor: int, number: int) -> ForeignPlaces:
+        """As of `ExchangeEnd`."""
+        return map_places(descriptor, number, self.page_bytes)
+
+    def move(self, moves: ExchangePages, lender: MappedPlaces | None) -> DoneExchange:
+        """As of `ExchangeEnd`, at once."""
+        failed, began_s = list(range(len(moves.loaded_pages))), time.monotonic()
+        self.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
+        stored_s = time.monotonic()
+        if failed and isinstance(lender, ForeignPlaces):
+            self.check_pages(moves.loaded_pages)
+            failed = lender.load(self.pages, moves.loaded_places, moves.loaded_pages, moves.loaded_hashes)
+        return DoneExchange(failed, time.monotonic() - stored_s, stored_s - began_s)
 
     def _check_of(self, content_hash: int, page: np.ndarray) -> int:
         return check_of(content_hash, page)
@@ -37,6 +54,9 @@ class ForeignPlaces(NamedTuple):
 
     number: int
     arrays: PlaceArrays
+
+    def close(self) -> None:
+        """The memory is unmapped with the last use of the arrays."""
 
     def load(self, pages: np.ndarray, places: np.ndarray, numbers: np.ndarray, hashes: np.ndarray) -> list[int]:
         """Copy places to pages. Returns the indices of those that have not the expected content.

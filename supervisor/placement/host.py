@@ -22,7 +22,6 @@ from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import (
     check_deterministic,
-    check_exchange,
     check_kv_dtype,
     check_quantization,
     plan_or_offer,
@@ -62,7 +61,6 @@ def plan_start(config: ServerConfig) -> Placement:
     check_quantization(placement)
     check_kv_least(config.worker, placement.device)
     check_host_dtype(config.worker, placement.device)
-    check_exchange(placement, config.worker.exchange_bytes)
     _check_open_files(n_children(config, placement))
     return placement
 

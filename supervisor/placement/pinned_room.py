@@ -1,4 +1,4 @@
-"""Whether the memory of a host has room for the host tiers of its GPUs. Pure."""
+"""Whether the memory of a host has room for the pages that its GPUs copy there. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ def check_host_cache(memory_bytes: int, placement: Placement, worker: WorkerSett
 
     A standby has no places of its own. Raises: ConfigError when there is not so much.
     """
-    if placement.device != "cuda" or not worker.host_cache_bytes:
+    exchange_bytes = worker.exchange_bytes if placement.replicas > 1 else 0
+    if placement.device != "cuda" or not worker.host_cache_bytes + exchange_bytes:
         return
     n_ranks = placement.tp * placement.replicas
     most = memory_bytes // 4 * 3 // n_ranks
-    if worker.host_cache_bytes > most:
+    if worker.host_cache_bytes + exchange_bytes > most:
+        name = "worker.host_cache_bytes + worker.exchange_bytes" if exchange_bytes else "worker.host_cache_bytes"
         raise ConfigError(
-            f"worker.host_cache_bytes: expected at most {most} (three quarters of {gib_text(memory_bytes)} GiB of memory, for"
-            f" {counted(n_ranks, 'rank')}), got {worker.host_cache_bytes}"
+            f"{name}: expected at most {most} (three quarters of {gib_text(memory_bytes)} GiB of memory, for"
+            f" {counted(n_ranks, 'rank')}), got {worker.host_cache_bytes + exchange_bytes}"
         )

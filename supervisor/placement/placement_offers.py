@@ -118,15 +118,6 @@ def check_kv_dtype(placement: Placement, kv_dtype: KvDtype) -> None:
         raise ConfigError(f'gpus: expected compute capability {dotted(least)} or more with "{kv_dtype}" pages, {got}')
 
 
-def check_exchange(placement: Placement, exchange_bytes: int) -> None:
-    """Check that replicas can get pages of each other. `exchange_bytes`: as in `WorkerSettings`.
-
-    Raises: ConfigError naming the key.
-    """
-    if exchange_bytes and placement.gpus:
-        raise ConfigError(f"worker.exchange_bytes: expected 0 on GPUs, got {exchange_bytes}; it works on CPU cores")
-
-
 def check_quantization(placement: Placement) -> None:
     """Check that the devices have kernels for quantised weights. Processors without any are refused later, by the ranks.
 

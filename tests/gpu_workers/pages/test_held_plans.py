@@ -32,7 +32,7 @@ def test_a_plan_is_held_before_it_writes(tmp_path: Path) -> None:
     runner = load_runner(write_model(tmp_path), "cpu")
     runner._kv.storage.zero_()
     places: Any = _Holds(runner._kv.storage)
-    runner.queued_places = places
+    runner.page_copies = places
     plans = SmallScheduler(runner)
     first = plans.add(range(1, 40))
     plans.prefill(first)

@@ -12,6 +12,7 @@ import pytest
 
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.process.gang_agreement import epoch_id
+from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_memory import RankMemory, memory_of
 from gpu_workers.settings import WorkerSettings
 from messages.caches.exchange import ExchangePages, PagesExchanged
@@ -59,10 +60,16 @@ class _Rank:
 
     def move(self, moves: ExchangePages) -> PagesExchanged:
         assert self._memory.exchange is not None
-        return self._memory.exchange.move(self.engine.exchange, moves)
+        answers: list[PagesExchanged] = []
+        self._memory.exchange.move(self.engine.exchange, moves, PageMover(_no_error), answers.append)
+        return answers.pop()
 
     def write(self, page: int, value: int) -> None:
         self.engine._pages[page * 16 : page * 16 + 16] = value
+
+
+def _no_error(doing: str, error: Exception) -> None:
+    raise AssertionError(doing) from error
 
 
 def _lender(run_dir: Path) -> tuple[_Rank, int]:

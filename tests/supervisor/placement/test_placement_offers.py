@@ -17,7 +17,6 @@ from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import (
     check_deterministic,
-    check_exchange,
     check_kv_dtype,
     check_quantization,
     plan_or_offer,
@@ -218,10 +217,3 @@ def offers_of(error: ConfigError, asked: PlacementRequest) -> list[PlacementRequ
         assert list(numbers) == ["gpus", "tp", "replicas"]
         return [replace(asked, **numbers)]
     return [replace(asked, **{error.key: offer}) for offer in error.offers] if isinstance(error, PlacementRefused) else []
-
-
-def test_moves_between_replicas_are_refused_on_gpus() -> None:
-    check_exchange(on_gpus("none"), 0)
-    check_exchange(on_cores("none", "float32"), 7)
-    with pytest.raises(ConfigError, match=r"^worker\.exchange_bytes: expected 0 on GPUs, got 7"):
-        check_exchange(on_gpus("none"), 7)

@@ -14,7 +14,7 @@ import torch
 
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.pages.copy_stream import CopyStream
+from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.page_places import DoneMoves, QueuedMoves
@@ -39,32 +39,31 @@ class TestedTier(QueuedPlaces):
 
     __test__ = False
 
-    def __init__(self, memory: PinnedPlaces, stream: CopyStream, n_pages: int) -> None:
-        super().__init__(memory, stream, n_pages)
+    def __init__(self, memory: PinnedPlaces, copies: PageCopies) -> None:
+        super().__init__(memory, copies)
         self.memory = memory
         self._slots = SlotTable(CAPACITY)
 
     @property
     def n_undone(self) -> int:
         """Messages whose copies the GPU has not done."""
-        return sum(not getattr(copies, "done").query() for copies in self._in_flight.values())  # noqa: B009
+        return sum(not getattr(copies, "done").query() for copies in self.copies.in_flight.values())  # noqa: B009
 
     def hold_page(self, page: int) -> None:
         """A plan that uses this page follows."""
         named = {"page_ids": int32s([page]), "page_slots": int32s([0]), "page_indices": int32s([0])}
-        self.hold(msgspec.structs.replace(NOTHING, **named), self._slots)
+        self.copies.hold(msgspec.structs.replace(NOTHING, **named), self._slots)
 
 
 def tier_of(kv: KvPages, n_places: int = N_PLACES, opens: bool = True) -> TestedTier:
     """The host tier for these pages; opens: its memory is its own, and ready."""
-    from gpu_workers.pages.cuda_copy_stream import CudaCopyStream
+    from gpu_workers.pages.cuda_copy_stream import cuda_copies
     from gpu_workers.pages.cuda_pinning import CudaPinning
 
     pinning: Pinning = CudaPinning(kv.storage.device)
     memory = PinnedPlaces(n_places, kv.shape.bytes_per_page, pinning)
     _pinned.append(memory)
-    pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
-    tier = TestedTier(memory, CudaCopyStream(pages, torch.from_numpy(memory.places)), kv.n_pages)
+    tier = TestedTier(memory, cuda_copies(kv))
     if opens:
         tier.open()
         assert tier.wait_ready(_PIN_S), "the memory was not pinned"

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpu_workers.hash_chain_engine import HashChainEngine
 from gpu_workers.pages.copy_stream import Copies
+from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.process.page_moves import answer_of
@@ -39,15 +40,15 @@ class LateEngine(HashChainEngine):
         memory = PinnedPlaces(self.capacity().n_host_pages, pages.shape[1], Pins())
         if before is not None:
             memory.region.buffer[:] = before.region.buffer
-        self.device, self.memory = _LateDevice(pages, memory.places, self._rng), memory
-        self.host_tier = self.tier = QueuedPlaces(memory, self.device, len(pages))
+        self.device, self.memory = _LateDevice(pages, self._rng), memory
+        self.host_tier = self.tier = QueuedPlaces(memory, PageCopies(self.device, len(pages)))
         self.tier.open()
         assert self.tier.wait_ready(60.0)
 
     def launch(self, plan: steps.Plan) -> Any:
         after = copy.deepcopy(self._slots)
         after.apply(plan)
-        self.tier.hold(plan, after)
+        self.tier.copies.hold(plan, after)
         return super().launch(plan)
 
 

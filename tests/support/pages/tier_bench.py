@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.page_places import QueuedMoves
@@ -40,6 +41,10 @@ class Pins(Pinning):
         self._n_left -= 1
         self.pieces.append((address, n_bytes))
 
+    def unpin(self, address: int) -> None:
+        assert [piece for piece in self.pieces if piece[0] == address]
+        self.pieces = [piece for piece in self.pieces if piece[0] != address]
+
 
 def moves_of(stores: list[tuple[int, int, int]], loads: list[tuple[int, int, int]]) -> MovePages:
     """stores: (page, place, hash); loads: (place, page, hash)."""
@@ -59,8 +64,8 @@ class TierBench:
         self.rng = rng
         self.memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
         kv = np.zeros((N_PAGES, PAGE_BYTES), np.uint8)
-        self.device = TwinDevice(kv, self.memory.places, rng)
-        self.tier = QueuedPlaces(self.memory, self.device, N_PAGES)
+        self.device = TwinDevice(kv, rng)
+        self.tier = QueuedPlaces(self.memory, PageCopies(self.device, N_PAGES))
         self.tier.open()
         assert self.tier.wait_ready(60.0)
         self.slots = SlotTable(CAPACITY)
@@ -69,7 +74,7 @@ class TierBench:
         self.n_loaded = self.n_failed = 0
 
     def hold(self, page: int) -> None:
-        self.tier.hold(msgspec.structs.replace(NOTHING, page_ids=int32s([page]), page_slots=int32s([0]),
+        self.tier.copies.hold(msgspec.structs.replace(NOTHING, page_ids=int32s([page]), page_slots=int32s([0]),
                                                page_indices=int32s([0])), self.slots)  # fmt: skip
 
     def write(self, page: int, content: bytes) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_workers.layers.page_sums import page_sums
-from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream
+from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
 
 
 @dataclass(eq=False)
@@ -47,10 +47,10 @@ class Stream:
 
 
 class TwinDevice(CopyStream):
-    """`pages` [n_pages, bytes of a page] and `places` [n_places, bytes of a page], uint8. rng: chooses which stream goes on."""
+    """`pages`: [n_pages, bytes of a page] uint8. rng: chooses which stream goes on."""
 
-    def __init__(self, pages: np.ndarray, places: np.ndarray, rng: random.Random) -> None:
-        self.pages, self.places, self._rng = pages, places, rng
+    def __init__(self, pages: np.ndarray, rng: random.Random) -> None:
+        self.pages, self._rng = pages, rng
         self.plans, self.copies = Stream(), Stream()
 
     def run(self, n: int) -> None:
@@ -61,17 +61,15 @@ class TwinDevice(CopyStream):
                 return
             self._rng.choice(streams).queued.popleft()[1]()
 
-    def queue(
-        self, stored_pages: np.ndarray, stored_places: np.ndarray, loaded_places: np.ndarray, loaded_pages: np.ndarray
-    ) -> Copies:
+    def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> Copies:
         done = TwinCopies(self)
         self.copies.wait(self.plans.mark())
-        self.copies.add(lambda: done.take_sums(stored_pages, is_stored=True))
-        for page, place in zip(stored_pages.tolist(), stored_places.tolist(), strict=True):
-            self._copy(self.places[place], self.pages[page])
-        for page, place in zip(loaded_pages.tolist(), loaded_places.tolist(), strict=True):
-            self._copy(self.pages[page], self.places[place])
-        self.copies.add(lambda: done.take_sums(loaded_pages, is_stored=False))
+        self.copies.add(lambda: done.take_sums(stored.pages, is_stored=True))
+        for page, place in zip(stored.pages.tolist(), stored.places.tolist(), strict=True):
+            self._copy(stored.memory[place], self.pages[page])
+        for page, place in zip(loaded.pages.tolist(), loaded.places.tolist(), strict=True):
+            self._copy(self.pages[page], loaded.memory[place])
+        self.copies.add(lambda: done.take_sums(loaded.pages, is_stored=False))
         self.copies.add(done.mark.reach)
         return done
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_workers.hash_chain_engine import HashChainEngine
+from gpu_workers.vault.exchange_end import DoneExchange
 from gpu_workers.vault.exchange_places import ExchangePlaces, ForeignPlaces
 from gpu_workers.vault.host_pages import PlaceArrays
 from messages.caches.exchange import ExchangePages, PagesExchanged
@@ -15,13 +16,13 @@ from messages.wire.arrays import int32s
 def exchange_of(engine: HashChainEngine, moves: ExchangePages, members: Mapping[str, Any], region: int) -> PagesExchanged:
     """Do these moves. members: of the cluster, with the gangs of other replicas; region: the number of the engine's places."""
     assert engine.exchange is not None
-    engine.exchange.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
-    failed = list(range(len(moves.loaded_pages)))
     lender = members.get(f"worker/{moves.lender}.0")
-    if failed and lender is not None and [lender.memory_generation] == moves.regions.tolist():
-        numbered = moves.loaded_places, moves.loaded_pages, moves.loaded_hashes
-        failed = foreign_of(lender.engine, lender.memory_generation).load(engine.exchange.pages, *numbered)
-    return PagesExchanged(epoch=moves.epoch, number=moves.number, failed=int32s(failed), load_s=1e-6, region=region)
+    foreign = None
+    if lender is not None and [lender.memory_generation] == moves.regions.tolist():
+        foreign = foreign_of(lender.engine, lender.memory_generation)
+    done = engine.exchange.move(moves, foreign)
+    assert isinstance(done, DoneExchange)
+    return PagesExchanged(epoch=moves.epoch, number=moves.number, failed=int32s(done.failed), load_s=1e-6, region=region)
 
 
 def foreign_of(engine: HashChainEngine, number: int) -> ForeignPlaces:

@@ -1,0 +1,55 @@
+"""The copies between a GPU's pages and places of the host that are on their way, and the plans that have to wait for them.
+
+The host tier and the exchange with other replicas share one stream of copies, so their copies run in the order in which they
+were queued. A page is *busy* from the moment its copy is queued: a plan that reads or writes it waits on the device. The
+scheduler gives nobody a page that is being loaded, so those are plans which take over a page whose content is being stored, or
+whose load was given up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.pages.copy_stream import Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.plan_pages import pages_of
+from messages.steps import Plan
+
+
+class PageCopies:
+    """Of one rank with `n_pages` pages. Used on the step thread; only `end` is called on the thread that waits."""
+
+    def __init__(self, stream: CopyStream, n_pages: int) -> None:
+        self._stream = stream
+        self._newest = np.zeros(n_pages, np.int64)  # number of the newest copies that use a page
+        self._number = 0
+        self.in_flight: dict[int, Copies] = {}  # by number
+
+    def check(self, pages: np.ndarray) -> None:
+        """Raises: ValueError for an unknown page."""
+        check_numbers("pages", pages, len(self._newest))
+
+    def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> tuple[int, Copies]:
+        """Queue copies of pages to places, and then of places to pages. Returns the number with which they end."""
+        copies = self._stream.queue(stored, loaded)
+        self._number += 1
+        self.in_flight[self._number] = copies
+        self._newest[stored.pages] = self._newest[loaded.pages] = self._number
+        return self._number, copies
+
+    def hold(self, plan: Plan, slots: SlotTable) -> None:
+        """Called before a plan is launched: it begins after the copies that use its pages. slots: with the plan applied."""
+        if self.in_flight:
+            number = int(self._newest[pages_of(plan, slots)].max(initial=0))
+            if (copies := self.in_flight.get(number)) is not None:  # those before it end earlier
+                self._stream.hold_plans(copies)
+
+    def end(self, number: int) -> None:
+        """The copies with this number have ended."""
+        del self.in_flight[number]
+
+
+def check_numbers(name: str, numbers: np.ndarray, n: int) -> None:
+    """Raises: ValueError for numbers of things that are not there."""
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n:
+        raise ValueError(f"{name}: expected numbers from 0 to {n - 1}, got {numbers.min()} to {numbers.max()}")

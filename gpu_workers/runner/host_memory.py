@@ -1,0 +1,58 @@
+"""Gives a model runner memory of the host for copies of its pages: the host tier, and the exchange with other replicas.
+
+Ordinary memory on CPU cores, pinned memory and copies beside the steps on GPUs."""
+
+from __future__ import annotations
+
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.pages.host_form import HostForm
+from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.runner.model_runner import ModelRunner
+from gpu_workers.vault.exchange_places import ExchangePlaces
+from messages.errors import ConfigError
+
+_PIN_S = 600.0  # for all places; a GiB takes about a third of a second
+
+
+def add_host_tier(runner: ModelRunner, kv: KvPages, form: HostForm, n_places: int, is_kept: bool) -> None:
+    """Let the runner have `n_places` places for the pages of `kv`, on GPUs for pages as they are. is_kept: their memory is
+    exchanged for that in the vault when the first epoch begins. Call it before the warm-up has ended: it may compile a kernel.
+
+    Raises: OSError when the machine has no memory for the places; ConfigError when a GPU may not copy to it."""
+    if kv.storage.device.type == "cpu":
+        runner.host_tier = form.make_places(kv.as_bytes(), n_places)
+        return
+    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.pinned_places import PinnedPlaces
+    from gpu_workers.pages.queued_places import QueuedPlaces
+
+    memory = PinnedPlaces(n_places, kv.shape.bytes_per_page, CudaPinning(kv.storage.device))
+    runner.host_tier = places = QueuedPlaces(memory, _copies_of(runner, kv))
+    if is_kept:
+        return
+    places.open()
+    if not places.wait_ready(_PIN_S):
+        n_bytes = places.region.n_bytes
+        raise ConfigError(f"worker.host_cache_bytes: expected memory that can be pinned, got {n_bytes} bytes that cannot")
+
+
+def add_exchange(runner: ModelRunner, kv: KvPages, n_places: int) -> None:
+    """Let the runner have `n_places` places that other replicas can read. Their memory lies in the vault. Call it before the
+    warm-up has ended: it may compile a kernel. Raises: OSError when the machine has no memory for the places."""
+    if kv.storage.device.type == "cpu":
+        runner.exchange = ExchangePlaces(kv.as_bytes(), n_places)
+        return
+    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.queued_exchange import PinnedExchange
+
+    pinning = CudaPinning(kv.storage.device)
+    runner.exchange = PinnedExchange(_copies_of(runner, kv), n_places, kv.shape.bytes_per_page, pinning)
+
+
+def _copies_of(runner: ModelRunner, kv: KvPages) -> PageCopies:
+    """The copies of the runner's pages: one stream, so that all of them run in the order in which they were queued."""
+    from gpu_workers.pages.cuda_copy_stream import cuda_copies  # imports Triton
+
+    if runner.page_copies is None:
+        runner.page_copies = cuda_copies(kv)
+    return runner.page_copies

@@ -1,0 +1,108 @@
+"""Pages go between replicas on GPUs, through pinned memory: the bytes are the same, and so are the tokens of real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.vault.exchange_end import DoneExchange
+from messages.caches.exchange import ExchangePages
+from messages.client import Client
+from messages.steps import PAGE_TOKENS
+from messages.wire.arrays import int32s, uint64s
+from tests.support.real_server import RealServer, real_server
+from tests.support.workers.tiny_model import EIGHT_HEADS
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+_SHAPE = KvShape(n_layers=32, n_kv_heads=8, head_dim=128, dtype=torch.bfloat16)  # 2 MiB a page, as of Llama-3.1-8B
+_N = 128  # pages
+_DEADLINE_S = 60.0
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_pages_arrive_as_they_were(n_devices: int) -> None:
+    if torch.cuda.device_count() < n_devices:
+        pytest.skip(f"needs {n_devices} devices")
+    from gpu_workers.pages.cuda_copy_stream import cuda_copies
+    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
+
+    pools = [KvPages.allocate(_SHAPE, _N, f"cuda:{index % n_devices}") for index in (0, 1)]
+    ends = []
+    for pool in pools:
+        torch.cuda.set_device(pool.storage.device)
+        ends.append(PinnedExchange(cuda_copies(pool), _N, _SHAPE.bytes_per_page, CudaPinning(pool.storage.device)))
+    lender, borrower = ends
+    descriptor = lender.region.make()
+    lender.region.share(descriptor)
+    lender.open()
+    borrower.open()
+    foreign = borrower.map(descriptor, 1)
+    assert isinstance(foreign, ForeignMemory)
+    os.close(descriptor)
+    assert all(memory.wait_ready(_DEADLINE_S) for memory in (lender, borrower, foreign.memory))
+    pages, hashes = int32s(range(_N)), uint64s(range(1, _N + 1))
+    for turn in range(3):
+        torch.cuda.set_device(pools[0].storage.device)
+        pools[0].storage.view(_N, -1).view(torch.uint8).random_()
+        began_s = time.monotonic()
+        stored = lender.move(
+            ExchangePages(epoch=1, number=1, stored_pages=pages, stored_places=pages, stored_hashes=hashes), None
+        )
+        assert not isinstance(stored, DoneExchange)
+        stores = stored.wait()
+        stored_s = time.monotonic() - began_s
+        torch.cuda.set_device(pools[1].storage.device)
+        began_s = time.monotonic()
+        loaded = borrower.move(
+            ExchangePages(epoch=1, number=1, loaded_places=pages, loaded_pages=pages, loaded_hashes=hashes), foreign
+        )
+        assert not isinstance(loaded, DoneExchange)
+        loads = loaded.wait()
+        loaded_s = time.monotonic() - began_s
+        assert not loads.failed
+        assert torch.equal(pools[0].storage.view(torch.uint8).cpu(), pools[1].storage.view(torch.uint8).cpu())
+        print(f"turn {turn}, {n_devices} devices: a page of 2 MiB stored in {stored_s / _N * 1e6:.0f} us (device"
+              f" {stores.store_s / _N * 1e6:.0f}), loaded in {loaded_s / _N * 1e6:.0f} us (device"
+              f" {loads.load_s / _N * 1e6:.0f})")  # fmt: skip
+    foreign.memory.places[5, 77] ^= 1
+    again = borrower.move(
+        ExchangePages(epoch=1, number=1, loaded_places=pages, loaded_pages=pages, loaded_hashes=hashes), foreign
+    )
+    assert not isinstance(again, DoneExchange)
+    assert again.wait().failed == [5]
+    foreign.close()
+
+
+def _moved(server: RealServer, name: str = "exchange_moved") -> float:
+    return sum(server.child(f"scheduler/{replica}").statistics.get(name, 0.0) for replica in (0, 1))
+
+
+def _ask(server: RealServer, number: int) -> list[int]:
+    prompt = [3 + (number * 7919 + index * 104_729) % 4000 for index in range(20 * PAGE_TOKENS + 1)]
+    with Client(server.zeromq) as client:
+        return list(client.generate(prompt, max_tokens=8, temperature=0.0, ignore_eos=True).tokens)
+
+
+def test_a_crowd_moves_its_prefix_to_the_other_replica(tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs 2 devices")
+    (tmp_path / "config.json").write_text(json.dumps(EIGHT_HEADS))
+    model = ("--model", str(tmp_path), "--load-format", "random", "--dtype", "float32", "--no-speculation", "--deterministic")
+    sets = ("worker.exchange_bytes=64MiB", "scheduler.tier_loads=always", "worker.n_slots=4", "gateway.prefix_wait_s=0.05")
+    flags = (*model, "--gpus", "2", "--max-length", "512", *(part for each in sets for part in ("--set", each)))
+    with real_server(*flags) as server, ThreadPoolExecutor(32) as threads:
+        for number in range(20):
+            first = _ask(server, number)
+            assert list(threads.map(lambda number: _ask(server, number), [number] * 32)) == [first] * 32
+            if _moved(server) >= 20:
+                break
+        server.wait_for(lambda report: _moved(server) >= 20)
+        print(f"moved {_moved(server):.0f}, failed {_moved(server, 'exchange_failed'):.0f}")
