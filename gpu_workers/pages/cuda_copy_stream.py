@@ -22,8 +22,8 @@ import torch
 from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
-from gpu_workers.pages.page_copies import PageCopies
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
@@ -128,6 +128,6 @@ def _copy(targets: torch.Tensor, some: np.ndarray, sources: torch.Tensor, others
         torch._foreach_copy_(rows, from_rows, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def cuda_copies(kv: KvPages) -> PageCopies:
+def cuda_copies(kv: KvPages) -> CopyQueue:
     """Copies of these pages of a GPU."""
-    return PageCopies(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8)), kv.n_pages)
+    return CopyQueue(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8)), kv.n_pages)

@@ -15,8 +15,8 @@ import os
 
 import numpy as np
 
+from gpu_workers.pages.copy_queue import CopyQueue, check_numbers
 from gpu_workers.pages.copy_stream import Copies, PlaceCopies
-from gpu_workers.pages.page_copies import PageCopies, check_numbers
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning, places_in
 from gpu_workers.pages.place_table import PlaceTable, StoreBatch
 from gpu_workers.vault.exchange_end import DoneExchange, ExchangeEnd, MappedPlaces, QueuedExchange
@@ -28,7 +28,7 @@ _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that two hashes never gi
 class PinnedExchange(ExchangeEnd):
     """`copies`: of this rank's pages; `n_places` of one page each, which other replicas read."""
 
-    def __init__(self, copies: PageCopies, n_places: int, page_bytes: int, pinning: Pinning) -> None:
+    def __init__(self, copies: CopyQueue, n_places: int, page_bytes: int, pinning: Pinning) -> None:
         """Raises: OSError when the machine has no memory for the places."""
         self._pinning, self.copies = pinning, copies
         self._memory = PinnedPlaces(n_places, page_bytes, pinning, "exchange")
@@ -75,7 +75,7 @@ class PinnedExchange(ExchangeEnd):
             PlaceCopies(moves.stored_pages[stored], self._memory.places, moves.stored_places[stored]),
             PlaceCopies(moves.loaded_pages[found], memory, moves.loaded_places[found]),
         )
-        return _Queued(self, number, copies, batch, moves, found, wanted)
+        return _ExchangeCopies(self, number, copies, batch, moves, found, wanted)
 
 
 class ForeignMemory(MappedPlaces):
@@ -102,7 +102,7 @@ class ForeignMemory(MappedPlaces):
         self.memory.unpin()
 
 
-class _Queued(QueuedExchange):
+class _ExchangeCopies(QueuedExchange):
     """The moves of one message with their copies. found: indices of what is loaded, [m]; wanted: its checksums, [m]."""
 
     def __init__(

@@ -4,7 +4,7 @@
     moves thread         waits for the copies, writes the tags of stores, compares the checksums of loads
     disk thread          reads and writes places by itself
 
-Nothing waits for the device on the step thread. `PlaceTable` says what is where meanwhile, `PageCopies` which plans wait.
+Nothing waits for the device on the step thread. `PlaceTable` says what is where meanwhile, `CopyQueue` which plans wait.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_workers.layers.page_sums import page_sums
+from gpu_workers.pages.copy_queue import CopyQueue, check_numbers
 from gpu_workers.pages.copy_stream import Copies, PlaceCopies
-from gpu_workers.pages.page_copies import PageCopies, check_numbers
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.place_table import LoadBatch, PlaceTable, StoreBatch
 from gpu_workers.vault.page_places import DoneMoves, PagePlaces, QueuedMoves
@@ -23,7 +23,7 @@ from messages.caches.page_moves import MovePages
 class QueuedPlaces(PagePlaces):
     """The host tier of one rank on a GPU. copies: of its pages."""
 
-    def __init__(self, memory: PinnedPlaces, copies: PageCopies) -> None:
+    def __init__(self, memory: PinnedPlaces, copies: CopyQueue) -> None:
         self._memory, self.copies = memory, copies
         self.region, self.page_bytes = memory.region, memory.page_bytes
         self.table = PlaceTable(memory.tags, memory.n_places)

@@ -5,8 +5,8 @@ Ordinary memory on CPU cores, pinned memory and copies beside the steps on GPUs.
 from __future__ import annotations
 
 from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.host_form import HostForm
-from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.vault.exchange_places import ExchangePlaces
 from messages.errors import ConfigError
@@ -49,7 +49,7 @@ def add_exchange(runner: ModelRunner, kv: KvPages, n_places: int) -> None:
     runner.exchange = PinnedExchange(_copies_of(runner, kv), n_places, kv.shape.bytes_per_page, pinning)
 
 
-def _copies_of(runner: ModelRunner, kv: KvPages) -> PageCopies:
+def _copies_of(runner: ModelRunner, kv: KvPages) -> CopyQueue:
     """The copies of the runner's pages: one stream, so that all of them run in the order in which they were queued."""
     from gpu_workers.pages.cuda_copy_stream import cuda_copies  # imports Triton
 

@@ -36,7 +36,7 @@ from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
-from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.runner.pending_step import PendingStep, read_step, timed_event
 from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs
@@ -85,7 +85,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self.kv_region = kv.region
-        self.page_copies: PageCopies | None = None  # that run beside the steps
+        self.page_copies: CopyQueue | None = None  # that run beside the steps
         self._compiler = watch_triton() if self._is_cuda else None
         self._slots = SlotTable(capacity)
         self._grammars = grammars or GrammarTable(None)

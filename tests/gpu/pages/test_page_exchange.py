@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.vault.exchange_end import DoneExchange
+from gpu_workers.vault.exchange_end import DoneExchange, ExchangeEnd, MappedPlaces
 from messages.caches.exchange import ExchangePages
 from messages.client import Client
 from messages.steps import PAGE_TOKENS
@@ -24,61 +24,72 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 _SHAPE = KvShape(n_layers=32, n_kv_heads=8, head_dim=128, dtype=torch.bfloat16)  # 2 MiB a page, as of Llama-3.1-8B
 _N = 128  # pages
 _DEADLINE_S = 60.0
+_ALL, _HASHES = int32s(range(_N)), uint64s(range(1, _N + 1))
+
+
+class _Pair:
+    """A lender and a borrower in one process, on one GPU or on two."""
+
+    def __init__(self, n_devices: int) -> None:
+        from gpu_workers.pages.cuda_copy_stream import cuda_copies
+        from gpu_workers.pages.cuda_pinning import CudaPinning
+        from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
+
+        self.pools = [KvPages.allocate(_SHAPE, _N, f"cuda:{index % n_devices}") for index in (0, 1)]
+        ends = []
+        for pool in self.pools:
+            torch.cuda.set_device(pool.storage.device)
+            ends.append(PinnedExchange(cuda_copies(pool), _N, _SHAPE.bytes_per_page, CudaPinning(pool.storage.device)))
+        self.lender, self.borrower = ends
+        descriptor = self.lender.region.make()
+        self.lender.region.share(descriptor)
+        for end in ends:
+            end.open()
+        foreign = self.borrower.map(descriptor, 1)
+        os.close(descriptor)
+        assert isinstance(foreign, ForeignMemory)
+        self.foreign = foreign
+        assert all(memory.wait_ready(_DEADLINE_S) for memory in (*ends, foreign.memory))
+
+    def store(self) -> tuple[DoneExchange, float]:
+        """Store all pages. (what became of it, seconds)."""
+        torch.cuda.set_device(self.pools[0].storage.device)
+        moves = ExchangePages(epoch=1, number=1, stored_pages=_ALL, stored_places=_ALL, stored_hashes=_HASHES)
+        return _timed(self.lender, moves, None)
+
+    def load(self) -> tuple[DoneExchange, float]:
+        """Load all pages. (what became of it, seconds)."""
+        torch.cuda.set_device(self.pools[1].storage.device)
+        moves = ExchangePages(epoch=1, number=1, loaded_pages=_ALL, loaded_places=_ALL, loaded_hashes=_HASHES)
+        return _timed(self.borrower, moves, self.foreign)
+
+
+def _timed(end: ExchangeEnd, moves: ExchangePages, lender: MappedPlaces | None) -> tuple[DoneExchange, float]:
+    began_s = time.monotonic()
+    moved = end.move(moves, lender)
+    assert not isinstance(moved, DoneExchange), "the copies are queued"
+    return moved.wait(), time.monotonic() - began_s
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
 def test_pages_arrive_as_they_were(n_devices: int) -> None:
     if torch.cuda.device_count() < n_devices:
         pytest.skip(f"needs {n_devices} devices")
-    from gpu_workers.pages.cuda_copy_stream import cuda_copies
-    from gpu_workers.pages.cuda_pinning import CudaPinning
-    from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
-
-    pools = [KvPages.allocate(_SHAPE, _N, f"cuda:{index % n_devices}") for index in (0, 1)]
-    ends = []
-    for pool in pools:
-        torch.cuda.set_device(pool.storage.device)
-        ends.append(PinnedExchange(cuda_copies(pool), _N, _SHAPE.bytes_per_page, CudaPinning(pool.storage.device)))
-    lender, borrower = ends
-    descriptor = lender.region.make()
-    lender.region.share(descriptor)
-    lender.open()
-    borrower.open()
-    foreign = borrower.map(descriptor, 1)
-    assert isinstance(foreign, ForeignMemory)
-    os.close(descriptor)
-    assert all(memory.wait_ready(_DEADLINE_S) for memory in (lender, borrower, foreign.memory))
-    pages, hashes = int32s(range(_N)), uint64s(range(1, _N + 1))
+    pair = _Pair(n_devices)
+    source, target = pair.pools
     for turn in range(3):
-        torch.cuda.set_device(pools[0].storage.device)
-        pools[0].storage.view(_N, -1).view(torch.uint8).random_()
-        began_s = time.monotonic()
-        stored = lender.move(
-            ExchangePages(epoch=1, number=1, stored_pages=pages, stored_places=pages, stored_hashes=hashes), None
-        )
-        assert not isinstance(stored, DoneExchange)
-        stores = stored.wait()
-        stored_s = time.monotonic() - began_s
-        torch.cuda.set_device(pools[1].storage.device)
-        began_s = time.monotonic()
-        loaded = borrower.move(
-            ExchangePages(epoch=1, number=1, loaded_places=pages, loaded_pages=pages, loaded_hashes=hashes), foreign
-        )
-        assert not isinstance(loaded, DoneExchange)
-        loads = loaded.wait()
-        loaded_s = time.monotonic() - began_s
+        source.storage.view(_N, -1).view(torch.uint8).random_()
+        torch.cuda.synchronize(source.storage.device)
+        stores, stored_s = pair.store()
+        loads, loaded_s = pair.load()
         assert not loads.failed
-        assert torch.equal(pools[0].storage.view(torch.uint8).cpu(), pools[1].storage.view(torch.uint8).cpu())
+        assert torch.equal(source.storage.view(torch.uint8).cpu(), target.storage.view(torch.uint8).cpu())
         print(f"turn {turn}, {n_devices} devices: a page of 2 MiB stored in {stored_s / _N * 1e6:.0f} us (device"
               f" {stores.store_s / _N * 1e6:.0f}), loaded in {loaded_s / _N * 1e6:.0f} us (device"
               f" {loads.load_s / _N * 1e6:.0f})")  # fmt: skip
-    foreign.memory.places[5, 77] ^= 1
-    again = borrower.move(
-        ExchangePages(epoch=1, number=1, loaded_places=pages, loaded_pages=pages, loaded_hashes=hashes), foreign
-    )
-    assert not isinstance(again, DoneExchange)
-    assert again.wait().failed == [5]
-    foreign.close()
+    pair.foreign.memory.places[5, 77] ^= 1
+    assert pair.load()[0].failed == [5]
+    pair.foreign.close()
 
 
 def _moved(server: RealServer, name: str = "exchange_moved") -> float:

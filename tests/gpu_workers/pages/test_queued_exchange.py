@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
 from gpu_workers.vault.exchange_end import DoneExchange, QueuedExchange
 from messages.caches.exchange import ExchangePages
@@ -30,7 +30,7 @@ class _Rank:
     def __init__(self, rng: random.Random) -> None:
         self.pages = np.zeros((_N_PAGES, _PAGE_BYTES), np.uint8)
         self.device, self.pins = TwinDevice(self.pages, rng), Pins()
-        self.end = PinnedExchange(PageCopies(self.device, _N_PAGES), _N_PLACES, _PAGE_BYTES, self.pins)
+        self.end = PinnedExchange(CopyQueue(self.device, _N_PAGES), _N_PLACES, _PAGE_BYTES, self.pins)
         self.descriptor = self.end.region.make()  # what the vault would keep
         self.end.region.share(self.descriptor)
         self.end.open()

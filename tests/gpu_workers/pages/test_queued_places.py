@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_workers.layers.page_sums import page_sums
-from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.queued_places import QueuedPlaces
 from messages.wire.arrays import int32s, uint64s
@@ -108,7 +108,7 @@ def test_a_process_that_dies_at_any_moment_leaves_whole_contents_only(seed: int)
     memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
     memory.region.buffer[:] = walk.bench.memory.region.buffer  # what the vault would keep
     pages = np.zeros((1, PAGE_BYTES), np.uint8)
-    tier = QueuedPlaces(memory, PageCopies(TwinDevice(pages, walk.rng), 1))
+    tier = QueuedPlaces(memory, CopyQueue(TwinDevice(pages, walk.rng), 1))
     tier.open()
     assert tier.wait_ready(60.0)
     for place, content_hash in enumerate(np.frombuffer(memory.tags, np.uint64, N_PLACES).tolist()):

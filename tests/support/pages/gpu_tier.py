@@ -14,7 +14,7 @@ import torch
 
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.page_places import DoneMoves, QueuedMoves
@@ -39,7 +39,7 @@ class TestedTier(QueuedPlaces):
 
     __test__ = False
 
-    def __init__(self, memory: PinnedPlaces, copies: PageCopies) -> None:
+    def __init__(self, memory: PinnedPlaces, copies: CopyQueue) -> None:
         super().__init__(memory, copies)
         self.memory = memory
         self._slots = SlotTable(CAPACITY)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from gpu_workers.hash_chain_engine import HashChainEngine
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.copy_stream import Copies
-from gpu_workers.pages.page_copies import PageCopies
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.process.page_moves import answer_of
@@ -41,7 +41,7 @@ class LateEngine(HashChainEngine):
         if before is not None:
             memory.region.buffer[:] = before.region.buffer
         self.device, self.memory = _LateDevice(pages, self._rng), memory
-        self.host_tier = self.tier = QueuedPlaces(memory, PageCopies(self.device, len(pages)))
+        self.host_tier = self.tier = QueuedPlaces(memory, CopyQueue(self.device, len(pages)))
         self.tier.open()
         assert self.tier.wait_ready(60.0)
 

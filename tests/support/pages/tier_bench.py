@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.pages.page_copies import PageCopies
+from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.page_places import QueuedMoves
@@ -65,7 +65,7 @@ class TierBench:
         self.memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
         kv = np.zeros((N_PAGES, PAGE_BYTES), np.uint8)
         self.device = TwinDevice(kv, rng)
-        self.tier = QueuedPlaces(self.memory, PageCopies(self.device, N_PAGES))
+        self.tier = QueuedPlaces(self.memory, CopyQueue(self.device, N_PAGES))
         self.tier.open()
         assert self.tier.wait_ready(60.0)
         self.slots = SlotTable(CAPACITY)

@@ -16,7 +16,7 @@ from gpu_workers.pages.plan_pages import pages_of
 from messages.steps import Plan
 
 
-class PageCopies:
+class CopyQueue:
     """Of one rank with `n_pages` pages. Used on the step thread; only `end` is called on the thread that waits."""
 
     def __init__(self, stream: CopyStream, n_pages: int) -> None:
