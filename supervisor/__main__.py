@@ -1,5 +1,5 @@
-"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants | drill |
-check-config`.
+"""The command line: `supervisor start | chat | run | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants |
+drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -20,6 +20,8 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.chat.command import chat
+from supervisor.chat.run_command import run
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.drill.command import drill
 from supervisor.operator.cache_command import cache
@@ -258,6 +260,8 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 
 
 main.add_command(cache)
+main.add_command(chat)
+main.add_command(run)
 main.add_command(cordon)
 main.add_command(drain)
 main.add_command(drill)

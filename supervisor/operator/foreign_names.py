@@ -23,7 +23,6 @@ _NOT_YET = "there is no such thing yet"
 
 COMMANDS: Mapping[str, str] = {
     "serve": "supervisor start --model MODEL",
-    "run": "supervisor start --model MODEL, then ask it with curl or a client as it prints",
     "launch": "supervisor start --model MODEL",
     "up": "supervisor start",
     "ps": "supervisor status",
@@ -39,8 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "rm": _AT_START,
     "list": f"{_AT_START}; GET /v1/models names the one that is served",
     "show": "GET /v1/models, and supervisor check-config --model MODEL",
-    "chat": "POST /v1/chat/completions, or messages.client.Client",
-    "complete": "POST /v1/completions, or messages.client.Client",
+    "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",
 }
 
 FLAGS: Mapping[str, str] = {
