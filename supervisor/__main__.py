@@ -1,5 +1,5 @@
-"""The command line: `supervisor start | chat | run | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants |
-drill | check-config`.
+"""The command line: `supervisor start | chat | run | status | drain | stop | cordon | uncordon | restart | cache | keys |
+tenants | drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 

@@ -27,6 +27,7 @@ _POLL_S = 0.05
 _END_S = 60.0  # more than the guard takes for all of its steps
 _LONGEST_FOLDER_BYTES = 60  # what is left of a socket's path
 _LAST_LINES = 20
+_PREFIX, _RUN_DIR = "tardigrade-llm-", "run"
 
 
 class PrivateServer:
@@ -48,7 +49,7 @@ class PrivateServer:
         """
         flags = start_flags({"port": 0, "model": model or None, "log_level": "warning", **options})
         self._folder = _new_folder()
-        self.run_dir, self._log = self._folder / "run", self._folder / "log"
+        self.run_dir, self._log = self._folder / _RUN_DIR, self._folder / "log"
         self.endpoint = zeromq_endpoint(self.run_dir)
         command = [*_supervisor(), "start", *flags, "--run-dir", str(self.run_dir)]
         with contextlib.nullcontext(sys.stderr) if verbose else self._log.open("wb") as log:
@@ -90,6 +91,11 @@ class PrivateServer:
                 time.sleep(_POLL_S)
 
 
+def is_private(run_dir: Path) -> bool:
+    """Is this the run directory of such a server, which may end at any time?"""
+    return run_dir.name == _RUN_DIR and run_dir.parent.name.startswith(_PREFIX)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Let the guard end the server, and wait for both."""
     if process.stdin is not None:
@@ -101,10 +107,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _new_folder() -> Path:
     """A private directory with a path that is short enough for sockets in it."""
-    folder = Path(tempfile.mkdtemp(prefix="tardigrade-llm-"))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     if len(os.fsencode(folder)) > _LONGEST_FOLDER_BYTES:
         shutil.rmtree(folder)
-        folder = Path(tempfile.mkdtemp(prefix="tardigrade-llm-", dir="/tmp"))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
     return folder
 
 

@@ -6,14 +6,15 @@ The options and their ranges are those of the client library, which checks them;
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 from messages.client.options import Options, request_of
 from messages.errors import InvalidRequest
 
 _OURS = ("request", "trace_id", "n", "best_of", "echo", "sampling")  # one answer is shown, under an id of our own
-_NUMBERS = {"True": True, "False": False, "on": True, "off": False}
-SETTABLE = tuple(sorted(Options.__annotations__.keys() - set(_OURS)))
+_SWITCHES = {"True": True, "False": False, "on": True, "off": False}
+_TYPES = get_type_hints(Options)
+SETTABLE = tuple(sorted(_TYPES.keys() - set(_OURS)))
 
 
 def option_of(name: str, text: str) -> Any:
@@ -24,7 +25,7 @@ def option_of(name: str, text: str) -> Any:
     if name not in SETTABLE:
         raise InvalidRequest(f"expected one of {', '.join(SETTABLE)}, got {name}", name)
     value = _value(text)
-    if Options.__annotations__[name] in (str, "str") and not isinstance(value, str):
+    if _TYPES[name] is str and not isinstance(value, str):
         value = text
     request_of(None, None, [{"role": "user", "content": ""}], {name: value})
     return value
@@ -42,8 +43,8 @@ def assigned(assignments: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    if text in _NUMBERS:
-        return _NUMBERS[text]
+    if text in _SWITCHES:
+        return _SWITCHES[text]
     try:
         return json.loads(text)
     except ValueError:

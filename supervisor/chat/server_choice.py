@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from messages.errors import ConfigError
-from messages.local.private_server import PrivateServer
+from messages.local.private_server import PrivateServer, is_private
 from messages.run_dir import zeromq_endpoint
 from supervisor.directories.run_dir_files import SERVER
 from supervisor.operator.server_search import run_dir_with, running
@@ -68,8 +68,8 @@ def endpoint_at(url: str) -> str:
 
 def running_with(model: str) -> str | None:
     """The endpoint of a server of this user that serves `model`, named as for `supervisor start` or as clients see it; None if
-    there is none."""
-    for run_dir, _ in running():
+    there is none. Private servers of other processes end with these, and are left alone."""
+    for run_dir in (run_dir for run_dir, _ in running() if not is_private(run_dir)):
         with suppress(OSError, msgspec.MsgspecError):
             if _serves(msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_Served), model):
                 return zeromq_endpoint(run_dir)

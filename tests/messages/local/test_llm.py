@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,7 @@ async def test_the_server_ends_with_its_program(victim: str) -> None:
     await until(lambda: not is_alive(Path(run_dir)))
     if victim != "guard":
         await until(lambda: not Path(run_dir).parent.exists())
+    shutil.rmtree(Path(run_dir).parent, ignore_errors=True)
     program.kill()
     program.wait(60)
     program.stdin.close()
