@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -28,6 +27,7 @@ _END_S = 60.0  # more than the guard takes for all of its steps
 _LONGEST_FOLDER_BYTES = 60  # what is left of a socket's path
 _LAST_LINES = 20
 _PREFIX, _RUN_DIR = "tardigrade-llm-", "run"
+_START = "supervisor start"
 
 
 class PrivateServer:
@@ -51,7 +51,7 @@ class PrivateServer:
         self._folder = _new_folder()
         self.run_dir, self._log = self._folder / _RUN_DIR, self._folder / "log"
         self.endpoint = zeromq_endpoint(self.run_dir)
-        command = [*_supervisor(), "start", *flags, "--run-dir", str(self.run_dir)]
+        command = [*_start_command(), *flags, "--run-dir", str(self.run_dir)]
         with contextlib.nullcontext(sys.stderr) if verbose else self._log.open("wb") as log:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", guard.__file__, str(self._folder), *command],
@@ -114,14 +114,11 @@ def _new_folder() -> Path:
     return folder
 
 
-def _supervisor() -> list[str]:
-    """The command of this Python's `supervisor`. Raises: ConfigError if the server is not installed."""
-    script = Path(sys.executable).with_name("supervisor")
-    if script.is_file():
-        return [str(script)]
-    if importlib.util.find_spec("supervisor") is None:
-        raise ConfigError("the server is not installed beside this client: expected the package tardigrade-serve as a whole")
-    return [sys.executable, "-m", "supervisor"]
+def _start_command() -> list[str]:
+    """`supervisor start` of this Python. It is run as a program, because this package imports nothing of the server."""
+    program, *arguments = _START.split()
+    script = Path(sys.executable).with_name(program)
+    return [*([str(script)] if script.is_file() else [sys.executable, "-m", program]), *arguments]
 
 
 def _reason(log: bytes) -> str:

@@ -80,7 +80,7 @@ def test_a_start_that_cannot_succeed_says_why(options: dict[str, object], said: 
 def test_a_start_has_a_deadline_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("messages.local.private_server._LONGEST_FOLDER_BYTES", 4096)
-    monkeypatch.setattr("messages.local.private_server._supervisor", lambda: [sys.executable, "-c", "input()", "&&"])
+    monkeypatch.setattr("messages.local.private_server._start_command", lambda: [sys.executable, "-c", "input()", "&&"])
     with pytest.raises(Unavailable, match=r"the server ended with status 1|did not serve"):
         LLM("hash-chain", start_timeout_s=0.0)
     assert list(tmp_path.iterdir()) == []
