@@ -27,7 +27,7 @@ _END_S = 60.0  # more than the guard takes for all of its steps
 _LONGEST_FOLDER_BYTES = 60  # what is left of a socket's path
 _LAST_LINES = 20
 _PREFIX, _RUN_DIR = "tardigrade-llm-", "run"
-_START = "supervisor start"
+_PROGRAM, _ACTION = "supervisor start".split()
 
 
 class PrivateServer:
@@ -116,13 +116,12 @@ def _new_folder() -> Path:
 
 def _start_command() -> list[str]:
     """`supervisor start` of this Python. It is run as a program, because this package imports nothing of the server."""
-    program, *arguments = _START.split()
-    script = Path(sys.executable).with_name(program)
-    return [*([str(script)] if script.is_file() else [sys.executable, "-m", program]), *arguments]
+    script = Path(sys.executable).with_name(_PROGRAM)
+    return [*([str(script)] if script.is_file() else [sys.executable, "-m", _PROGRAM]), _ACTION]
 
 
 def _reason(log: bytes) -> str:
     """Why a server has ended, by its log: what the supervisor says, else the end of the log."""
     lines = log.decode(errors="replace").splitlines()
-    said = [line.partition(" ")[2] for line in lines if line.startswith(("supervisor: ", "Error: "))]
+    said = [line.partition(" ")[2] for line in lines if line.startswith((f"{_PROGRAM}: ", "Error: "))]
     return said[-1] if said else "\n".join(lines[-_LAST_LINES:])
