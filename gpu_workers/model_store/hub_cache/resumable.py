@@ -12,7 +12,6 @@ from typing import BinaryIO
 
 import httpx
 
-_CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0  # of a connection, and between two parts of a file
 _TRIES = 6  # in a row without a new byte
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 8.0
@@ -99,7 +98,7 @@ def _attempt(
                 out.truncate(0)
                 out.seek(0)
                 note(0)
-            for part in answer.iter_bytes(_CHUNK_BYTES):
+            for part in answer.iter_raw():  # as they come: what waits for more would be lost at a break
                 out.write(part[: file.n_bytes - out.tell()])
                 note(out.tell())
                 if is_stopped():
