@@ -29,13 +29,19 @@ def download(name: str, on_progress: Callable[[str, float], None], on_bytes: OnB
 
 def download_gguf(name: str, file: str, on_progress: Callable[[str, float], None], on_bytes: OnBytes | None = None) -> Path:
     """The GGUF file `file` of the newest snapshot of `name`; the rest as for `download`."""
-    path = _fetch(name, [file, *_TEXTS], on_progress, on_bytes) / file
+    path = _fetch(name, [file, *_TEXTS], on_progress, on_bytes, ignored=[]) / file
     if not path.is_file():
         raise ModelNotFoundError(f"{name}: expected the file {file} on the hub, got none")
     return path
 
 
-def _fetch(name: str, patterns: Sequence[str], on_progress: Callable[[str, float], None], on_bytes: OnBytes | None) -> Path:
+def _fetch(
+    name: str,
+    patterns: Sequence[str],
+    on_progress: Callable[[str, float], None],
+    on_bytes: OnBytes | None,
+    ignored: Sequence[str] = _IGNORED,
+) -> Path:
     from huggingface_hub import snapshot_download  # slow import, which most starts do not need
 
     tell = _rising(f"downloading {name}", on_progress)
@@ -48,13 +54,13 @@ def _fetch(name: str, patterns: Sequence[str], on_progress: Callable[[str, float
     on_progress(f"downloading {name}", 0.0)
     with _explained(name):
         try:
-            prefetch(name, patterns, _IGNORED, tell_bytes)
+            prefetch(name, patterns, ignored, tell_bytes)
         except TransferError:
             raise
         except _client_errors():
             pass  # the client meets it again below, or finds everything in its cache
         reporter = _reporter(tell)
-        folder = snapshot_download(name, allow_patterns=list(patterns), ignore_patterns=_IGNORED, tqdm_class=reporter)
+        folder = snapshot_download(name, allow_patterns=list(patterns), ignore_patterns=list(ignored), tqdm_class=reporter)
     on_progress(f"downloading {name}", 1.0)
     return Path(folder)
 
@@ -119,7 +125,11 @@ def _reason(error: Exception) -> str:
 
     said = " ".join(str(error).split())[:300]
     cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
-    return f"no copy on this machine and no answer from the hub ({cause})" if cause is not None else f"from the hub: {said}"
+    return (
+        f"no copy on this machine and no answer from the hub ({' '.join(str(cause).split())})"
+        if cause is not None
+        else f"from the hub: {said}"
+    )
 
 
 def _reporter(tell: Callable[[float], None]) -> type[Any]:

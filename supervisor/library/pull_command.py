@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import fail
+
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 @click.command(short_help="Fetch a model to this machine.")
@@ -31,4 +36,5 @@ def pull(model: str) -> None:
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     except KeyboardInterrupt:
-        fail(128 + 2, f"interrupted; supervisor pull {model} goes on")
+        click.echo(f"supervisor: interrupted; supervisor pull {model} goes on", err=True)
+        os._exit(_INTERRUPTED)  # a thread that waits for the network is not waited for

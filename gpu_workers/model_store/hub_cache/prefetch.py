@@ -35,13 +35,13 @@ def prefetch(name: str, allow: Sequence[str], ignore: Sequence[str], on_bytes: O
     progress, stop = _Progress(sum(file.n_bytes for file in wanted), on_bytes), threading.Event()
     locks = hub_cache() / ".locks" / repo_folder(name).name
     locks.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        try:
-            for done in [pool.submit(_fetch, file, blobs, locks, progress, stop) for file in wanted]:
-                done.result()
-        except BaseException:  # also Ctrl-C: the others end at their next part
-            stop.set()
-            raise
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        for done in [pool.submit(_fetch, file, blobs, locks, progress, stop) for file in wanted]:
+            done.result()
+    finally:  # also after an error or Ctrl-C: then the others end at their next part, without being waited for
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _large_files(name: str, allow: Sequence[str], ignore: Sequence[str]) -> list[RemoteFile]:
@@ -91,6 +91,6 @@ def _fetch(file: RemoteFile, blobs: Path, locks: Path, progress: _Progress, stop
             if target.is_file():
                 progress.add(file.n_bytes)
             elif not stop.is_set():
-                fetch_file(file, target, progress.add, is_stopped=stop.is_set)
+                fetch_file(file, target, progress.add, is_stopped=stop.is_set, wait=stop.wait)
     except Timeout:
         progress.add(file.n_bytes)  # the client waits for whoever fetches it

@@ -44,7 +44,7 @@ def fetch_file(
     on_bytes: Callable[[int], None],
     *,
     is_stopped: Callable[[], bool] = lambda: False,
-    wait: Callable[[float], None] = time.sleep,
+    wait: Callable[[float], object] = time.sleep,
 ) -> None:
     """Bring `file` to `target`, which appears as a whole. `on_bytes`: how many more bytes are there, those of an earlier try
     included; fewer if they had to be thrown away. `is_stopped`: asked between two parts.
@@ -69,6 +69,8 @@ def fetch_file(
                 raise TransferError(f"{file.url}: {failure}; {out.tell()} of {file.n_bytes} bytes are here for the next try")
             if failure:
                 wait(min(_FIRST_WAIT_S * 2**n_tries, _LONGEST_WAIT_S))
+            if is_stopped() and failure:
+                raise TransferError(f"{file.url}: stopped")
     _check(partial, file)
     os.replace(partial, target)
 

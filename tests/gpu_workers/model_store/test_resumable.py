@@ -57,19 +57,12 @@ def test_it_goes_on_where_a_connection_broke(hub: FakeHub, tmp_path: Path) -> No
 
 
 def test_the_next_call_goes_on_where_the_last_one_gave_up(hub: FakeHub, tmp_path: Path) -> None:
-    hub.breaks_after = [1_000_000]
-    hub.refusals = []
+    hub.breaks_after, hub.refuses_range = [1_000_000], True
     fetch = Fetch(hub, tmp_path)
-    hub_down = [503] * 6
-
-    def wait(wait_s: float) -> None:
-        fetch.waits.append(wait_s)
-        if len(fetch.waits) == 1:
-            hub.refusals = hub_down
-
     with pytest.raises(TransferError, match=r"HTTP status 503 .*; 1000000 of 3000000 bytes are here for the next try"):
-        fetch_file(fetch._file, fetch.target, fetch.note, wait=wait)
+        fetch.run()
     assert incomplete_of(fetch.target).stat().st_size == 1_000_000
+    hub.refuses_range = False
     again = Fetch(hub, tmp_path)
     again.run()
     assert again.target.read_bytes() == CONTENT

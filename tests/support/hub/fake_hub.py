@@ -39,7 +39,13 @@ class FakeHub:
     breaks_after: list[int] = field(default_factory=list)  # bytes of the next answers; then the connection breaks
     refusals: list[int] = field(default_factory=list)  # HTTP statuses of the next answers with large files
     ignores_range: bool = False
+    refuses_range: bool = False  # with status 503
     sends: dict[str, bytes] = field(default_factory=dict)  # by SHA-256: other content than that
+
+    @property
+    def url_of_large_files(self) -> str:
+        """The same server under another name: the hub's client follows redirects of one host."""
+        return self.url.replace("127.0.0.1", "localhost")
 
     @property
     def large(self) -> dict[str, bytes]:
@@ -75,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/.+)?", path):
             return self._api(match[1])
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/.+", path):
+            return self._tree(match[1])
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
             return self._file(match[1], match[2], has_body=has_body)
         if match := re.fullmatch(r"/large/(\w+)", path):
@@ -86,6 +94,15 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, b'{"error": "no"}', {"X-Error-Code": "RepoNotFound"})
         return self._send(200, json.dumps(self.hub.info(name)).encode(), {"Content-Type": "application/json"})
 
+    def _tree(self, name: str) -> None:
+        entries = []
+        for file in self.hub.info(name)["siblings"]:
+            entry = {"type": "file", "path": file["rfilename"], "size": file["size"], "oid": file["blobId"]}
+            if lfs := file.get("lfs"):
+                entry["lfs"] = {"oid": lfs["sha256"], "size": lfs["size"], "pointerSize": lfs["pointerSize"]}
+            entries.append(entry)
+        return self._send(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
+
     def _file(self, name: str, file: str, *, has_body: bool) -> None:
         content = self.hub.models.get(name, {}).get(file)
         if content is None:
@@ -94,14 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
         if len(content) > _SMALL_BYTES:
             digest = sha256_of(content)
             about |= {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content))}
-            return self._send(302, b"", {**about, "Location": f"{self.hub.url}/large/{digest}"})
+            return self._send(302, b"", {**about, "Location": f"{self.hub.url_of_large_files}/large/{digest}"})
         return self._send(200, content, {**about, "ETag": f'"{blob_id_of(content)}"'}, has_body=has_body)
 
     def _large(self, digest: str) -> None:
         hub, asked = self.hub, self.headers.get("Range", "")
         hub.ranges.append((digest, asked))
-        if hub.refusals:
-            return self._send(hub.refusals.pop(0), b"later")
+        if hub.refusals or (hub.refuses_range and asked):
+            return self._send(hub.refusals.pop(0) if hub.refusals else 503, b"later")
         content = hub.sends.get(digest, hub.large[digest])
         begin = 0 if hub.ignores_range or not asked else int(asked.removeprefix("bytes=").partition("-")[0])
         headers = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
@@ -128,11 +145,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client that ends its connection is no fault of a test."""
+
+
 @contextmanager
 def fake_hub(models: dict[str, dict[str, bytes]]) -> Iterator[FakeHub]:
     """A hub with these models: files by name, by organisation/name."""
     hub = FakeHub(models)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
