@@ -77,6 +77,11 @@ class LLM:
             )
         return self._all(asked, options, is_chat=False, progress=_is_shown(progress))
 
+    @overload
+    def chat(self, messages: Conversation, *, progress: bool | None = None, **options: Any) -> Answer: ...
+    @overload
+    def chat(self, messages: Sequence[Conversation], *, progress: bool | None = None, **options: Any) -> list[Answer]: ...
+
     @documents_options
     def chat(
         self, messages: Conversation | Sequence[Conversation], *, progress: bool | None = None, **options: Any
