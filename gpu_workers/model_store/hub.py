@@ -28,7 +28,7 @@ def download(name: str, on_progress: Callable[[str, float], None], on_bytes: OnB
 
 
 def download_gguf(name: str, file: str, on_progress: Callable[[str, float], None], on_bytes: OnBytes | None = None) -> Path:
-    """The GGUF file `file` of the newest snapshot of `name`; the rest as for `download`."""
+    """The GGUF file `file` of the newest snapshot of `name`; the rest as for `download`. Raises ModelNotFoundError."""
     path = _fetch(name, [file, *_TEXTS], on_progress, on_bytes, ignored=[]) / file
     if not path.is_file():
         raise ModelNotFoundError(f"{name}: expected the file {file} on the hub, got none")

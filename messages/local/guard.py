@@ -32,7 +32,7 @@ def main(folder: str, command: list[str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != pid:  # this program died before the line above
-            os._exit(1)
+            raise RuntimeError("the guard has died")  # ends the child before it is the command
 
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=prepare)
     ended = os.pidfd_open(child.pid)

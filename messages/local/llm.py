@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from messages.client import AsyncClient, Client
 from messages.client.answer import Answer
-from messages.client.options import documents_options
+from messages.client.options import NO_DEADLINE, documents_options
 from messages.errors import InvalidRequest
 from messages.local.batch import answers_of
 from messages.local.private_server import START_S, PrivateServer
@@ -65,8 +65,8 @@ class LLM:
         """The answer to a text, or those to a list of texts or of lists of token ids, in their order.
 
         With `n` an answer has the others in `choices`. `progress`: a bar on standard error; None: for lists on a terminal.
-        Options: OPTIONS. There is no deadline unless `deadline_s` is given.
-        Raises: ClientError; of a list, the first one, with a note that has its index.
+        Options: OPTIONS. There is no deadline unless one is given.
+        Raises: InvalidRequest; ClientError, of a list the first one, with a note that has its index.
         """
         if isinstance(prompts, str):
             return self._all([prompts], options, is_chat=False, progress=bool(progress))[0]
@@ -96,7 +96,7 @@ class LLM:
         return self._all(asked, options, is_chat=True, progress=_is_shown(progress))
 
     def _all(self, asked: list[Any], options: dict[str, Any], *, is_chat: bool, progress: bool) -> list[Answer]:
-        options = {"deadline_s": None, **options}
+        options = {**NO_DEADLINE, **options}
         if options.get("request") and len(asked) > 1:
             raise InvalidRequest("expected none for a list: each of its requests has its own, got one", "request")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ _END_S = 60.0  # more than the guard takes for all of its steps
 _LONGEST_FOLDER_BYTES = 60  # what is left of a socket's path
 _LAST_LINES = 20
 _PREFIX, _RUN_DIR = "tardigrade-llm-", "run"
-_PROGRAM, _ACTION = "supervisor start".split()
+_PROGRAM, _ACTION = shlex.split("supervisor start")
 
 
 class PrivateServer:

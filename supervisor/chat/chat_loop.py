@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from messages.client.answer import Piece
 from messages.errors import ClientError
 from supervisor.chat.answer_view import AnswerView
 from supervisor.chat.chat_commands import run_command
 from supervisor.chat.chat_input import ReadLine, read_text
-from supervisor.chat.conversation import AnswerFigures, Conversation
+from supervisor.chat.conversation import ChatFigures, Conversation
+
+if TYPE_CHECKING:
+    from messages.client import Client
 
 
-class Streams(Protocol):
-    """What a chat needs of `messages.client.Client`."""
-
-    def stream(self, *, messages: Any, **options: Any) -> Iterator[Piece]:
-        """The answer to a conversation, piece by piece."""
-        ...
-
-
-def chat(client: Streams, conversation: Conversation, read_line: ReadLine, view: Callable[[], AnswerView]) -> bool:
+def chat(client: Client, conversation: Conversation, read_line: ReadLine, view: Callable[[], AnswerView]) -> bool:
     """Chat until the input ends or /exit comes. Returns False if the last answer failed."""
     is_well = True
     while True:
@@ -43,7 +37,7 @@ def chat(client: Streams, conversation: Conversation, read_line: ReadLine, view:
                 is_well = ask(client, conversation, text, view())
 
 
-def ask(client: Streams, conversation: Conversation, text: str, view: AnswerView) -> bool:
+def ask(client: Client, conversation: Conversation, text: str, view: AnswerView) -> bool:
     """Ask `text` and show the answer. Returns False if it failed; then the conversation is as it was before."""
     is_whole = False
     pieces = client.stream(messages=conversation.asked(text), **conversation.options)
@@ -62,5 +56,5 @@ def ask(client: Streams, conversation: Conversation, text: str, view: AnswerView
         if close is not None:  # cancels what is still being computed
             close()
     view.end()
-    conversation.answered(text, view.text, AnswerFigures(view.n_tokens, view.first_s, view.total_s, is_whole))
+    conversation.answered(text, view.text, ChatFigures(view.n_tokens, view.first_s, view.total_s, is_whole))
     return True

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class AnswerFigures:
+class ChatFigures:
     """One answer in numbers. `first_s`: until its first text; `total_s`: until its end, or the moment when it was stopped."""
 
     n_tokens: int
@@ -30,14 +30,14 @@ class Conversation:
     system: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     turns: list[dict[str, str]] = field(default_factory=list)
-    figures: list[AnswerFigures] = field(default_factory=list)
+    figures: list[ChatFigures] = field(default_factory=list)
 
     def asked(self, text: str) -> list[dict[str, str]]:
         """The messages with which to ask `text` now. Nothing is kept of it before `answered`."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *self.turns, {"role": "user", "content": text}]
 
-    def answered(self, question: str, answer: str, figures: AnswerFigures) -> None:
+    def answered(self, question: str, answer: str, figures: ChatFigures) -> None:
         """Keep a question and its answer, also one that was stopped: what was shown is part of the conversation."""
         self.turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         self.figures.append(figures)

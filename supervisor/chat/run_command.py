@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from messages.client.answer import Answer
 
 _PIPE = "-"
-_INTERRUPTED = 128 + signal.SIGINT
 
 
 @click.command(short_help="Ask a model one thing.")
@@ -45,22 +43,19 @@ def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) 
     \b
     Exit status:
       0  the answer was printed
-      1  the answer failed
+      1  the answer failed or was stopped by Ctrl-C
       2  the command line cannot be used
       6  no server answers
     """
     from messages.client import Client
-    from messages.errors import InvalidRequest
     from supervisor.chat.request_options import assigned
 
     with explained():
         text = _text(prompt)
-        if raw and flags["system"]:
-            raise InvalidRequest("expected none beside --raw, which takes a plain prompt", "system")
+        asked = _asked(text, flags["system"], is_raw=raw)
         options = assigned(flags["assignments"])
         options |= {name: flags[name] for name in ("max_tokens", "temperature", "seed") if flags[name] is not None}
         with opened({**flags, "model": model}) as (server, key), Client(server.endpoint, **key) as client:
-            asked = {"prompt": text} if raw else {"messages": _messages(flags["system"], text)}
             options.setdefault("model", client.models()[0])
             sys.exit(_ask(client, asked, options, as_json=as_json))
 
@@ -78,9 +73,14 @@ def _text(prompt: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def _messages(system: str, text: str) -> list[dict[str, str]]:
-    first = [{"role": "system", "content": system}] if system else []
-    return [*first, {"role": "user", "content": text}]
+def _asked(text: str, system: str, *, is_raw: bool) -> dict[str, Any]:
+    """What the client is asked. Raises: InvalidRequest."""
+    from messages.errors import InvalidRequest
+    from supervisor.chat.conversation import Conversation
+
+    if is_raw and system:
+        raise InvalidRequest("expected none beside --raw, which takes a plain prompt", "system")
+    return {"prompt": text} if is_raw else {"messages": Conversation(system).asked(text)}
 
 
 def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_json: bool) -> int:
@@ -99,7 +99,7 @@ def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_j
         else:
             _stream(client, asked, options)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return ExitCode.FAULT
     except (InvalidRequest, Unavailable):
         raise
     except ClientError as error:

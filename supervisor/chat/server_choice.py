@@ -46,7 +46,7 @@ class _Origin(msgspec.Struct):
     config: dict[str, Any]
 
 
-class _Served(msgspec.Struct):
+class _ServedModel(msgspec.Struct):
     model_name: str
     origin: _Origin | None = None
 
@@ -71,12 +71,12 @@ def running_with(model: str) -> str | None:
     there is none. Private servers of other processes end with these, and are left alone."""
     for run_dir in (run_dir for run_dir, _ in running() if not is_private(run_dir)):
         with suppress(OSError, msgspec.MsgspecError):
-            if _serves(msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_Served), model):
+            if _serves(msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_ServedModel), model):
                 return zeromq_endpoint(run_dir)
     return None
 
 
-def _serves(served: _Served, model: str) -> bool:
+def _serves(served: _ServedModel, model: str) -> bool:
     started_with = str(served.origin.config.get("model", "")) if served.origin else served.model_name
     if model in _DEFAULT:
         return started_with in _DEFAULT

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import fail
-
-_INTERRUPTED = 128 + signal.SIGINT
 
 
 @click.command(short_help="Fetch a model to this machine.")
@@ -25,8 +22,8 @@ def pull(model: str) -> None:
     \b
     Exit status:
       0  the model is here
-      2  there is no such model, or it cannot be used here
-      130  interrupted; the next pull goes on
+      1  interrupted; the next pull goes on
+      2  there is no such model, or it cannot be fetched
     """
     from messages.errors import ConfigError
     from supervisor.library.fetching import pull_model
@@ -37,4 +34,4 @@ def pull(model: str) -> None:
         fail(ExitCode.UNUSABLE, str(error))
     except KeyboardInterrupt:
         click.echo(f"supervisor: interrupted; supervisor pull {model} goes on", err=True)
-        os._exit(_INTERRUPTED)  # a thread that waits for the network is not waited for
+        os._exit(ExitCode.FAULT)  # a thread that waits for the network is not waited for

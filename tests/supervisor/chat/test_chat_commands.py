@@ -6,7 +6,7 @@ import pytest
 
 from messages.errors import InvalidRequest
 from supervisor.chat.chat_commands import command_names, run_command
-from supervisor.chat.conversation import AnswerFigures, Conversation
+from supervisor.chat.conversation import ChatFigures, Conversation
 from supervisor.chat.request_options import assigned
 
 
@@ -40,7 +40,7 @@ def test_the_next_request_has_what_was_set_and_said() -> None:
     conversation = Conversation()
     run_command("/system Be short.", conversation)
     run_command("/set max_tokens 8", conversation)
-    conversation.answered("one", "two", AnswerFigures(3, 0.5, 1.5, is_whole=False))
+    conversation.answered("one", "two", ChatFigures(3, 0.5, 1.5, is_whole=False))
     said = [(message["role"], message["content"]) for message in conversation.asked("three")]
     assert said == [("system", "Be short."), ("user", "one"), ("assistant", "two"), ("user", "three")]
     assert conversation.options == {"max_tokens": 8}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from messages.client import Client
 from messages.client.answer import Piece
 from messages.errors import ClientError, Overloaded
 from messages.public import AnswerPart, Channel
@@ -17,15 +18,15 @@ from supervisor.chat.chat_loop import chat
 from supervisor.chat.conversation import Conversation
 
 
-class ScriptedClient:
+class ScriptedClient(Client):
     """Streams the pieces of a script, and raises the errors in it."""
 
     def __init__(self, *script: str | BaseException) -> None:
-        self._script = script
+        self._script = script  # and nothing of a real client
         self.asked: list[Any] = []
         self.n_closed = 0
 
-    def stream(self, *, messages: Any, **options: Any) -> Iterator[Piece]:
+    def stream(self, prompt: Any = None, *, tokens: Any = None, messages: Any = None, **options: Any) -> Iterator[Piece]:
         """The script."""
         self.asked.append((messages, options))
         try:
