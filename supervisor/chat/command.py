@@ -71,7 +71,7 @@ def chat(**flags: Any) -> None:
         is_terminal = sys.stdin.isatty()
         read_line = _lines(is_terminal, has_history=flags["history"])
         with opened(flags) as (server, key), Client(server.endpoint, **key) as client:
-            conversation.options.setdefault("model", client.models()[0])
+            conversation.options.setdefault("model", served_model(client.models(), flags))
             if is_terminal:
                 print(f"{conversation.options['model']} at {server.text}. /help names the commands, Ctrl-D ends the chat.")
             is_well = talk(client, conversation, read_line, AnswerView)
@@ -99,6 +99,19 @@ def opened(flags: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
         yield server, {"api_key": flags["api_key"], "server_key": flags["server_key"]}
     finally:
         server.close()
+
+
+def served_model(names: list[str], flags: dict[str, Any]) -> str:
+    """The name by which to ask for the model of the flags; `names`: of the server. Raises: InvalidRequest if it is another
+    server's, which only happens if the flags name the server too."""
+    from messages.errors import InvalidRequest
+
+    wanted = flags["model"]
+    if wanted in names:
+        return wanted
+    if wanted and any(flags[name] is not None for name in ("url", "port", "run_dir")):
+        raise InvalidRequest(f"expected one of {', '.join(names)}, got {wanted}", "model")
+    return names[0]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.chat.command import explained, opened, talk_flags
+from supervisor.chat.command import explained, opened, served_model, talk_flags
 from supervisor.operator.command_line import fail
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) 
         asked = _asked(text, flags["system"], is_raw=raw)
         options = assigned(flags["assignments"])
         options |= {name: flags[name] for name in ("max_tokens", "temperature", "seed") if flags[name] is not None}
-        with opened({**flags, "model": model}) as (server, key), Client(server.endpoint, **key) as client:
-            options.setdefault("model", client.models()[0])
+        flags["model"] = model
+        with opened(flags) as (server, key), Client(server.endpoint, **key) as client:
+            options.setdefault("model", served_model(client.models(), flags))
             sys.exit(_ask(client, asked, options, as_json=as_json))
 
 

@@ -50,7 +50,7 @@ class ModelText:
 def facts_of(model: StoredModel) -> StoredFacts:
     """What is known of `model`. Never raises for a model that is damaged, or that cannot be run: `lack` says so."""
     if not model.is_whole:
-        return StoredFacts(lack=f"not whole: supervisor pull {model.name} goes on")
+        return StoredFacts(lack="not whole: the supervisor pull that was interrupted goes on")
     config, reason = _config_of(model.name)
     header = _header(model)
     raw = _raw_config(model)

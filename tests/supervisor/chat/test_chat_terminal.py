@@ -105,6 +105,11 @@ def test_what_cannot_be_done_is_said_on_one_line(argv: list[str], status: int, s
     assert done.stderr.count("\n") == 1
 
 
+def test_a_server_that_is_named_has_to_have_the_model(server: RunningServer) -> None:
+    done = run("run", "another", "a", "--run-dir", str(server.run_dir))
+    assert (done.returncode, done.stderr) == (2, "supervisor: model: expected one of hash-chain, got another\n")
+
+
 def test_a_running_server_is_found_by_its_model(server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(run_dir: Path, model: Path | str) -> tuple[Path, int]:
         run_dir.mkdir(parents=True)

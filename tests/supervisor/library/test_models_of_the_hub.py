@@ -160,7 +160,7 @@ def test_an_interrupted_pull_goes_on(hub: FakeHub, tmp_path: Path) -> None:
     _, said = pull.communicate(timeout=DEADLINE_S)
     assert (pull.returncode, said.splitlines()[-1]) == (1, "supervisor: interrupted; supervisor pull org/model goes on")
     assert (blobs / f"{digest}{INCOMPLETE}").read_bytes() == WEIGHTS[:500_000]
-    assert listed()["org/model"]["lacks"] == "not whole: supervisor pull org/model goes on"
+    assert listed()["org/model"]["lacks"] == "not whole: the supervisor pull that was interrupted goes on"
     hub.refuses_range = False
     assert call("pull", "org/model").returncode == 0
     assert hub.ranges[-1] == (digest, "bytes=500000-")
