@@ -61,14 +61,18 @@ def _own_lines(history: Path | None) -> ReadLine:
     try:
         import readline
     except ImportError:
-        return input
-    if history is None:
-        return input
-    readline.read_history_file(history)
+        readline = None
+    if readline is not None and history is not None:
+        readline.read_history_file(history)
 
     def read(prompt: str) -> str:
-        line = input(prompt)
-        readline.append_history_file(1, history)
+        try:
+            line = input(prompt)
+        except (EOFError, KeyboardInterrupt):
+            print()  # what follows begins on a line of its own
+            raise
+        if readline is not None and history is not None:
+            readline.append_history_file(1, history)
         return line
 
     return read
@@ -89,7 +93,6 @@ def _toolkit_lines(history: Path | None, words: Sequence[str]) -> ReadLine:
         event.current_buffer.validate_and_handle()
 
     @keys.add("escape", "enter")
-    @keys.add("c-j")
     def _(event: Any) -> None:
         event.current_buffer.insert_text("\n")
 
