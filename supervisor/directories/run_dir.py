@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
+from messages.run_dir import SERVED
 from supervisor.directories.atomic_file import AtomicFile, restore_files
 from supervisor.directories.orphans import kill_orphans, orphans_of, supervisor_at
 from supervisor.directories.run_dir_files import (
@@ -23,7 +24,6 @@ from supervisor.directories.run_dir_files import (
     PID,
     REGISTER,
     SAVED_STATE,
-    SERVED,
     SERVER,
     check_length,
     read_pid,

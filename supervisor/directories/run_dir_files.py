@@ -30,7 +30,6 @@ END = "end.json"
 PID, PARENT_PID = "supervisor.pid", "parent.pid"
 REGISTER = "children.json"
 SERVER = "server.json"
-SERVED = "served"
 SAVED_STATE = "supervisor.json"
 NEXT_SERVER = "server.next.json"
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero

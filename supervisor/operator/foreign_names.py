@@ -11,9 +11,6 @@ from typing import Any
 import click
 
 _KEYS = "--api-keys; `supervisor keys add` makes a key"
-_AT_START = (
-    "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
-)
 _NO_SPLIT = "a model is never split between GPUs and cores; --gpus 0 computes on CPU cores"
 _NO_SWAP = "--host-cache BYTES, for keys and values that leave the device; --disk-cache BYTES behind it"
 _ALWAYS = "this is always on"
@@ -23,7 +20,6 @@ _NOT_YET = "there is no such thing yet"
 
 COMMANDS: Mapping[str, str] = {
     "serve": "supervisor start --model MODEL",
-    "run": "supervisor start --model MODEL, then ask it with curl or a client as it prints",
     "launch": "supervisor start --model MODEL",
     "up": "supervisor start",
     "ps": "supervisor status",
@@ -34,13 +30,9 @@ COMMANDS: Mapping[str, str] = {
     "version": "--version",
     "logs": "the log is what `supervisor start` writes; under systemd `journalctl -u tardigrade` shows it",
     "bench": "python -m ops.bench in a checkout",
-    "pull": _AT_START,
-    "create": _AT_START,
-    "rm": _AT_START,
-    "list": f"{_AT_START}; GET /v1/models names the one that is served",
-    "show": "GET /v1/models, and supervisor check-config --model MODEL",
-    "chat": "POST /v1/chat/completions, or messages.client.Client",
-    "complete": "POST /v1/completions, or messages.client.Client",
+    "create": "supervisor start --model MODEL takes a folder, a GGUF file or a name on the Hugging Face hub",
+    "list": "supervisor models",
+    "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",
 }
 
 FLAGS: Mapping[str, str] = {

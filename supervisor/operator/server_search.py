@@ -30,7 +30,7 @@ def run_dir_with(port: int) -> Path:
     usual = run_dir_of(port)
     if is_alive(usual):
         return usual
-    return next((run_dir for run_dir, served in _running() if served == port), usual)
+    return next((run_dir for run_dir, served in running() if served == port), usual)
 
 
 def local_url(port: int, run_dir: Path) -> str:
@@ -54,10 +54,10 @@ def on_this_machine(url: str) -> str:
 
 def served_ports() -> list[int]:
     """The HTTP ports of the servers of this user that run now, sorted."""
-    return sorted({port for _, port in _running()})
+    return sorted({port for _, port in running()})
 
 
-def _running() -> Iterator[tuple[Path, int]]:
+def running() -> Iterator[tuple[Path, int]]:
     """The run directory and the HTTP port of each server of this user."""
     for run_dir in filter(is_alive, sorted(_directories())):
         with suppress(OSError, ValueError, msgspec.MsgspecError):

@@ -9,10 +9,17 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+from gpu_workers.model_store import hub
 from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.model_folder import ModelNotFoundError
 
 NAME = "org/model"
+
+
+@pytest.fixture(autouse=True)
+def no_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None that are fetched without the client; tests of hub_cache are about those."""
+    monkeypatch.setattr(hub, "prefetch", lambda *_: None)
 
 
 def test_progress_is_that_of_bytes_and_never_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +91,10 @@ def test_of_folders_only_that_of_the_pooling_is_fetched(tmp_path: Path, monkeypa
         "config.json",
         "model.safetensors",
         "README.md",
+        "picture.png",
         "onnx/model.json",
         "original/a.safetensors",
         "1_Pooling/config.json",
     ]
     kept = huggingface_hub.utils.filter_repo_objects(there, **wanted)  # pyright: ignore[reportArgumentType]
-    assert list(kept) == ["config.json", "model.safetensors", "1_Pooling/config.json"]
+    assert list(kept) == ["config.json", "model.safetensors", "README.md", "1_Pooling/config.json"]

@@ -17,7 +17,7 @@ from supervisor.operator.foreign_names import COMMANDS, FLAGS
     ("typed", "said"),
     [
         ("serve org/name", "serve: unknown command; here it is supervisor start --model MODEL"),
-        ("list", "list: unknown command; models are not managed"),
+        ("list", "list: unknown command; here it is supervisor models"),
         ("start --tensor-parallel-size 2", "--tensor-parallel-size: unknown; here it is --tp"),
         ("start --gpu-memory-utilization=0.8", "--gpu-memory-utilization: unknown; here it is --set worker.memory_share=0.9"),
         ("start -tp 2", "-tp: unknown; here it is --tp"),

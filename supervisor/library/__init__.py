@@ -1,0 +1,1 @@
+"""`supervisor pull | models | show | rm`: the models on this machine."""

@@ -1,0 +1,1 @@
+"""Files of the hub: fetched, resumed, checked."""

@@ -1,0 +1,1 @@
+"""A model in one program: flags, batches, and the private server with its life."""

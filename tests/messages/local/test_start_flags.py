@@ -1,0 +1,46 @@
+"""Keyword arguments as flags of `supervisor start`, and that the supervisor reads from them what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messages.errors import ConfigError
+from messages.local.start_flags import start_flags
+from supervisor.config.config_file import table_of
+
+
+def test_each_kind_of_value_has_its_flag() -> None:
+    options = {
+        "max_length": 2048,
+        "speculation": False,
+        "vault": True,
+        "tp": None,
+        "model": Path("/m"),
+        "set": {"worker.threads": 2},
+    }
+    assert start_flags(options) == [
+        "--max-length", "2048", "--no-speculation", "--vault", "--model", "/m", "--set", "worker.threads=2",
+    ]  # fmt: skip
+
+
+@given(st.one_of(st.text(), st.integers(-9, 9), st.booleans(), st.lists(st.text()), st.dictionaries(st.text(), st.text())))
+def test_a_key_of_the_configuration_is_read_as_it_was_given(value: object) -> None:
+    (_, assignment) = start_flags({"set": {"gateway.key": value}})
+    assert table_of(assignment) == {"gateway": {"key": value}}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"set": ["a=b"]}, "set: expected a dict of keys of the configuration, got"),
+        ({"set": {"a.b": object()}}, "set: a.b: expected a text, a number, a bool, a list or a dict, got"),
+        ({"gpus": [1]}, "gpus: expected a text, a number or a bool, got"),
+    ],
+)
+def test_a_value_that_no_flag_can_have_is_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        start_flags(options)

@@ -1,0 +1,1 @@
+"""supervisor chat and supervisor run."""

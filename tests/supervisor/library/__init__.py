@@ -1,0 +1,1 @@
+"""supervisor pull, models, show and rm."""

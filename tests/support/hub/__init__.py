@@ -1,0 +1,1 @@
+"""A server that behaves like the Hugging Face hub, with faults."""

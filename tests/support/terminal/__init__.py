@@ -1,0 +1,1 @@
+"""A terminal for tests of what people type into."""
