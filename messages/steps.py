@@ -51,6 +51,7 @@ class EngineCapacity(Part, frozen=True):
     lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # longest useful lease
     step_times: Annotated[list[StepTime], msgspec.Meta(max_length=64)] = []  # measured by the warm-up
     copies_pages: bool = False  # plans may have page copies; False: ranks of the last release, which ignore these
+    moves_beside_steps: bool = False  # pages move to and from the host tier while plans run; False: plans wait for them
     n_host_pages: Count = 0  # places of the host tier; 0: the ranks have none, or are of the last release
     n_disk_pages: Count = 0  # places of the disk tier; 0: as above
     n_exchange_pages: Count = 0  # places that other replicas can read; 0: as above

@@ -155,6 +155,7 @@ def measure_capacity(
         vocabulary=config.vocabulary,
         device=_describe(device.name, settings),
         copies_pages=True,
+        moves_beside_steps=device.device.type == "cuda",
         page_bytes=settings.tp * model.kv_shape.bytes_per_page,
         host_bytes=settings.tp * settings.host_cache_bytes,
         disk_bytes=settings.tp * settings.disk_cache_bytes,

@@ -99,7 +99,7 @@ class HostTier:
     def begin_epoch(self, epoch: int, ledger: ForgettingLedger, capacity: EngineCapacity, generation: int) -> None:
         """Plans of this epoch follow. generation: of the memory of the ranks. In the same one contents of the host tier stay
         known. A rank that has lost some all the same fails to load them."""
-        n_places = capacity.n_host_pages
+        n_places, self._load_cost.is_beside = capacity.n_host_pages, capacity.moves_beside_steps
         self._epoch, self._ledger, self._has_begun = epoch, ledger, True
         left, self._left = self._left, None
         for host in (self._host, left):

@@ -128,6 +128,13 @@ def test_a_piece_takes_five_milliseconds_or_a_quarter_of_a_step(page_s: float | 
     assert cost.most_pages == most
 
 
+@pytest.mark.parametrize(("page_s", "most"), [(None, 512), (1e-9, MOST_MOVED), (0.0005, 100), (1.0, 1)])
+def test_a_piece_beside_steps_takes_fifty_milliseconds(page_s: float | None, most: int) -> None:
+    cost = LoadCost(lambda: 1.0)
+    cost.page_s, cost.is_beside = page_s, True
+    assert cost.most_pages == most
+
+
 @pytest.mark.parametrize("seed", range(3 * DEPTH))
 def test_pending_stores_name_each_page_and_each_place_once(seed: int) -> None:
     rng = random.Random(seed)
