@@ -17,15 +17,18 @@ from tests.support.real_server import real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(0)]
 TIME_S = int(os.environ.get("SCHEMATHESIS_S", "60"))
+OPERATOR_KEY = "the-operators"
 CHECKS = "not_a_server_error,status_code_conformance"
 PHASES = "examples,coverage,fuzzing"
 
 
 def test_every_answer_has_a_status_that_the_document_names(tmp_path: Path) -> None:
     program = program_of("schemathesis", "schemathesis")
-    with real_server("--model", "hash-chain", "--max-length", "512") as server:
+    settings = ("--max-length", "512", "--set", f"gateway.operator_key={OPERATOR_KEY}")
+    with real_server("--model", "hash-chain", *settings) as server:
         options = ["--checks", CHECKS, "--phases", PHASES, "--max-time", str(TIME_S), "--continue-on-failure"]
-        command = [program, "run", f"{server.url}/openapi.json", *options, "--request-timeout", "60"]
+        asked = ["-H", f"X-Operator-Key: {OPERATOR_KEY}", "--request-timeout", "60"]  # without the key five paths say 403 alone
+        command = [program, "run", f"{server.url}/openapi.json", *options, *asked]
         done = subprocess.run(command, env=own_variables(), cwd=tmp_path, capture_output=True, text=True)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said + server.log()[-4000:]

@@ -9,7 +9,7 @@ from typing import Any
 from actors.gateway.requests.refusals import invalid
 
 _ROLE_ALIASES = {"developer": "system", "function": "tool"}
-_ROLES = ("system", "user", "assistant", "tool", *_ROLE_ALIASES)
+ROLES = ("system", "user", "assistant", "tool", *_ROLE_ALIASES)
 _NO_TEXTS = (
     "image_url",
     "input_image",
@@ -61,8 +61,8 @@ def text_of(content: Any, path: str, part_text: Callable[[Any, str], str] = _par
 
 def _turn(message: dict[str, Any], path: str) -> dict[str, Any]:
     given = message.get("role")
-    if not isinstance(given, str) or given not in _ROLES:
-        raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", given)
+    if not isinstance(given, str) or given not in ROLES:
+        raise invalid(f"{path}.role", f"one of {', '.join(ROLES)}", given)
     role = _ROLE_ALIASES.get(given, given)
     if message.get("audio"):
         raise invalid(f"{path}.audio", "null (anything else is not supported by this server)", message["audio"])

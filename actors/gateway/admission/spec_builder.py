@@ -15,7 +15,7 @@ from actors.gateway.admission.sampling_defaults import sampling_defaults
 from actors.gateway.admission.splitting import splitting_of
 from actors.gateway.admission.thinking_budget import with_budget
 from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_grammar_alone, check_rules
-from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
+from actors.gateway.admission.tool_grammar import check_schemas, schema_at_fault, with_calls
 from actors.gateway.admission.unwritable import check_characters
 from actors.gateway.requests.model_names import check_model
 from actors.gateway.requests.refusals import Refusal, invalid, prompt_too_long
@@ -219,6 +219,8 @@ class SpecBuilder:
             raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
         try:
             check_characters(new.terms.grammar, new.tools, model.missing_bytes)
+            if new.tools is not None:
+                await check_schemas(new.terms.grammar, new.tools)
             return await grammar_compiler().compile(wanted, reasoning)
         except GrammarError as error:
             why: str | GrammarError = error

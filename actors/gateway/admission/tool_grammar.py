@@ -8,8 +8,8 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.text.grammar_compiler import grammar_compiler
 from actors.gateway.text.grammars import GrammarError
 from actors.gateway.text.tools.dialects import Dialect
-from actors.gateway.text.tools.forced import arguments_schema, grammar_of
-from actors.gateway.text.tools.offered import OfferedTools
+from actors.gateway.text.tools.forced import arguments_grammar, grammar_of
+from actors.gateway.text.tools.offered import OfferedTools, Tool
 from messages.generation.grammar import Grammar, GrammarKind
 
 
@@ -27,13 +27,28 @@ def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect:
     return wanted, field
 
 
+async def check_schemas(wanted: Grammar | None, tools: OfferedTools) -> None:
+    """Check the schemas that must hold exactly, each by itself as it is checked where there are no tools: that of an answer
+    without calls, and those of strict tools. Raises: GrammarError."""
+    if wanted is not None and wanted.kind is GrammarKind.JSON_SCHEMA:
+        await grammar_compiler().compile(wanted)
+    for _, tool in tools.callable_tools:
+        if tool.is_strict:
+            await grammar_compiler().compile(_grammar_of(tool))
+
+
 async def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
     """The field of the first schema that cannot be enforced, and why; "" if all can."""
     for _, tool in tools.callable_tools:
-        options = {"x-guidance": {"lenient": not tool.is_strict}}
         try:
-            text = json.dumps({**arguments_schema(tool), **options})
-            await grammar_compiler().compile(Grammar(kind=GrammarKind.JSON_SCHEMA, text=text))
+            await grammar_compiler().compile(_grammar_of(tool))
         except GrammarError as error:
             return tool.schema_field, str(error)
     return "", ""
+
+
+def _grammar_of(tool: Tool) -> Grammar:
+    """The grammar of a tool's arguments alone. Keywords that cannot be enforced are left aside unless the tool is strict."""
+    if not tool.is_strict:
+        return arguments_grammar(tool)
+    return Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps({"type": "object", **tool.parameters}))

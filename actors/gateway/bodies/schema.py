@@ -14,7 +14,16 @@ from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.bodies.body_errors import unreadable, wrong_field
 from actors.gateway.bodies.fields.foreign_fields import NOT_OFFERED_FIELDS, drop_unused
 from actors.gateway.bodies.fields.offered_fields import SAMPLING, TERMS, with_offered_fields
-from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
+from actors.gateway.bodies.fields.ranges import (
+    AnyInt,
+    ModelName,
+    ResponseFormat,
+    StructuredOutputs,
+    ToolObject,
+    TopKOrOff,
+    TopLogprobs,
+    Turns,
+)
 from actors.gateway.bodies.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.bodies.fields.wanted_grammar import wanted_grammar
 from actors.gateway.bodies.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
@@ -58,8 +67,8 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
     stop_token_ids: list[AnyInt] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
@@ -146,7 +155,7 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     NOT_OFFERED: ClassVar = {**NOT_OFFERED_FIELDS, "add_special_tokens": (False,)}
 
     messages: Turns
-    tools: list[dict[str, Any]] | None = None
+    tools: list[ToolObject] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     functions: list[dict[str, Any]] | None = None  # older than `tools`, as is `function_call`

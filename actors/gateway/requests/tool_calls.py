@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,6 +11,10 @@ from typing import Any
 
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.text.pieces import Channel, TextPiece
+
+# in JSON: a whole text, the begin of one that is cut off, a bracket, or a comma
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\],]', re.DOTALL)
+_CLOSED_BY = {"{": "}", "[": "]"}
 
 
 @dataclass
@@ -23,10 +28,37 @@ class ToolCall:
     @property
     def input(self) -> dict[str, Any] | None:
         """The arguments as an object; None if they were cut off."""
-        try:
-            return json.loads(self.arguments)
-        except ValueError:
-            return None
+        return _object_in(self.arguments)
+
+    @property
+    def input_so_far(self) -> dict[str, Any]:
+        """The arguments as an object; of those that were cut off, the values that are whole (no half of a text)."""
+        if (whole := self.input) is not None:
+            return whole
+        return next((found for text in _cut_at_values(self.arguments) if (found := _object_in(text)) is not None), {})
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _cut_at_values(text: str) -> list[str]:
+    """JSON that was cut off, cut at its last marks instead and with its open brackets closed, the longest first. One of these
+    is whole, because the last mark ends a value or a key, and before a key is a comma or a bracket."""
+    cuts, closers = [(0, "")], list[str]()
+    for found in _MARK.finditer(text):
+        mark = found[0]
+        if mark == '"':
+            break
+        if mark in _CLOSED_BY:
+            closers.append(_CLOSED_BY[mark])
+        elif mark in "}]" and closers:
+            closers.pop()
+        cuts = [cuts[-1], (found.start() if mark == "," else found.end(), "".join(reversed(closers)))]
+    return [text[:stop] + end for stop, end in reversed(cuts)]
 
 
 def call_id(sequence: GrowingSequence, number: int, prefix: str = "call_") -> str:

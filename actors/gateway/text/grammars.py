@@ -17,6 +17,7 @@ from actors.gateway.text.schemas.alternatives import has_overlap
 from actors.gateway.text.schemas.exact_numbers import inexact_number
 from actors.gateway.text.schemas.expressed import expressed
 from actors.gateway.text.schemas.narrowed import narrowed
+from actors.gateway.text.schemas.repeated_names import counts_repeated_names
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
 
@@ -30,7 +31,8 @@ _UNSUPPORTED_ONE_OF = (
 )
 _HINTS = {  # how a reason of llguidance begins -> what the client can do
     "Unknown format: ": '; a "pattern" beside it is followed in its place',
-    "Unimplemented keys: ": "; a schema without them is followed (pydantic writes uniqueItems for a set, not for a list)",
+    'Unimplemented keys: ["uniqueItems"]': "; a schema without it is followed (pydantic writes it for a set, not for a list)",
+    "Unimplemented keys: ": "; a schema without them is followed",
 }
 # White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -110,7 +112,8 @@ def _source(grammar: Grammar) -> str:
 def _narrowed(schema: str) -> str:
     """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
 
-    Raises: GrammarError for a number that the library rounds, and for a `oneOf` that answers could match twice."""
+    Raises: GrammarError for a number that the library rounds, a `oneOf` that answers could match twice, and a `minProperties`
+    that they could meet with one name."""
     try:
         read = json.loads(schema)
     except ValueError:
@@ -118,6 +121,8 @@ def _narrowed(schema: str) -> str:
     if number := inexact_number(read, _bytes()):
         raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
     read = expressed(read)
+    if counts_repeated_names(read):
+        raise GrammarError("minProperties: two properties that the schema does not name could have the same name")
     narrow = narrowed(read)
     if isinstance(read, dict) and has_overlap(read, narrow):
         raise GrammarError('oneOf: an object may match two of its schemas; "additionalProperties": false keeps them apart')

@@ -43,6 +43,20 @@ def test_a_forced_call_and_its_result(client: Any) -> None:
     assert client.messages.count_tokens(model=MODEL, messages=after, tools=[TOOL]).input_tokens > 0
 
 
+@pytest.mark.parametrize("max_tokens", [1, 8, 14, 17])
+def test_a_forced_call_that_is_cut_off_is_read_whole_and_streamed(client: Any, max_tokens: int) -> None:
+    terms: dict[str, Any] = {"model": MODEL, "max_tokens": max_tokens, "messages": ASK, "tools": [TOOL]}
+    terms |= {"tool_choice": {"type": "any"}, "extra_body": {"temperature": 0}}
+    whole = client.messages.create(**terms)
+    with client.messages.stream(**terms) as stream:
+        streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        (block,) = message.content
+        assert message.stop_reason == "max_tokens"
+        assert block.input == {} if block.type == "tool_use" else block.text == ""
+    assert whole.content[0].type == streamed.content[0].type == ("tool_use" if max_tokens > 12 else "text")
+
+
 def test_thinking_and_an_output_format(client: Any) -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     assert client.messages.create(model=MODEL, max_tokens=1100, messages=ASK, thinking=thinking, stop_sequences=["."]).content

@@ -20,7 +20,7 @@ from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-N_SCHEMAS = 50 * DEPTH
+N_SCHEMAS = 100 * DEPTH
 SIDE_BY_SIDE = 10
 LONGEST = 460  # tokens of an answer: the context of the tiny model is 512
 

@@ -154,7 +154,7 @@ async def test_answers_to_random_schemas_match_them(server: RealServer) -> None:
             assert answer.choices[0].finish_reason == "stop", f"schema {seed}"
             jsonschema.Draft202012Validator(random_schema(seed)).validate(json.loads(answer.choices[0].message.content or ""))
 
-        await asyncio.gather(*(ask(seed) for seed in range(8 * DEPTH)))
+        await asyncio.gather(*(ask(seed) for seed in range(100 * DEPTH)))
 
 
 @pytest.mark.parametrize("stream", [False, True])

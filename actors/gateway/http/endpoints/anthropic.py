@@ -11,7 +11,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import WantedReasoning
 from actors.gateway.bodies.fields.anthropic_tools import anthropic_tools, as_openai
 from actors.gateway.bodies.fields.offered_fields import offered_fields, with_offered_fields
-from actors.gateway.bodies.fields.ranges import ModelName, Turns
+from actors.gateway.bodies.fields.ranges import MaxTurns, ModelName, turn_by
 from actors.gateway.bodies.fields.wanted_template import check_continued
 from actors.gateway.bodies.schema import RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
@@ -45,7 +45,7 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "container": (),
     }
 
-    messages: Turns
+    messages: Annotated[list[Annotated[dict[str, Any], turn_by(_ROLES)]], MaxTurns]
     model: ModelName | None = None
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None

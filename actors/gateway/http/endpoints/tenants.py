@@ -74,9 +74,11 @@ def _shown(policy: TenantPolicy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in TenantPolicy.__struct_fields__}
 
 
+_STATUSES = (403, 404)  # 404: a server without tenants
+
 ENDPOINTS = (
-    Endpoint("GET", PATH, show_all, needs_admin=True, statuses=(403,)),
-    Endpoint("GET", PATH + "/{name}", show, needs_admin=True, statuses=(403,)),
-    Endpoint("PUT", PATH + "/{name}", put, needs_admin=True, body=TenantPolicy, statuses=(403,)),
-    Endpoint("DELETE", PATH + "/{name}", remove, needs_admin=True, statuses=(403,)),
+    Endpoint("GET", PATH, show_all, needs_admin=True, statuses=_STATUSES),
+    Endpoint("GET", PATH + "/{name}", show, needs_admin=True, statuses=_STATUSES),
+    Endpoint("PUT", PATH + "/{name}", put, needs_admin=True, body=TenantPolicy, statuses=_STATUSES),
+    Endpoint("DELETE", PATH + "/{name}", remove, needs_admin=True, statuses=_STATUSES),
 )

@@ -67,7 +67,7 @@ def message_body(request: Request, model_name: str, model: TextModel) -> Iterato
     """The message of a request that is over, in one piece."""
     sequence = request.sequences[0]
     parts = parts_of(pieces_of(sequence))
-    content = [block for part in parts or [TextPiece(Channel.CONTENT, "")] if (block := _block_of(sequence, part)) is not None]
+    content = [_block_of(sequence, part) for part in parts or [TextPiece(Channel.CONTENT, "")]]
     yield _encode(_message(request, model_name, content, *_stop_of(request), _usage_of(request)))
 
 
@@ -77,15 +77,14 @@ def signature_of(request: Request) -> str:
 
 
 def tool_block(sequence: GrowingSequence, call: ToolCall) -> dict[str, Any]:
-    """A block that calls a tool; without arguments, those of a call that was cut off."""
+    """A block that calls a tool. Of a call that was cut off it has the arguments that are whole."""
     block_id = call_id(sequence, call.number, "toolu_")
-    return {"type": "tool_use", "id": block_id, "name": call.name, "input": call.input or {}}
+    return {"type": "tool_use", "id": block_id, "name": call.name, "input": call.input_so_far}
 
 
-def _block_of(sequence: GrowingSequence, part: TextPiece | ToolCall) -> dict[str, Any] | None:
-    """The block of a part; None for a call that was cut off."""
+def _block_of(sequence: GrowingSequence, part: TextPiece | ToolCall) -> dict[str, Any]:
     if isinstance(part, ToolCall):
-        return tool_block(sequence, part) if part.input is not None else None
+        return tool_block(sequence, part)
     if part.channel is Channel.REASONING:
         return {"type": "thinking", "thinking": part.text, "signature": signature_of(sequence.request)}
     return {"type": "text", "text": part.text}

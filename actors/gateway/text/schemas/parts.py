@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-MAPS = ("properties", "$defs", "definitions")  # names -> schemas
-LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
-_SINGLE = ("items", "propertyNames", "additionalProperties")
+MAPS = ("properties", "patternProperties", "$defs", "definitions")  # names -> schemas
+LISTS = ("prefixItems", "anyOf", "oneOf", "allOf", "items")  # `items` is a list in older drafts
+_SINGLE = ("items", "propertyNames", "additionalProperties", "additionalItems")
 _KEYS = frozenset((*MAPS, *LISTS, *_SINGLE))
 
 
@@ -41,5 +41,5 @@ def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str
             changed[key] = [change(inner) for inner in found]
     for key in _SINGLE:
         if key in schema:
-            changed[key] = change(schema[key])
+            changed[key] = change(changed[key])
     return changed

@@ -7,6 +7,7 @@ White space around calls is dropped.
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from actors.gateway.text.pieces import Channel, Splitter, TextPiece
 from actors.gateway.text.stop_strings import held_length
 
 _BLANKS = " \t\r\n"
+_NAME = re.compile(r'"name"\s*:\s*("(?:[^"\\]|\\.)*")')
 WAIT = None  # of `CallSplitter.next_of`: more text decides
 
 
@@ -170,6 +172,31 @@ class FewCalls(Splitter):
             elif piece.channel is Channel.CONTENT or not is_too_many:
                 kept.append(piece)
         return kept
+
+
+class ForcedCalls(Splitter):
+    """For answers that a grammar makes calls and nothing else. One that ends before the arguments of a call begin has a call
+    without arguments if the name has come, and nothing if it has not: a mark, or a half of a name, is no text for a reader."""
+
+    def __init__(self, splitter: Splitter, names: Collection[str]) -> None:
+        self._splitter, self._names = splitter, frozenset(names)
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self._splitter.is_reasoning
+
+    def push(self, text: str) -> list[TextPiece]:
+        return self._splitter.push(text)
+
+    def flush(self) -> list[TextPiece]:
+        return [one for piece in self._splitter.flush() if (one := self._begun(piece)) is not None]
+
+    def _begun(self, piece: TextPiece) -> TextPiece | None:
+        if piece.channel is not Channel.CONTENT:
+            return piece
+        found = _NAME.search(piece.text)
+        name = json.loads(found[1]) if found else ""
+        return TextPiece(Channel.CALL, name) if name in self._names else None
 
 
 def json_text(value: Any) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from actors.gateway.text.pieces import Splitter
-from actors.gateway.text.tools.call_splitter import FewCalls
+from actors.gateway.text.tools.call_splitter import FewCalls, ForcedCalls
 from actors.gateway.text.tools.json_calls import Hermes, LlamaJson, Mistral
 from actors.gateway.text.tools.python_calls import Pythonic
 from actors.gateway.text.tools.xml_calls import QwenXml
@@ -64,10 +64,12 @@ class ToolRules(msgspec.Struct, frozen=True, omit_defaults=True):
     texts: list[str] = []  # their parameters that are texts, as "tool.parameter"; for dialects that do not mark texts
     most_calls: int = 0  # in one answer, 0: any number; later ones are left out
     is_function: bool = False  # the client has used the older fields `functions` and `function_call`
+    is_forced: bool = False  # a grammar makes the answer calls and nothing else
 
     def splitter(self) -> Splitter:
         """A splitter for one text."""
-        return FewCalls(self._splitter(), self.most_calls) if self.most_calls else self._splitter()
+        found = ForcedCalls(self._splitter(), self.names) if self.is_forced else self._splitter()
+        return FewCalls(found, self.most_calls) if self.most_calls else found
 
     def _splitter(self) -> Splitter:
         match self.dialect:

@@ -41,6 +41,12 @@ def grammar_of(offered: OfferedTools, dialect: Dialect, answer: Grammar | None =
     return Grammar(kind=GrammarKind.LARK, text="\n".join(rules) + "\n")
 
 
+def arguments_grammar(tool: Tool) -> Grammar:
+    """The grammar of the arguments of a tool alone."""
+    schema = _with_options(arguments_schema(tool), is_strict=tool.is_strict)
+    return Grammar(kind=GrammarKind.LARK, text=f"start: %json {schema}\n")
+
+
 def arguments_schema(tool: Tool) -> dict[str, Any]:
     """The schema of a tool's arguments: an object. It may have unnamed keys only if the tool's own schema says so."""
     schema = narrowed(expressed({"type": "object", **tool.parameters}))

@@ -61,6 +61,7 @@ class OfferedTools:
             texts=texts if dialect is Dialect.QWEN_XML else [],
             most_calls=self.most_calls,
             is_function=self.is_function,
+            is_forced=self.is_required,
         )
 
 

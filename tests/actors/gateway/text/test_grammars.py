@@ -34,7 +34,8 @@ def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> N
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
-        (GrammarKind.JSON_SCHEMA, '{"type": "object", "uniqueItems": true}', r'\["uniqueItems"\]; a schema without them'),
+        (GrammarKind.JSON_SCHEMA, '{"type": "object", "uniqueItems": true}', r'\["uniqueItems"\]; a schema without it'),
+        (GrammarKind.JSON_SCHEMA, '{"not": {"type": "object"}}', r'\["not"\]; a schema without them'),
         (GrammarKind.JSON_SCHEMA, '{"type": "objekt"}', "objekt"),
         (GrammarKind.JSON_SCHEMA, "{", "EOF"),
         (GrammarKind.JSON_SCHEMA, '{"$ref": "#"}', "one that nothing matches"),
@@ -44,6 +45,7 @@ def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> N
         (GrammarKind.JSON_SCHEMA, '{"type": "object", "patternProperties": {"^a(?=b)": {}}}', "look-ahead"),
         (GrammarKind.JSON_SCHEMA, '{"oneOf": [{"type": "number"}, {"type": "integer"}]}', "oneOf"),
         (GrammarKind.JSON_SCHEMA, '{"type": "integer", "minimum": 5, "maximum": 3}', "minimum"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "array", "uniqueItems": true, "x-guidance": {"lenient": true}}', "uniqueItems"),
         (GrammarKind.LARK, "start: T\nT: /a+/ & /b+/", "one that nothing matches"),
         (GrammarKind.REGEX, "[a", "unclosed"),
         (GrammarKind.LARK, "start: other", "other"),

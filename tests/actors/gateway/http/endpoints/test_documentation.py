@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from actors.gateway.admission.chat_turns import ROLES
 from actors.gateway.http.api import ENDPOINTS
 from actors.gateway.http.openapi.document import openapi_document, path_of, statuses_of, summary_of
 from actors.gateway.http.openapi.page import page_of
@@ -50,6 +51,23 @@ def test_every_route_that_reads_a_body_says_which() -> None:
     assert silent == set()
     known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
     assert references_in(DOCUMENT) <= known
+
+
+def test_messages_are_described_with_their_roles() -> None:
+    for body, n_roles in (("ChatBody", len(ROLES)), ("MessagesBody", 3)):
+        turn = DOCUMENT["components"]["schemas"][body]["properties"]["messages"]["items"]
+        assert (turn["type"], turn["required"]) == ("object", ["role"])
+        roles = turn["properties"]["role"]["enum"]
+        assert len(roles) == n_roles
+        assert {"user", "assistant", "system"} <= set(roles)
+
+
+def test_objects_of_a_chat_are_described() -> None:
+    fields = DOCUMENT["components"]["schemas"]["ChatBody"]["properties"]
+    (tools, _), (wanted, _), (structured, _) = (fields[n]["anyOf"] for n in ("tools", "response_format", "structured_outputs"))
+    assert tools["items"]["properties"]["function"]["required"] == ["name"]
+    assert wanted["properties"]["type"]["enum"] == ["text", "json_object", "json_schema"]
+    assert set(structured["properties"]) == {"json", "json_object", "regex", "choice", "grammar"}
 
 
 def test_every_status_is_described() -> None:

@@ -16,6 +16,7 @@ from tests.support.answers.written_answer import body_of, events_of, written
 TOOLS = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"]))
 FUNCTIONS = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"], most_calls=1, is_function=True))
 THINKING = Splitting(reasoning=ReasoningMarks("<think>", "</think>"), tools=TOOLS.tools)
+FORCED = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"], is_forced=True))
 TEXTS = [
     *("Let", " me look.\n"),
     *("<tool", '_call>\n{"name": "get_weather', '", "arguments": {"ci', 'ty": "Pa', 'ris"}}\n</tool_call>'),
@@ -115,10 +116,38 @@ def test_a_call_that_is_cut_off_is_not_taken_for_a_whole_one(api: Api) -> None:
             "length",
             '{"city": "Pa',
         )
+    elif api == "messages":  # as Anthropic
+        (block,) = body["content"]
+        assert (body["stop_reason"], block["type"], block["input"]) == ("max_tokens", "tool_use", {})
     else:
         assert "get_weather" not in json.dumps(body)
     for event in data_of(events_of(request)):
         assert "tool_calls" not in event.get("message", {})
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 3, 4])
+@pytest.mark.parametrize("api", ["chat", "messages", "ollama_chat"])
+def test_a_forced_call_that_is_cut_off_before_its_arguments_shows_no_marks(api: Api, n_tokens: int) -> None:
+    texts = ["<tool", '_call>\n{"name": "get_', 'weather", ', '"argum'][:n_tokens]
+    request = written(texts, api, FORCED, Ended(reason="length"))
+    body, events = json.loads(body_of(request)), data_of(events_of(request))
+    is_named = n_tokens >= 3
+    assert streamed_content(events) == ""
+    if api == "chat":
+        (choice,) = body["choices"]
+        calls = choice["message"].get("tool_calls", [])
+        assert (choice["finish_reason"], choice["message"]["content"]) == ("length", None if is_named else "")
+        assert [call["function"] for call in calls] == [{"name": "get_weather", "arguments": ""}] * is_named
+        deltas = [delta for event in events for delta in event["choices"][0]["delta"].get("tool_calls", ())]
+        assert deltas == [{"index": 0, **call} for call in calls]
+    elif api == "messages":
+        (block,) = body["content"]
+        shown = (block["type"], block.get("name"), block.get("input"), block.get("text"))
+        assert shown == (("tool_use", "get_weather", {}, None) if is_named else ("text", None, None, ""))
+        assert body["stop_reason"] == "max_tokens"
+        assert [e["content_block"] for e in events if e["type"] == "content_block_start"] == [block]
+    else:
+        assert (body["message"], body["done_reason"]) == ({"role": "assistant", "content": ""}, "length")
 
 
 @pytest.mark.parametrize("api", ["chat", "messages"])

@@ -71,6 +71,19 @@ def test_what_is_forced_is_what_is_found(dialect: Dialect, vocabulary: LLTokeniz
     assert not [piece for piece in found if piece.channel is Channel.CONTENT]
 
 
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_a_forced_call_that_is_cut_shows_no_marks(dialect: Dialect) -> None:
+    offered = wanted_tools({"tools": TOOLS, "tool_choice": "required"})
+    assert offered is not None
+    text = CALLS[dialect]
+    for stop in range(len(text) + 1):
+        splitter = offered.rules(dialect).splitter()
+        found = splitter.push(text[:stop]) + splitter.flush()
+        assert not [piece for piece in found if piece.channel is Channel.CONTENT], text[:stop]
+        named = [name for name in ("get_weather", "now") if f'"{name}"' in text[:stop]]
+        assert [piece.text for piece in found if piece.channel is Channel.CALL] == named, text[:stop]
+
+
 def test_a_choice_of_one_function_forces_one_call_of_it(vocabulary: LLTokenizer) -> None:
     named = wanted_tools({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "now"}}})
     older = wanted_tools({"functions": [tool["function"] for tool in TOOLS], "function_call": {"name": "now"}})
