@@ -10,11 +10,8 @@ import msgspec
 from messages.lifecycle.lifecycle import MetricFamily
 
 _TOKENS, _REQUESTS = "tardigrade_output_tokens", "tardigrade_requests"
-_FIRST_TOKEN, _ACTIVE, _WAITING = (
-    "tardigrade_time_to_first_token",
-    "tardigrade_active_sequences",
-    "tardigrade_waiting_sequences",
-)
+_FIRST_TOKEN = "tardigrade_time_to_first_token_seconds"
+_ACTIVE, _WAITING = "tardigrade_active_sequences", "tardigrade_waiting_sequences"
 _BUCKET, _TOTAL = "_bucket", "_total"
 
 
