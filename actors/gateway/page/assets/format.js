@@ -14,6 +14,7 @@ export function count(value) {
 export function milliseconds(value) {
   if (value == null) return NOTHING;
   if (value >= 1e3) return `${trimmed(value / 1e3)} s`;
+  if (value === 0) return "0 ms";
   return value < 9.95 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`;
 }
 

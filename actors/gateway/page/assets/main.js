@@ -23,6 +23,7 @@ function onSnapshot(snapshot) {
   clearTimeout(lostTimer);
   lostTimer = 0;
   document.body.dataset.link = "live";
+  document.body.dataset.at = snapshot.time_s;
   showHead(snapshot);
   showTiles(byId("tiles"), snapshot);
   plots.add(snapshot);

@@ -77,18 +77,19 @@ function updateTitled(item, branch) {
 }
 
 function createActor() {
-  const summary = make("summary", "", make("span", "dot"), make("span", "name"), make("span", "state"), make("span", "brief"));
-  summary.append(make("span", "note"));
+  const summary = make("summary", "", make("span", "dot"), make("span", "name"), make("span", "state"));
+  summary.append(make("span", "brief"), make("span", "size"), make("span", "note"));
   return make("details", "actor", summary, make("div", "inside", make("dl"), make("p", "advice")));
 }
 
 function updateActor(details, one) {
   details.dataset.tone = one.tone;
   details.dataset.fresh = one.isFresh ? "yes" : "no";
-  const [, name, state, brief, note] = details.firstElementChild.children;
+  const [, name, state, brief, size, note] = details.firstElementChild.children;
   say(name, one.name);
   say(state, one.state);
   say(brief, one.brief);
+  say(size, one.memory_bytes ? bytes(one.memory_bytes) : "");
   say(note, one.note ?? "");
   const [facts, advice] = details.lastElementChild.children;
   keep(facts, one.facts, ([title]) => title, () => make("div", "", make("dt"), make("dd")), (row, [title, value]) => {
