@@ -45,7 +45,7 @@ class GatewayServers:
         self.http: HttpServer | None = None
         self.for_gateways: HttpServer | None = None  # for calls that other gateways forward
         self.zeromq: ZmqServer | None = None
-        self._live: LiveFeed | None = None  # its viewers leave before a server waits for them
+        self.live: LiveFeed | None = None  # its viewers leave before a server waits for them
 
     @property
     def n_http_connections(self) -> int:
@@ -73,7 +73,7 @@ class GatewayServers:
                 services.embeddings, services.keys,
             )  # fmt: skip
             self.zeromq.open()
-        self.app, self._live = build_app(services), services.live.feed
+        self.app, self.live = build_app(services), services.live.feed
         if self._custody is not None:
             self._custody.open()
         await self._open_for_gateways(services)
@@ -122,5 +122,5 @@ class GatewayServers:
             await self.zeromq.close()
 
     def _dismiss_viewers(self) -> None:
-        if self._live is not None:
-            self._live.close()
+        if self.live is not None:
+            self.live.close()

@@ -63,6 +63,16 @@ class LiveFeed:
     def __contains__(self, viewer: Viewer) -> bool:
         return viewer in self._viewers
 
+    @property
+    def n_viewers(self) -> int:
+        """Viewers now."""
+        return len(self._viewers)
+
+    @property
+    def is_running(self) -> bool:
+        """True while collections are made."""
+        return self._task is not None
+
     def join(self, audience: Audience) -> Viewer:
         """A new viewer. Raises: Refusal where there are too many, or the gateway ends."""
         if self._is_closed or len(self._viewers) >= MOST_VIEWERS:
