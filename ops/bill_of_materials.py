@@ -1,8 +1,8 @@
 """Checks the software bill of materials that `make sbom` has written: `python -m ops.bill_of_materials FILE [OPTION]`.
 
 The bill is a CycloneDX document (cyclonedx.org) of the packages in the virtual environment. Every direct dependency of
-pyproject.toml must be in it with a version. `--with-copies` adds what this repository has copies of. `--pins` prints all packages of Python with their versions, as
-`make audit` looks them up.
+pyproject.toml must be in it with a version. `--with-copies` adds what this repository has copies of. `--pins` prints all
+packages of Python with their versions, as `make audit` looks them up.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def normalised(name: str) -> str:
 
 
 def versions_in(bill: str) -> dict[str, str]:
-    """The version of each package of Python in a bill; "" where it has none. Raises: ValueError when it is not a CycloneDX document."""
+    """The version of each package of Python in a bill; "" where it has none.
+
+    Raises: ValueError when it is not a CycloneDX document.
+    """
     document = json.loads(bill)
     if not isinstance(document, dict) or document.get("bomFormat") != "CycloneDX":
         raise ValueError("bill of materials: expected a CycloneDX document")

@@ -1,4 +1,4 @@
-"""The GPUs of the server, as the page shows them, from the metrics of the ranks. Empty where no rank reports any. Pure."""
+"""The GPUs of the server, as the page shows them, from gauges with the label "gpu". Empty where no actor has any. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from messages.lifecycle.lifecycle import MetricFamily
 
-# The gauges that ranks may have of their device, and the fields here
+_LABEL = "gpu"
 _FIELDS = {
     "tardigrade_gpu_busy_ratio": "busy",
     "tardigrade_gpu_memory_used_bytes": "used_bytes",
@@ -19,9 +19,9 @@ _FIELDS = {
 
 
 class DeviceRow(msgspec.Struct, frozen=True):
-    """The GPU of one rank. None: it does not say. `busy`: the share of the last second."""
+    """One GPU. None: it does not say. `busy`: the share of time in which it computed."""
 
-    actor: str
+    gpu: str
     busy: float | None = None
     used_bytes: float | None = None
     total_bytes: float | None = None
@@ -29,11 +29,12 @@ class DeviceRow(msgspec.Struct, frozen=True):
     temperature_c: float | None = None
 
 
-def device_rows(by_actor: Iterable[tuple[str, list[MetricFamily]]]) -> list[DeviceRow]:
-    """One row for each actor that reports a GPU."""
-    rows = []
-    for actor, families in by_actor:
-        found = {_FIELDS[one.name]: one.samples[0].value for one in families if one.name in _FIELDS and one.samples}
-        if found:
-            rows.append(DeviceRow(actor, **found))
-    return rows
+def device_rows(families: Iterable[MetricFamily]) -> list[DeviceRow]:
+    """One row for each GPU that somebody reports, by its name."""
+    found: dict[str, dict[str, float]] = {}
+    for family in families:
+        field = _FIELDS.get(family.name)
+        for sample in family.samples if field is not None else ():
+            if field is not None and _LABEL in sample.labels:
+                found.setdefault(sample.labels[_LABEL], {})[field] = sample.value
+    return [DeviceRow(gpu, **fields) for gpu, fields in sorted(found.items())]

@@ -100,10 +100,14 @@ class Collected(msgspec.Struct, frozen=True):
     requests: RequestRows
     has_tenants: bool
 
-    def families(self) -> list[tuple[str, list[MetricFamily]]]:
+    def by_actor(self) -> list[tuple[str, list[MetricFamily]]]:
         """The metrics of each actor."""
         others = [(one.name, one.metrics) for one in self.report.children if one.name != self.gateway]
         return [(self.gateway, self.own_families), *others]
+
+    def families(self) -> list[MetricFamily]:
+        """The metrics of all actors."""
+        return [family for _, of_actor in self.by_actor() for family in of_actor]
 
 
 def snapshot_for(audience: Audience, found: Collected) -> Snapshot:
@@ -175,14 +179,13 @@ def _requests(audience: Audience, found: RequestRows) -> tuple[list[RequestRow],
 
 
 def _tenants(audience: Audience, found: Collected) -> list[TenantRow]:
-    families = [family for _, of_actor in found.families() for family in of_actor]
     accounts = next((one.statistics for one in found.report.children if role_of(one.name) == "accounts"), {})
-    rows = tenant_rows(families, accounts, found.requests.n_by_tenant)
+    rows = tenant_rows(found.families(), accounts, found.requests.n_by_tenant)
     return [row for row in rows if audience.tenant in (None, row.tenant)]
 
 
 def _sequences(found: Collected) -> Sequences:
-    at_gateways = [sequences_in(families) for name, families in found.families() if role_of(name) == "gateway"]
+    at_gateways = [sequences_in(families) for name, families in found.by_actor() if role_of(name) == "gateway"]
     at_schedulers = [one.statistics for one in found.report.children if role_of(one.name) == "scheduler"]
     running, waiting = (int(sum(one.get(key, 0.0) for one in at_schedulers)) for key in ("running", "waiting"))
     return Sequences(sum(one[0] for one in at_gateways), running, waiting + sum(one[1] for one in at_gateways))

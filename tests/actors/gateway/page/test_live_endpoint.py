@@ -44,7 +44,7 @@ async def read_to_end(lines: Any) -> None:
         pass
 
 
-async def begun(http: httpx.AsyncClient, r: Rig, **headers: str) -> asyncio.Task[httpx.Response]:
+async def begun(http: httpx.AsyncClient, r: Rig, headers: dict[str, str] | None = None) -> asyncio.Task[httpx.Response]:
     """A stream that goes on until it is cancelled."""
     n_before = len(r.manager.unfinished.all)
     task = asyncio.ensure_future(http.post("/v1/completions", json=BODY, headers=headers))
@@ -128,7 +128,7 @@ async def test_a_user_sees_its_own_requests_and_an_admin_all(tmp_path: Path) -> 
     headers = {who: {"Authorization": f"Bearer {text}"} for who, (text, _) in made.items()}
     async with rig(with_scheduler=False, keys_file=str(tmp_path / "keys.json")) as r, r.http() as http:
         await r.add_scheduler(is_automatic=False)
-        tasks = [await begun(http, r, **headers[who]) for who in ("me", "you", "you")]
+        tasks = [await begun(http, r, headers[who]) for who in ("me", "you", "you")]
         ids = [one.spec.request for one in r.manager.unfinished.all]
         seen = {who: (await http.get("/v1/live", headers=headers[who])).json() for who in made}
         assert [one["id"] for one in seen["me"]["requests"]] == ids[:1]

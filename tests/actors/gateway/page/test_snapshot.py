@@ -83,9 +83,7 @@ def test_a_shown_part_of_an_id_leaves_half_of_it_to_be_guessed(text: str) -> Non
 
 
 def test_sequences_are_those_of_all_gateways_and_schedulers() -> None:
-    gauges: dict[str, Any] = {
-        name: family(f"tardigrade_{name}_sequences", ({}, 4.0), suffix="") for name in ("active", "waiting")
-    }
+    gauges = {name: family(f"tardigrade_{name}_sequences", ({}, 4.0), suffix="") for name in ("active", "waiting")}
     children = [
         child("gateway/0", metrics=[family("tardigrade_active_sequences", ({}, 99.0), suffix="")]),  # older than its own
         child("gateway/1", metrics=list(gauges.values())),
@@ -96,10 +94,12 @@ def test_sequences_are_those_of_all_gateways_and_schedulers() -> None:
     assert found.sequences == Sequences(active=8, running=5, waiting=5)
 
 
-def test_the_gpus_of_ranks_are_shown_if_they_report_any() -> None:
-    gauges = [family("tardigrade_gpu_busy_ratio", ({}, 0.5), suffix=""), family("something_else", ({}, 1.0))]
-    found = snapshot_for(ALL, collected([child("worker/0.0", metrics=gauges), child("worker/0.1")]))
-    assert found.devices == [DeviceRow("worker/0.0", busy=0.5)]
+def test_the_gpus_are_shown_that_some_actor_reports() -> None:
+    busy = family("tardigrade_gpu_busy_ratio", ({"gpu": "1"}, 0.5), ({"gpu": "0"}, 0.25), suffix="")
+    power = family("tardigrade_gpu_power_watts", ({"gpu": "1"}, 300.0), suffix="")
+    other = family("something_else", ({"gpu": "7"}, 1.0))
+    found = snapshot_for(ALL, collected([child("worker/0.0", metrics=[busy, power, other]), child("worker/0.1")]))
+    assert found.devices == [DeviceRow("0", busy=0.25), DeviceRow("1", busy=0.5, power_w=300.0)]
 
 
 def test_before_the_supervisor_has_answered_the_state_is_unknown() -> None:
