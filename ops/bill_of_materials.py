@@ -22,7 +22,7 @@ _OTHER_REGISTRIES = ("pkg:npm/",)
 
 
 @dataclass(frozen=True)
-class Copy:
+class VendoredFile:
     """A file of another project that this repository has a copy of. `purl`: its package, as CycloneDX names it."""
 
     name: str
@@ -45,7 +45,9 @@ class Copy:
         }
 
 
-COPIES = (Copy("uplot", "1.6.32", "MIT", "pkg:npm/uplot@1.6.32", "actors/gateway/page/assets/vendor/uPlot.iife.min.js"),)
+COPIES = (
+    VendoredFile("uplot", "1.6.32", "MIT", "pkg:npm/uplot@1.6.32", "actors/gateway/page/assets/vendor/uPlot.iife.min.js"),
+)
 
 
 def normalised(name: str) -> str:

@@ -40,7 +40,7 @@ from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.models.served_models import load_models
 from actors.gateway.other_gateways.owners import Owners
-from actors.gateway.page.live_page import live_page_of
+from actors.gateway.page.live_page import OwnGateway, live_page_of
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
@@ -127,7 +127,8 @@ class GatewayActor(Actor, Post, Status):
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
-        live = live_page_of(self, manager, owners.other_sockets, has_keys=access.keys is not None)
+        own = OwnGateway(self.spawn_spec, self.tree, self.registry, self.statistics)
+        live = live_page_of(own, manager, owners.other_sockets, has_keys=access.keys is not None)
         services = Services(
             settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, embeddings, access.keys
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -13,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import LOST, post
-from actors.gateway.page.counted import Counted, counted_in
-from actors.gateway.page.pace import Incarnation, Pace
+from actors.gateway.page.gateway_counts import Counted, counted_in
+from actors.gateway.page.pace import Incarnation, RecentPace
 from actors.gateway.page.requests import Listing, RequestRows, RowsWanted, merged
 from actors.gateway.page.snapshot import Collected, SupervisorRow
 from actors.gateway.requests.refusals import Refusal
@@ -31,29 +32,23 @@ _PACKAGE = "tardigrade-serve"
 _NOTHING = RequestRows([], {})
 
 
-class PageActor(Protocol):
-    """What the page needs of its gateway's actor."""
+@dataclass(frozen=True)
+class OwnGateway:
+    """What the page needs of its gateway. `refresh` brings the gauges of `registry` up to date."""
 
     spawn_spec: SpawnSpec
     tree: TreeStatus
     registry: CollectorRegistry
-
-    def statistics(self) -> dict[str, float]:
-        """Bring the gauges of `registry` up to date."""
-        ...
-
-    def wall_s(self) -> float:
-        """Unix time."""
-        ...
+    refresh: Callable[[], object]
 
 
 class Collector:
     """Makes one `Collected` when it is asked to. Nothing of it runs between two of them."""
 
-    def __init__(self, actor: PageActor, manager: RequestManager, other_sockets: Sequence[str], *, has_keys: bool) -> None:
-        self._actor, self._manager, self._other_sockets, self._has_keys = actor, manager, other_sockets, has_keys
-        self._name = actor.spawn_spec.name
-        self._pace, self._began_s = Pace(), asyncio.get_running_loop().time()
+    def __init__(self, own: OwnGateway, manager: RequestManager, other_sockets: Sequence[str], *, has_keys: bool) -> None:
+        self._own, self._manager, self._other_sockets, self._has_keys = own, manager, other_sockets, has_keys
+        self._name = own.spawn_spec.name
+        self._pace, self._began_s = RecentPace(), asyncio.get_running_loop().time()
         self._n_reports, self._heard_s = 0, self._began_s  # reports of the supervisor, and when this last was another number
         names = manager.models
         self._listing = Listing(
@@ -67,13 +62,13 @@ class Collector:
         """Ask the supervisor and the other gateways, for about a second at most, and put everything together."""
         call = post(ROWS_PATH, msgspec.json.encode(wanted))
         asked = asyncio.gather(*(_rows_of(socket, call) for socket in self._other_sockets))
-        report, others = await asyncio.gather(self._actor.tree.wait_report(), asked)
-        self._actor.statistics()
-        families = take_snapshot(self._actor.registry)
+        report, others = await asyncio.gather(self._own.tree.wait_report(), asked)
+        self._own.refresh()
+        families = take_snapshot(self._own.registry)
         report = report or StatusReport(state=TreeState.STARTING, uptime_s=0.0, model="", url="", children=[])
         self._pace.note(asyncio.get_running_loop().time(), self._counted(report, families))
         return Collected(
-            time_s=round(self._actor.wall_s(), 3),
+            time_s=round(time.time(), 3),
             version=version(_PACKAGE),
             gateway=self._name,
             report=report,
@@ -96,10 +91,10 @@ class Collector:
             for one in report.children
             if role_of(one.name) == "gateway" and one.name != self._name
         }
-        return {**counted, (self._name, self._actor.spawn_spec.incarnation): counted_in(own, self._began_s)}
+        return {**counted, (self._name, self._own.spawn_spec.incarnation): counted_in(own, self._began_s)}
 
     def _supervisor(self, report: StatusReport) -> SupervisorRow:
-        n_reports, now_s = self._actor.tree.n_reports, asyncio.get_running_loop().time()
+        n_reports, now_s = self._own.tree.n_reports, asyncio.get_running_loop().time()
         is_heard = n_reports != self._n_reports
         if is_heard:
             self._n_reports, self._heard_s = n_reports, now_s

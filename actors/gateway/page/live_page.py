@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.gateway.lifecycle.request_manager import RequestManager
-from actors.gateway.page.collector import Collector, PageActor
+from actors.gateway.page.collector import Collector, OwnGateway
 from actors.gateway.page.feed import LiveFeed
 
 
@@ -18,7 +18,7 @@ class LivePage:
     collector: Collector
 
 
-def live_page_of(actor: PageActor, manager: RequestManager, other_sockets: Sequence[str], *, has_keys: bool) -> LivePage:
+def live_page_of(own: OwnGateway, manager: RequestManager, other_sockets: Sequence[str], *, has_keys: bool) -> LivePage:
     """The page of a gateway. Nothing runs before somebody looks."""
-    collector = Collector(actor, manager, other_sockets, has_keys=has_keys)
+    collector = Collector(own, manager, other_sockets, has_keys=has_keys)
     return LivePage(LiveFeed(collector.collect), collector)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from actors.gateway.page.counted import Counted
+from actors.gateway.page.gateway_counts import Counted
 from messages.metrics import quantile_of
 
 RATE_S, LATENCY_S = 5.0, 30.0  # over so many seconds rates and latencies are taken
@@ -24,7 +24,7 @@ class PaceFigures(msgspec.Struct, frozen=True):
     first_token_p99_ms: float | None = None
 
 
-class Pace:
+class RecentPace:
     """Counts of the last seconds. A gateway that died takes what it counted last with it; its successor counts from 0."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ MOST_ROWS = 100  # of each tenant that looks, or of all tenants together
 _MOST_SHOWN = 16  # characters of an id that is a secret
 
 
-class Phase(StrEnum):
+class RequestPhase(StrEnum):
     """How far a request has come."""
 
     WAITING = "waiting"  # for a scheduler, or in the queue of one
@@ -29,7 +29,7 @@ class RequestRow(msgspec.Struct, frozen=True):
     tenant: str
     model: str
     api: str
-    phase: Phase
+    phase: RequestPhase
     age_s: float
     prompt_tokens: int
     output_tokens: int
@@ -72,7 +72,7 @@ class Listing:
     def _row(self, tenant: str, request: Request, now_s: float) -> RequestRow:
         spec, schedulers = request.spec, sorted({one.scheduler for one in request.sequences if one.scheduler})
         is_taken = any(one.is_taken for one in request.sequences)
-        phase = Phase.ANSWER if request.first_token_s else Phase.PROMPT if is_taken else Phase.WAITING
+        phase = RequestPhase.ANSWER if request.first_token_s else RequestPhase.PROMPT if is_taken else RequestPhase.WAITING
         return RequestRow(
             id=part_of(spec.request) if self._hides_ids else spec.request,
             tenant=tenant,

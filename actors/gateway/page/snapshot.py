@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.gateway.page.counted import sequences_in
 from actors.gateway.page.devices import DeviceRow, device_rows
+from actors.gateway.page.gateway_counts import sequences_in
 from actors.gateway.page.pace import PaceFigures
 from actors.gateway.page.requests import MOST_ROWS, RequestRow, RequestRows
-from actors.gateway.page.tenants import TenantRow, tenant_rows
+from actors.gateway.page.tenants import TenantLine, tenant_rows
 from messages.ids import replica_of, role_of
 from messages.lifecycle.cache_figures import CacheFigures, cache_figures
 from messages.lifecycle.lifecycle import MetricFamily
@@ -81,7 +81,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     devices: list[DeviceRow]
     requests: list[RequestRow]
     n_requests: int
-    tenants: list[TenantRow]
+    tenants: list[TenantLine]
     has_tenants: bool
     restart: RestartProgress | None = None
 
@@ -178,7 +178,7 @@ def _requests(audience: Audience, found: RequestRows) -> tuple[list[RequestRow],
     return rows[:MOST_ROWS], found.n_by_tenant.get(audience.tenant, 0)
 
 
-def _tenants(audience: Audience, found: Collected) -> list[TenantRow]:
+def _tenants(audience: Audience, found: Collected) -> list[TenantLine]:
     accounts = next((one.statistics for one in found.report.children if role_of(one.name) == "accounts"), {})
     rows = tenant_rows(found.families(), accounts, found.requests.n_by_tenant)
     return [row for row in rows if audience.tenant in (None, row.tenant)]

@@ -13,7 +13,7 @@ _FAMILIES = {"tardigrade_tenant_requests": "requests", "tardigrade_tenant_refuse
 _TOKENS = "tardigrade_tenant_tokens"  # by part: of prompts, of answers
 
 
-class TenantRow(msgspec.Struct, frozen=True):
+class TenantLine(msgspec.Struct, frozen=True):
     """One tenant. The counts are since the gateways began; `today` and `open_sequences` are the accounts' (None: no limits)."""
 
     tenant: str
@@ -28,7 +28,7 @@ class TenantRow(msgspec.Struct, frozen=True):
 
 def tenant_rows(
     families: Iterable[MetricFamily], accounts: Mapping[str, float], n_by_tenant: Mapping[str, int]
-) -> list[TenantRow]:
+) -> list[TenantLine]:
     """All tenants that have used something, those with the most tokens first. accounts: the figures of the accounts."""
     fields: dict[str, dict[str, float]] = {tenant: {"active": float(n)} for tenant, n in n_by_tenant.items() if tenant}
     for family in families:
@@ -41,7 +41,7 @@ def tenant_rows(
         for key, value in accounts.items():
             if key.startswith(beginning):
                 fields.setdefault(key.removeprefix(beginning), {})[field] = value
-    rows = [msgspec.convert({**counts, "tenant": tenant}, TenantRow, strict=False) for tenant, counts in fields.items()]
+    rows = [msgspec.convert({**counts, "tenant": tenant}, TenantLine, strict=False) for tenant, counts in fields.items()]
     return sorted(rows, key=lambda row: (-(row.prompt_tokens + row.output_tokens), row.tenant))
 
 

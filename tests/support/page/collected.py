@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.gateway.page.pace import PaceFigures
-from actors.gateway.page.requests import Phase, RequestRow, RequestRows
+from actors.gateway.page.requests import RequestPhase, RequestRow, RequestRows
 from actors.gateway.page.snapshot import Collected, SupervisorRow
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 
@@ -19,7 +19,7 @@ def child(name: str, **fields: Any) -> ChildStatus:
 
 def row(tenant: str, number: int, age_s: float = 1.0) -> RequestRow:
     """A request of a tenant."""
-    return RequestRow(f"req-{number}", tenant, "m", "chat", Phase.ANSWER, age_s, 3, 4, 1, "gateway/0", ["scheduler/0"])
+    return RequestRow(f"req-{number}", tenant, "m", "chat", RequestPhase.ANSWER, age_s, 3, 4, 1, "gateway/0", ["scheduler/0"])
 
 
 def collected(children: list[ChildStatus] | None = None, **fields: Any) -> Collected:

@@ -6,12 +6,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from actors.gateway.access.http_keys import key_in
+from actors.gateway.http.answers.live_stream import LiveStream
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.page.collector import ROWS_PATH
 from actors.gateway.page.files import INDEX, page_file
 from actors.gateway.page.requests import RowsWanted
 from actors.gateway.page.snapshot import Audience
-from actors.gateway.page.stream import LiveStream
 from actors.gateway.requests.refusals import Refusal, invalid
 
 _STREAM = "stream"

@@ -41,7 +41,7 @@ function branchesOf(actors) {
 function shownOf(actor) {
   const died = actor.last_exit ? `died ${lasting(actor.last_exit_age_s)} ago: ${actor.last_exit}` : "";
   const facts = [
-    ["life", `${actor.life}, ${actor.restarts} restarts, ${actor.restarts_left} more allowed at once`],
+    ["life", `${actor.life}; ${actor.restarts_left} deaths at once before the server gives up`],
     ["last heartbeat", `${lasting(actor.beat_age_s)} ago`],
     ["memory", bytes(actor.memory_bytes)],
     ["spare process", actor.has_spare ? "waits to be the next life" : "none"],

@@ -106,7 +106,7 @@ async def test_a_viewer_that_leaves_ends_the_collections() -> None:
 async def test_a_key_is_needed_and_a_revoked_one_ends_the_stream(tmp_path: Path) -> None:
     text, record = new_key("me", Role.USER, 1.0)
     change_keys(tmp_path / "keys.json", lambda keys: [record])
-    settings = {"keys_file": str(tmp_path / "keys.json")}
+    settings: dict[str, Any] = {"keys_file": str(tmp_path / "keys.json")}
     async with (
         rig(with_socket=True, **settings) as r,
         httpx.AsyncClient(base_url=address_of(r), timeout=DEADLINE_S) as http,

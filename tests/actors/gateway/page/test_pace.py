@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.metrics import GatewayMetrics
-from actors.gateway.page.counted import Counted, counted_in, sequences_in
-from actors.gateway.page.pace import LATENCY_S, RATE_S, Pace, PaceFigures
+from actors.gateway.page.gateway_counts import Counted, counted_in, sequences_in
+from actors.gateway.page.pace import LATENCY_S, RATE_S, PaceFigures, RecentPace
 from messages.metrics import take_snapshot
 
 BOUNDS = (0.1, 0.2)
@@ -21,14 +21,14 @@ def counted(tokens: float, first: tuple[float, ...] = (0.0, 0.0, 0.0), born_s: f
 
 
 def test_nothing_is_known_from_one_sample() -> None:
-    pace = Pace()
+    pace = RecentPace()
     assert pace.figures() == PaceFigures()
     pace.note(0.0, {("gateway/0", 1): counted(1e6)})
     assert pace.figures() == PaceFigures()
 
 
 def test_rates_are_those_of_all_gateways_over_the_window() -> None:
-    pace = Pace()
+    pace = RecentPace()
     for second in range(20):
         pace.note(second, {("gateway/0", 1): counted(100.0 * second), ("gateway/1", 1): counted(50.0 * second)})
     figures = pace.figures()
@@ -36,14 +36,14 @@ def test_rates_are_those_of_all_gateways_over_the_window() -> None:
 
 
 def test_an_old_rate_is_forgotten() -> None:
-    pace = Pace()
+    pace = RecentPace()
     for second in range(20):
         pace.note(second, {("gateway/0", 1): counted(min(second, 10) * 100.0)})
     assert pace.figures().tokens_per_s == 0
 
 
 def test_latencies_are_those_of_the_last_seconds_alone() -> None:
-    pace = Pace()
+    pace = RecentPace()
     pace.note(0.0, {("gateway/0", 1): counted(0.0, (1000.0, 0.0, 0.0))})
     pace.note(1.0, {("gateway/0", 1): counted(0.0, (1000.0, 10.0, 0.0))})
     figures = pace.figures()
@@ -54,14 +54,14 @@ def test_latencies_are_those_of_the_last_seconds_alone() -> None:
 
 
 def test_a_gateway_that_begins_again_counts_from_zero() -> None:
-    pace = Pace()
+    pace = RecentPace()
     pace.note(0.0, {("gateway/0", 1): counted(5000.0)})
     pace.note(4.0, {("gateway/0", 2): counted(40.0, born_s=2.0)})
     assert pace.figures().tokens_per_s == pytest.approx(10)
 
 
 def test_a_gateway_of_which_a_new_supervisor_knows_nothing_yet_keeps_its_counts() -> None:
-    pace, who = Pace(), ("gateway/1", 1)
+    pace, who = RecentPace(), ("gateway/1", 1)
     pace.note(0.0, {who: counted(5000.0)})
     pace.note(1.0, {who: None})
     pace.note(2.0, {who: counted(5020.0)})
@@ -69,14 +69,14 @@ def test_a_gateway_of_which_a_new_supervisor_knows_nothing_yet_keeps_its_counts(
 
 
 def test_a_gateway_that_reports_for_the_first_time_is_no_burst() -> None:
-    pace, who = Pace(), ("gateway/1", 1)
+    pace, who = RecentPace(), ("gateway/1", 1)
     pace.note(0.0, {who: None})
     pace.note(1.0, {who: counted(5000.0)})
     assert pace.figures().tokens_per_s == 0
 
 
 def test_other_buckets_of_another_release_are_left_out() -> None:
-    pace, other = Pace(), Counted(LONG_AGO_S, 0.0, 0.0, (1.0,), (7.0, 0.0))
+    pace, other = RecentPace(), Counted(LONG_AGO_S, 0.0, 0.0, (1.0,), (7.0, 0.0))
     pace.note(0.0, {("gateway/0", 1): counted(0.0), ("gateway/1", 1): other})
     pace.note(1.0, {("gateway/0", 1): counted(0.0, (4.0, 0.0, 0.0)), ("gateway/1", 1): other})
     assert pace.figures().first_token_p50_ms == pytest.approx(50)
@@ -84,7 +84,7 @@ def test_other_buckets_of_another_release_are_left_out() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(0, 1000), st.booleans()), min_size=1, max_size=80))
 def test_a_rate_is_never_negative_nor_more_than_was_counted(steps: list[tuple[float, int, bool]]) -> None:
-    pace, now_s, life, total, most = Pace(), 0.0, 1, 0.0, 0.0
+    pace, now_s, life, total, most = RecentPace(), 0.0, 1, 0.0, 0.0
     pace.note(now_s, {("gateway/0", life): counted(0.0, born_s=0.0)})
     born_s = 0.0
     for step_s, tokens, dies in steps:

@@ -7,7 +7,7 @@ import pytest
 from actors.gateway.page.devices import DeviceRow
 from actors.gateway.page.requests import MOST_ROWS, RequestRows, merged, part_of
 from actors.gateway.page.snapshot import Audience, Sequences, branch_of, snapshot_for
-from actors.gateway.page.tenants import TenantRow
+from actors.gateway.page.tenants import TenantLine
 from messages.lifecycle.lifecycle import MetricFamily, MetricSample
 from tests.support.page.collected import child, collected, row
 
@@ -47,7 +47,7 @@ def test_a_tenant_sees_its_own_requests_and_usage_alone() -> None:
     own = snapshot_for(ME, found)
     assert [one.id for one in own.requests] == ["req-1"]
     assert own.n_requests == 1
-    assert own.tenants == [TenantRow("me", 1, 3.0, 10.0, 20.0, 3.0, today=5.0)]
+    assert own.tenants == [TenantLine("me", 1, 3.0, 10.0, 20.0, 3.0, today=5.0)]
     all_of_it = snapshot_for(ALL, found)
     assert ([one.id for one in all_of_it.requests], all_of_it.n_requests) == (["req-1", "req-2"], 2)
     assert [one.tenant for one in all_of_it.tenants] == ["you", "me"]
