@@ -37,7 +37,7 @@ class LiveStream:
             sender = chunk_sender(scope, send)
             await sender.begin(_HEADERS)
             await sender.send([b"retry: %d\n\n" % AGAIN_MS])
-            while self._may_see() and (snapshot := await viewer.next()) is not None:
+            while scope["method"] != "HEAD" and self._may_see() and (snapshot := await viewer.next()) is not None:
                 await sender.send([b"data: %b\n\n" % snapshot])
             await sender.end(b"")
         except OSError:

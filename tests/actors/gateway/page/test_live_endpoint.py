@@ -90,6 +90,12 @@ async def test_the_stream_ends_with_its_gateway_and_holds_up_no_drain() -> None:
         await read_to_end(lines)
 
 
+async def test_the_headers_of_a_stream_can_be_asked_for_alone() -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.head(STREAM)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
+
+
 async def test_a_viewer_that_leaves_ends_the_collections() -> None:
     async with rig(with_socket=True) as r, httpx.AsyncClient(base_url=address_of(r), timeout=DEADLINE_S) as http:
         feed = r.gateway.servers.live
