@@ -6,6 +6,7 @@
 #   make test-long                    minutes of kills, more seeds and five times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
+#   make browser-env                  Debian's Chromium and what drives it, for the tests of the page at /; part of test-long
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
@@ -41,7 +42,7 @@ TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/lon
 REPORT := $(VENV)/tests.xml
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
-.PHONY: serve test test-fast test-long client-env open-webui-env bench-clients coverage lint gpu-test bench sbom audit format clean
+.PHONY: serve test test-fast test-long client-env browser-env open-webui-env bench-clients coverage lint gpu-test bench sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -53,12 +54,18 @@ test: $(TEST_STAMP) lint
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
-test-long: $(TEST_STAMP) client-env
+test-long: $(TEST_STAMP) client-env browser-env
 	@$(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
 	@$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
+
+# Without Chromium the tests of the page are skipped
+browser-env: $(VENV)/clients/browser/installed
+	@command -v chromium >/dev/null || { echo "installing Chromium (once; a minute)"; \
+	apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+	echo "no Chromium, and apt-get cannot install it: the tests of the page are skipped"
 
 # its suite runs with test-long if it is there
 open-webui-env: $(OPEN_WEBUI_STAMP)
@@ -82,7 +89,7 @@ bench: $(BENCH_STAMP)
 sbom: $(SERVE_STAMP) $(TOOLS)/installed
 	@mkdir -p dist
 	@$(TOOLS)/bin/cyclonedx-py environment $(VENV)/bin/python --pyproject pyproject.toml --output-reproducible --output-file $(SBOM)
-	@$(VENV)/bin/python -m ops.bill_of_materials $(SBOM)
+	@$(VENV)/bin/python -m ops.bill_of_materials $(SBOM) --with-copies
 
 # --strict: a package about which nobody answers is a failure
 audit: sbom

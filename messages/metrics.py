@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from messages.lifecycle.lifecycle import MetricFamily, MetricSample
+
+
+def quantile_of(bounds: Sequence[float], counts: Sequence[float], q: float) -> float:
+    """Quantile `q` (0 to 1) of observations in buckets, as `Histogram.quantile` describes it; 0.0 without observations.
+
+    `bounds`: upper bounds of the buckets, ascending. `counts`: observations in each, and above the last bound.
+    """
+    wanted, seen, lower = q * sum(counts), 0.0, 0.0
+    for upper, count in zip((*bounds, bounds[-1]), counts, strict=True):
+        if count and seen + count >= wanted:
+            return lower + (upper - lower) * max(wanted - seen, 0.0) / count
+        seen, lower = seen + count, upper
+    return 0.0
 
 
 class Histogram(Collector):
@@ -37,12 +50,7 @@ class Histogram(Collector):
         Interpolates linearly inside the bucket that contains the quantile, as Prometheus' `histogram_quantile` does. A
         quantile above the last bound is given as the last bound.
         """
-        wanted, seen, lower = q * self.count, 0, 0.0
-        for upper, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
-            if count and seen + count >= wanted:
-                return lower + (upper - lower) * max(wanted - seen, 0.0) / count
-            seen, lower = seen + count, upper
-        return 0.0
+        return quantile_of(self._bounds, self._counts, q)
 
     def summary_ms(self) -> dict[str, float]:
         """Of values in seconds: the count, and in ms the mean and the quantiles 0.5, 0.9 and 0.99 as `quantile` gives them."""

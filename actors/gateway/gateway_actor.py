@@ -40,6 +40,7 @@ from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.models.served_models import load_models
 from actors.gateway.other_gateways.owners import Owners
+from actors.gateway.page.live_page import OwnGateway, live_page_of
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
@@ -71,6 +72,7 @@ class GatewayActor(Actor, Post, Status):
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
+        self.of_page = OwnGateway(spawn_spec, self.tree, self.registry, self.statistics)
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
         self.servers = GatewayServers(
@@ -126,8 +128,9 @@ class GatewayActor(Actor, Post, Status):
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
+        live = live_page_of(self.of_page, manager, owners.other_sockets, has_keys=access.keys is not None)
         services = Services(
-            settings, self.models, admission, manager, self, reader, owners, started_s, caches, embeddings, access.keys
+            settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, embeddings, access.keys
         )
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}

@@ -14,6 +14,7 @@ from actors.gateway.http.endpoint import Services
 from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.server import HttpServer
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
+from actors.gateway.page.feed import LiveFeed
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
@@ -44,6 +45,7 @@ class GatewayServers:
         self.http: HttpServer | None = None
         self.for_gateways: HttpServer | None = None  # for calls that other gateways forward
         self.zeromq: ZmqServer | None = None
+        self.live: LiveFeed | None = None  # its viewers leave before a server waits for them
 
     @property
     def n_http_connections(self) -> int:
@@ -71,7 +73,7 @@ class GatewayServers:
                 services.embeddings, services.keys,
             )  # fmt: skip
             self.zeromq.open()
-        self.app = build_app(services)
+        self.app, self.live = build_app(services), services.live.feed
         if self._custody is not None:
             self._custody.open()
         await self._open_for_gateways(services)
@@ -104,10 +106,12 @@ class GatewayServers:
 
     async def leave(self) -> bool:
         """Leave the HTTP connections to the next incarnation; returns False, having done nothing, if nobody keeps them."""
+        self._dismiss_viewers()
         return await leave_connections(self.http, self._custody)
 
     async def close(self) -> None:
         """Close all servers and their connections."""
+        self._dismiss_viewers()
         await self._left.wait()
         for server in (self.http, self.for_gateways):
             if server is not None:
@@ -116,3 +120,7 @@ class GatewayServers:
             self._custody.close()
         if self.zeromq is not None:
             await self.zeromq.close()
+
+    def _dismiss_viewers(self) -> None:
+        if self.live is not None:
+            self.live.close()

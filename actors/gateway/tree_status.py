@@ -21,10 +21,12 @@ class TreeStatus:
         self._endpoint, self._send = endpoint, send_to_supervisor
         self._report: StatusReport | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self.n_reports = 0  # that have come
 
     def on_report(self, report: StatusReport) -> None:
         """Keep the supervisor's report and wake every waiting reader."""
         self._report = report
+        self.n_reports += 1
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bill_of_materials import main, missing_from, pins_of, versions_in
+from ops.bill_of_materials import COPIES, main, missing_from, pins_of, versions_in, with_copies
 from ops.doc_tables import REPO
 
 PYPROJECT = '[project]\ndependencies = ["msgspec>=0.20,<0.23", "Jinja2", "huggingface-hub>=1.0,<3"]\n'
@@ -29,6 +29,22 @@ def test_a_dependency_without_a_version_is_missing() -> None:
 
 def test_the_mark_of_a_build_is_left_out() -> None:
     assert pins_of(versions_in(bill(torch="2.13.0+cpu", click="8.1", ours=""))) == ["click==8.1", "torch==2.13.0"]
+
+
+def test_copies_of_other_projects_are_in_it_and_no_package_of_python() -> None:
+    whole = with_copies(bill(click="8.1"), REPO)
+    found = {one["name"]: one for one in json.loads(whole)["components"]}
+    assert {"click", *(copy.name for copy in COPIES)} == set(found)
+    assert all(found[copy.name]["licenses"] and found[copy.name]["hashes"][0]["content"] for copy in COPIES)
+    assert pins_of(versions_in(whole)) == ["click==8.1"]
+
+
+def test_every_copied_program_has_its_version_in_it_and_its_licence_beside_it() -> None:
+    vendored = sorted(path for path in (REPO / "actors").rglob("vendor/*.js"))
+    assert [str(path.relative_to(REPO)) for path in vendored] == [copy.path for copy in COPIES]
+    for copy, path in zip(COPIES, vendored, strict=True):
+        assert copy.version in path.read_text(encoding="utf-8")[:200], "the head of the file names its version"
+        assert list(path.parent.glob("LICENSE.*"))
 
 
 def test_another_document_is_refused() -> None:

@@ -36,6 +36,7 @@ from actors.gateway.http.endpoints import (
     documentation,
     embeddings,
     generate,
+    live,
     ollama,
     ollama_models,
     openai,
@@ -74,6 +75,7 @@ _DESCRIBED = (
     *embeddings.ENDPOINTS,
     *cache.ENDPOINTS,
     *tenants.ENDPOINTS,
+    *live.ENDPOINTS,
 )
 _NOBODY = Identity()
 ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))

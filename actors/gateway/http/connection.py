@@ -224,8 +224,11 @@ class Connection(HttpToolsProtocol):
 
     @property
     def n_unread(self) -> int:
-        """Bytes that the client's machine has not confirmed, plus one while an answer is being computed."""
+        """Bytes that the client's machine has not confirmed, plus one while an answer is being computed. 0 for an answer that
+        has no end."""
         cycle = self.cycle
+        if chunk_sender.is_endless(cycle):
+            return 0
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete or cycle.disconnected)
         return self.transport.get_write_buffer_size() + _in_kernel(self.transport) + is_answering
 

@@ -26,6 +26,7 @@ from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.models.served_models import ServedModel, ServedModels
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import who_knows
+from actors.gateway.page.live_page import LivePage
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
@@ -67,6 +68,7 @@ class Services:
     owners: Owners
     started_s: int
     caches: CacheReset
+    live: LivePage
     embeddings: Embeddings | None = None  # None: the server has no embedding model
     keys: KeyRing | None = None  # None: nobody is asked for an API key
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)

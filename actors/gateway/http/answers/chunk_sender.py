@@ -93,6 +93,16 @@ class OwnConnection:
         cycle = self._cycle()
         return None if cycle is None else ConnectionSender(send, cycle, self._granted, has_chunks=self._has_chunks)
 
+    def note_endless(self) -> None:
+        """The answer has no end of its own, and nobody waits for what its client has not read: see `is_endless`."""
+        if (cycle := self._cycle()) is not None:
+            cycle.is_endless = True
+
+
+def is_endless(cycle: Any) -> bool:
+    """True while the answer of this state of uvicorn, None without a request, has no end of its own."""
+    return getattr(cycle, "is_endless", False) and not cycle.response_complete
+
 
 def chunk_sender(scope: Scope, send: Send) -> ChunkSender:
     """The sender for one ASGI call. Under a server without such a connection (as in tests), ASGI messages are sent."""

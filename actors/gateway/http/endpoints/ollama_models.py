@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
@@ -26,11 +25,6 @@ class ShowBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """POST /api/show."""
 
     verbose: bool | None = None  # has no effect
-
-
-async def running(services: Services, call: Call) -> ASGIApp:
-    """GET /: what Ollama's command asks for before it does anything else."""
-    return PlainTextResponse("Tardigrade is running")
 
 
 async def tags(services: Services, call: Call) -> ASGIApp:
@@ -148,7 +142,6 @@ def _details(card: ModelCard) -> dict[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/", running, query=None, media_type="text/plain"),
     Endpoint("GET", "/api/version", server_version, query=None),
     Endpoint("GET", "/api/tags", tags, query=None),
     Endpoint("GET", "/api/ps", processes, query=None),

@@ -1,0 +1,213 @@
+"""The page at / in a headless Chromium: what it shows, its chat, its keyboard, and how it goes on when processes die.
+
+BROWSER: the path of Chromium. CLIENT_KEYS: a user's and an admin's API key, with a blank between; "": the server asks for none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+URL, OUT = os.environ["CLIENT_URL"], Path(os.environ["CLIENT_OUT"])
+KEYS = os.environ.get("CLIENT_KEYS", "").split()
+WAIT_MS = 60_000.0
+PHONE = {"width": 360, "height": 760}
+
+open_server = pytest.mark.skipif(bool(KEYS), reason="this server asks for keys")
+with_keys = pytest.mark.skipif(not KEYS, reason="this server asks for no keys")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=os.environ["BROWSER"], args=options)
+        yield browser
+        browser.close()
+
+
+class Looked:
+    """Pages that a test has opened, and what went wrong in them."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.wrong: list[str] = []
+        self.may_lose = False  # connections, because processes are killed
+
+    def page(self, **options: Any) -> Page:
+        """The page, in a tab of its own."""
+        page = self._browser.new_page(**options)
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", lambda said: self._said(said.type, said.text))
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("request", lambda sent: self._asked(sent.url))
+        page.goto(URL + "/")
+        return page
+
+    def _said(self, kind: str, text: str) -> None:
+        of_connections = "Failed to load resource" in text and (self.may_lose or KEYS)
+        if kind in ("error", "warning") and not of_connections:
+            self.wrong.append(f"{kind}: {text}")
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((URL + "/", "data:")):
+            self.wrong.append(f"another host: {url}")
+
+
+@pytest.fixture
+def looked(browser: Browser) -> Iterator[Looked]:
+    one = Looked(browser)
+    yield one
+    assert one.wrong == []
+
+
+def expect_live(page: Page) -> None:
+    expect(page.locator("#tree details.actor").nth(3)).to_be_visible(timeout=WAIT_MS)
+
+
+def live(key: str = "") -> dict[str, Any]:
+    """The newest snapshot, as a program asks for it."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with urllib.request.urlopen(urllib.request.Request(URL + "/v1/live", headers=headers), timeout=60) as answer:
+        return json.load(answer)
+
+
+def expect_snapshot(page: Page, after_s: float) -> None:
+    """Until the page is connected and shows the server as it was after this Unix time. The page may evaluate no text, so the
+    condition is asked from here."""
+    until_s = time.monotonic() + WAIT_MS / 1e3
+    while page.evaluate("document.body.dataset.link") != "live" or float(page.evaluate("document.body.dataset.at")) <= after_s:
+        assert time.monotonic() < until_s, "no new snapshot"
+        page.wait_for_timeout(10)
+
+
+def ask(page: Page, text: str) -> None:
+    page.fill("#chat-text", text)
+    page.press("#chat-text", "Enter")
+
+
+@open_server
+def test_it_shows_the_server(looked: Looked) -> None:
+    page = looked.page(viewport={"width": 1280, "height": 900})
+    expect_live(page)
+    expect(page.locator("#state-text")).to_have_text("serving")
+    assert {one["name"] for one in live()["actors"]} | {"supervisor/0"} == set(page.locator(".actor .name").all_inner_texts())
+    expect(page.locator(".tile")).to_have_count(6)
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    expect(page.locator(".plot-box").first).to_have_attribute("aria-label", re.compile("Tokens per second .* now tokens/s"))
+    page.screenshot(path=f"{OUT}-wide.png")
+
+
+@open_server
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_in_both_schemes(looked: Looked, scheme: str) -> None:
+    page = looked.page(viewport=PHONE, color_scheme=scheme)
+    expect_live(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(map(int, re.findall(r"\d+", background))) < 64) == (scheme == "dark")
+    page.screenshot(path=f"{OUT}-phone-{scheme}.png", full_page=True)
+
+
+@open_server
+def test_every_control_has_a_name_and_the_keyboard_reaches_all(looked: Looked) -> None:
+    page = looked.page()
+    expect_live(page)
+    named = "[...document.querySelectorAll('button,select,textarea,a,summary,[role]')].filter(e => e.checkVisibility())"
+    nameless = f"{named}.filter(e => !(e.ariaLabel || e.innerText || e.labels?.length || e.title)).map(e => e.outerHTML)"
+    assert [one for one in page.evaluate(nameless) if 'role="status"' not in one] == []
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    expect(page.locator("#chat-text")).to_be_focused()
+    actor = page.locator("details.actor", has_text="worker/0.0")
+    actor.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(actor.locator(".advice code")).to_have_text(re.compile(r"kill -9 \d+"))
+
+
+@open_server
+def test_an_answer_is_streamed_and_can_be_stopped(looked: Looked) -> None:
+    page = looked.page()
+    expect_live(page)
+    expect(page.locator("#chat-model option").first).to_be_attached()
+    ask(page, "Count.")
+    expect(page.locator(".message.assistant .words")).to_have_text(re.compile(r"\d+ \d+ \d+"))
+    expect(page.locator("#requests-table tbody tr")).to_have_count(1, timeout=WAIT_MS)
+    assert page.locator("#requests-table td.id").inner_text().endswith("…"), "who knows an id can read the stream"
+    page.keyboard.press("Escape")
+    expect(page.locator(".message .facts").last).to_contain_text("stopped")
+    expect(page.locator("#requests-count")).to_have_text("none open", timeout=WAIT_MS)
+    expect(page.locator("#chat-send")).to_be_enabled()
+
+
+@open_server
+def test_it_goes_on_through_the_death_of_every_process(looked: Looked) -> None:
+    looked.may_lose = True
+    page = looked.page()
+    expect_live(page)
+    for name in [one["name"] for one in live()["actors"]]:
+        life, pid = next((one["life"], one["pid"]) for one in live()["actors"] if one["name"] == name)
+        began_s = time.time()
+        os.kill(pid, signal.SIGKILL)
+        expect_snapshot(page, began_s)
+        print(f"{name}: a snapshot {time.time() - began_s:.2f} s after kill -9")
+        expect(page.locator("#events")).to_contain_text(f"{name} is ready: life {life + 1}", timeout=WAIT_MS)
+    supervisor, began_s = live()["supervisor"]["pid"], time.time()
+    os.kill(supervisor, signal.SIGKILL)
+    expect(page.locator("#events")).to_contain_text(re.compile("supervisor answers again|new supervisor"), timeout=WAIT_MS)
+    print(f"supervisor: shown {time.time() - began_s:.2f} s after kill -9")
+    expect(page.locator("#state-text")).to_have_text("serving", timeout=WAIT_MS)
+
+
+@open_server
+def test_an_answer_goes_on_when_its_gateway_dies(looked: Looked) -> None:
+    looked.may_lose = True
+    page = looked.page()
+    expect_live(page)
+    expect(page.locator("#chat-model option").first).to_be_attached()
+    lengths = []
+    for kills in (False, True):
+        page.click("#chat-new")
+        ask(page, "Go on until your length ends.")
+        words = page.locator(".message.assistant .words")
+        expect(words).to_have_text(re.compile(r"(\d+ ){20}"), timeout=WAIT_MS)
+        for one in live()["actors"] if kills else []:
+            if one["name"].startswith("gateway/"):
+                os.kill(one["pid"], signal.SIGKILL)
+        expect(page.locator(".message .facts").last).to_contain_text("as long as it may be", timeout=WAIT_MS)
+        lengths.append(len(words.inner_text().split()))
+    assert lengths[0] == lengths[1], "no token is lost, and none is there twice"
+
+
+@with_keys
+def test_a_key_is_asked_for_and_shows_only_what_is_its_own(looked: Looked) -> None:
+    user, admin = KEYS
+    page, others = looked.page(), looked.page()
+    expect(page.locator("#key-dialog")).to_be_visible()
+    assert page.locator("#tree details").count() == 0
+    for key, who in (("sk-wrong", page), (user, page), (admin, others)):
+        who.fill("#key-text", key)
+        who.press("#key-text", "Enter")
+    expect_live(page)
+    expect_live(others)
+    expect(others.locator("#chat-model option").first).to_be_attached()
+    ask(others, "Count.")
+    expect(others.locator("#requests-table tbody tr")).to_have_count(1, timeout=WAIT_MS)
+    assert "chatcmpl-" in others.locator("#requests-table td.id").inner_text()
+    expect_snapshot(page, time.time())
+    expect(page.locator("#requests-count")).to_have_text("none open")
+    others.click("#chat-stop")
+    assert (live(admin)["supervisor"]["pid"] > 0, live(user)["supervisor"]["pid"]) == (True, 0)
+    others.click("#forget-key")
+    expect(others.locator("#key-dialog")).to_be_visible()
