@@ -127,10 +127,8 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 
 def _note(child: ChildStatus, with_figures: bool) -> str:
     """Whether its replica is cordoned; what an actor is doing, or its figures; then how its last process ended."""
-    shown = (
-        [(k, value) for k, value in sorted(child.statistics.items()) if value and not is_gpu_figure(k)] if with_figures else []
-    )
-    figures = ", ".join(f"{key} {value:g}" for key, value in shown)
+    told = sorted(child.statistics.items()) if with_figures else []
+    figures = ", ".join(f"{key} {value:g}" for key, value in told if value and not is_gpu_figure(key))
     ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)

@@ -98,7 +98,8 @@ def n_children(config: ServerConfig, placement: Placement) -> int:
     n_gangs = 2 if placement.has_standby else 1
     of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
     of_fallback = 2 if config.fallback_model else 0
-    n_single = config.holds_connections + config.api_keys + 1 + config.speculate
+    has_monitor = config.gpu_monitor.enabled and bool(config.gpu_monitor.devices or placement.gpus)
+    n_single = config.holds_connections + config.api_keys + has_monitor + 1 + config.speculate
     return n_single + placement.replicas * of_replica + of_fallback + config.gateways
 
 
