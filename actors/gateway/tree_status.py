@@ -8,8 +8,9 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.vllm_metrics import VllmNames
+from messages.exposition import render_exposition
 from messages.lifecycle.tree import StatusReport, StatusWanted
-from messages.metrics import render_exposition, take_snapshot
+from messages.metrics import take_snapshot
 from messages.wire.message import Message
 
 _WAIT_S = 1.0

@@ -8,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.vllm_metrics import VllmNames
 from actors.scheduler.metrics import SchedulerMetrics
+from messages.exposition import render_exposition
 from messages.lifecycle.lifecycle import MetricFamily
-from messages.metrics import render_exposition, take_snapshot
+from messages.metrics import take_snapshot
 
 _ONE = VllmNames(lambda number: ("big", "small")[number], replicas=1)
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -9,8 +9,9 @@ from actors.gpu_monitor.gpu_monitor_actor import GpuMonitorActor
 from actors.gpu_monitor.gpu_state import GpuRecord, GpuState
 from actors.gpu_monitor.reading import GpuFacts, SlowReason, read_gpu
 from actors.gpu_monitor.settings import GpuMonitorSettings
+from messages.exposition import render_exposition
 from messages.lifecycle.gpu_figures import GpuFigures, gpu_figures, statistics_of
-from messages.metrics import render_exposition, take_snapshot
+from messages.metrics import take_snapshot
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from tests.actors.gpu_monitor.conftest import LoadedStub
 from tests.support.memory_cluster import spawn_spec_of
