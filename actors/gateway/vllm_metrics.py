@@ -20,7 +20,7 @@ _VLLM_REASON = {"stop": "stop", "length": "length", "cancelled": "abort", "faile
 _SCHEDULER = "tardigrade_scheduler_"
 _FREE, _CACHED, _HELD = (f"{_SCHEDULER}{state}_pages" for state in ("free", "cached", "held"))
 
-_SAME = {  # our family -> vLLM's name of the same numbers, without "vllm:" and the suffix of counters
+SAME_NUMBERS = {  # our family -> vLLM's name of the same numbers, without "vllm:" and the suffix of counters
     "tardigrade_prompt_tokens": "prompt_tokens",
     "tardigrade_output_tokens": "generation_tokens",
     "tardigrade_time_to_first_token_seconds": "time_to_first_token_seconds",
@@ -62,7 +62,7 @@ class VllmNames:
         engine = str(replica_of(actor)) if is_scheduler else "0" if self.replicas <= 1 else "all"
         labels = {"model_name": self.model_name_of(model_of(actor) if is_scheduler else 0), "engine": engine}
         by_name = {family.name: family for family in families}
-        added = [_renamed(family, _SAME[family.name], labels) for family in families if family.name in _SAME]
+        added = [_renamed(family, SAME_NUMBERS[family.name], labels) for family in families if family.name in SAME_NUMBERS]
         added += _endings(by_name, labels)
         added += _pages(by_name, labels)
         return [*families, *added]
