@@ -93,7 +93,12 @@ CASES = [
         grows=True,
     ),
     Case("TardigradeSlowClients", {'tardigrade_http_cut_total{why="unread"}': (0, 0.01)}, {}, grows=True),
-    _gauge("TardigradeReplicaAvoided", 'tardigrade_breaker_state{replica="scheduler/1"}', 0, 2, replica="scheduler/1"),
+    Case(
+        "TardigradeReplicaAvoided",
+        {'tardigrade_breaker_openings_total{replica="scheduler/1", why="died"}': (0, 0.01)},
+        {"replica": "scheduler/1"},
+        grows=True,
+    ),
     Case(
         "TardigradeCacheFull",
         {f"tardigrade_scheduler_preemptions_total{{{_SCHEDULER}}}": (0, 10)},

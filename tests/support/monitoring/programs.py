@@ -115,15 +115,20 @@ def needed(program: str) -> str:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, server_url: str, alertmanager_url: str = "", key: str = "") -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, server_url: str, alertmanager_url: str = "", key: str = "", ca: Path | None = None
+) -> Iterator[Prometheus]:
     """Prometheus with the configuration of ops/prometheus, which scrapes this server. `key`: of the role admin, if clients
-    show keys."""
+    show keys. `ca`: who has signed the certificate of a server with TLS."""
     (port,) = free_ports(1)
     folder.mkdir(exist_ok=True)
     config: Any = msgspec.yaml.decode((FOLDER / "prometheus.yml").read_bytes())
     config["rule_files"] = [str(RULES)]
     (job,) = config["scrape_configs"]
-    job["static_configs"] = [{"targets": [server_url.removeprefix("http://")]}]
+    job["static_configs"] = [{"targets": [server_url.partition("://")[2]]}]
+    job["scheme"] = server_url.partition("://")[0]
+    if ca is not None:
+        job["tls_config"] = {"ca_file": str(ca)}
     if key:
         job["authorization"] = {"credentials": key}
     config["alerting"]["alertmanagers"] = (
