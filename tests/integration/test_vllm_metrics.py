@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import httpx
@@ -49,9 +49,9 @@ def logged(server: RealServer) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("event") == "request"]
 
 
-def told(server: RealServer) -> Counter[str]:
+def told(server: RealServer) -> defaultdict[str, float]:
     """vLLM's samples by name, and those of endings by reason, all actors together."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text):
         for sample in family.samples:
             if sample.name.startswith("vllm:") and "le" not in sample.labels:

@@ -79,7 +79,7 @@ class WebHook:
                 self.send_response(200)
                 self.end_headers()
 
-            def log_message(self, *args: object) -> None: ...
+            def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
 
         return Handler
 
