@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, Unit
+from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, PanelUnit
 from ops.grafana.promql import each, mean, quantiles, rate
 
 _LIVES = Section(
@@ -48,7 +48,7 @@ _RECOVERY = Section(
                 Query(rate("tardigrade_resubmissions_total", "actor"), "{{actor}}: again"),
                 Query(rate("tardigrade_moved_sequences_total", "actor"), "{{actor}}: moved"),
             ),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
         Panel(
             "Requests taken over",
@@ -57,7 +57,7 @@ _RECOVERY = Section(
                 Query(rate("tardigrade_resumed_requests_total", "actor"), "{{actor}}: requests"),
                 Query(rate("tardigrade_reattached_streams_total", "actor"), "{{actor}}: streams"),
             ),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
         Panel(
             "Breakers",
@@ -75,13 +75,13 @@ _WORK = Section(
             "Steps",
             "Each second, by scheduler.",
             (Query(rate("tardigrade_scheduler_steps_total", "actor"), "{{actor}}"),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
         Panel(
             "Time of a step",
             "On the device, over all ranks.",
             quantiles("tardigrade_worker_step_seconds", 0.5, 0.99),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
         ),
         Panel(
             "Running and waiting",
@@ -100,7 +100,7 @@ _WORK = Section(
             "Choice of replicas",
             "Sequences each second, by replica.",
             (Query(rate("tardigrade_balancing_choices_total", "replica"), "{{replica}}"),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
             is_stacked=True,
         ),
         Panel(
@@ -126,14 +126,14 @@ _PROCESSES = Section(
             "Memory",
             "Resident memory of each process.",
             (Query(each("process_resident_memory_bytes"), "{{actor}}"),),
-            Unit.BYTES,
+            PanelUnit.BYTES,
             is_stacked=True,
         ),
         Panel(
             "Open files",
             "Share of the limit.",
             (Query(f"{each('process_open_fds')} / {each('process_max_fds')}", "{{actor}}"),),
-            Unit.SHARE,
+            PanelUnit.SHARE,
             most=1,
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, Unit
+from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, PanelUnit
 
 _EACH = "GPU {{gpu}}"
 
@@ -14,12 +14,12 @@ def _gpu(name: str) -> str:
 _WORK = Section(
     "Work",
     (
-        Panel("Busy", "Share of time in which a kernel ran.", (Query(_gpu("busy_ratio"), _EACH),), Unit.SHARE, most=1),
+        Panel("Busy", "Share of time in which a kernel ran.", (Query(_gpu("busy_ratio"), _EACH),), PanelUnit.SHARE, most=1),
         Panel(
             "Memory busy",
             "Share of time in which memory was read or written.",
             (Query(_gpu("memory_busy_ratio"), _EACH),),
-            Unit.SHARE,
+            PanelUnit.SHARE,
             most=1,
         ),
         Panel(
@@ -30,7 +30,7 @@ _WORK = Section(
                 Query(_gpu("memory_total_bytes"), f"{_EACH}: all"),
                 Query(_gpu("memory_reserved_bytes"), f"{_EACH}: driver"),
             ),
-            Unit.BYTES,
+            PanelUnit.BYTES,
         ),
     ),
 )
@@ -41,14 +41,14 @@ _HEALTH = Section(
             "Power",
             "Beside what the device may take.",
             (Query(_gpu("power_watts"), _EACH), Query(_gpu("power_limit_watts"), f"{_EACH}: limit")),
-            Unit.WATTS,
+            PanelUnit.WATTS,
         ),
-        Panel("Temperature", "Of the chip.", (Query(_gpu("temperature_celsius"), _EACH),), Unit.CELSIUS),
+        Panel("Temperature", "Of the chip.", (Query(_gpu("temperature_celsius"), _EACH),), PanelUnit.CELSIUS),
         Panel(
             "Clocks",
             "Of processors and memory.",
             (Query(_gpu("sm_clock_hertz"), _EACH), Query(_gpu("memory_clock_hertz"), f"{_EACH}: memory")),
-            Unit.HERTZ,
+            PanelUnit.HERTZ,
         ),
         Panel(
             "Slowed",

@@ -13,7 +13,7 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 INSTANCE = 'instance=~"$instance"'  # every expression is about the servers that are chosen
 
 
-class Unit(StrEnum):
+class PanelUnit(StrEnum):
     """Grafana's names of units."""
 
     NUMBER = "short"
@@ -51,7 +51,7 @@ class Panel:
     title: str
     help: str
     queries: tuple[Query, ...]
-    unit: Unit = Unit.NUMBER
+    unit: PanelUnit = PanelUnit.NUMBER
     shape: Shape = Shape.LINES
     width: int = 8
     is_stacked: bool = False

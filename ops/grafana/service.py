@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, Unit
+from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, PanelUnit
 from ops.grafana.promql import mean, quantiles, rate, total
 
 _SCHEDULER = "tardigrade_scheduler"
@@ -15,7 +15,7 @@ _NOW = Section(
             "Output tokens",
             "Tokens that clients see, each second.",
             (Query(rate("tardigrade_output_tokens_total"), "tokens/s"),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
             Shape.NUMBERS,
             6,
         ),
@@ -23,7 +23,7 @@ _NOW = Section(
             "Requests that run",
             "Accepted sequences that have not ended.",
             (Query(total("tardigrade_active_sequences"), "active"),),
-            Unit.NUMBER,
+            PanelUnit.NUMBER,
             Shape.NUMBERS,
             6,
         ),
@@ -31,7 +31,7 @@ _NOW = Section(
             "Waiting",
             "Sequences in the queues of schedulers, and those that wait for a scheduler.",
             (Query(f"{total(f'{_SCHEDULER}_waiting')} + {total('tardigrade_waiting_sequences')}", "waiting"),),
-            Unit.NUMBER,
+            PanelUnit.NUMBER,
             Shape.NUMBERS,
             6,
         ),
@@ -39,7 +39,7 @@ _NOW = Section(
             "Actors that serve",
             "Of all that there are.",
             (Query(f"{total('tardigrade_up')} / count(tardigrade_up{{{INSTANCE}}})", "serving"),),
-            Unit.SHARE,
+            PanelUnit.SHARE,
             Shape.NUMBERS,
             6,
             most=1,
@@ -53,45 +53,45 @@ _REQUESTS = Section(
             "Ended requests",
             "By ending.",
             (Query(rate("tardigrade_requests_total", "ending"), "{{ending}}"),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
             is_stacked=True,
         ),
         Panel(
             "Refused requests",
             "By the code in the answer.",
             (Query(rate("tardigrade_refused_total", "code"), "{{code}}", is_rare=True),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
             is_stacked=True,
         ),
         Panel(
             "Tokens",
             "Prompts that were accepted and tokens that clients see.",
             (Query(rate("tardigrade_prompt_tokens_total"), "prompt"), Query(rate("tardigrade_output_tokens_total"), "output")),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
         Panel(
             "First token",
             "From the acceptance of a request to its first visible token.",
             quantiles("tardigrade_time_to_first_token_seconds", 0.5, 0.9, 0.99),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
         ),
         Panel(
             "Between tokens",
             "Between visible tokens of one sequence.",
             quantiles("tardigrade_inter_token_seconds", 0.5, 0.9, 0.99),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
         ),
         Panel(
             "Whole requests",
             "From acceptance to ending.",
             quantiles("tardigrade_request_seconds", 0.5, 0.9, 0.99),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
         ),
         Panel(
             "Phases",
             "Mean times of queue, prefill and decode of requests that have ended.",
             tuple(mean(f"tardigrade_request_{phase}_seconds", phase) for phase in ("queue", "prefill", "decode")),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
             is_stacked=True,
         ),
         Panel(
@@ -103,7 +103,7 @@ _REQUESTS = Section(
             "Expected wait",
             "How long the queue will take.",
             (Query(f"max(tardigrade_expected_wait_seconds{{{INSTANCE}}})", "wait"),),
-            Unit.SECONDS,
+            PanelUnit.SECONDS,
         ),
     ),
 )
@@ -114,7 +114,7 @@ _CACHES = Section(
             "Prompt tokens from the cache",
             "Share of prompt tokens whose prefill was saved.",
             (Query(f"{rate(f'{_SCHEDULER}_cached_tokens_total')} / {rate(f'{_SCHEDULER}_prompt_tokens_total')}", "cached"),),
-            Unit.SHARE,
+            PanelUnit.SHARE,
             most=1,
         ),
         Panel(
@@ -132,7 +132,7 @@ _CACHES = Section(
                     "accepted",
                 ),
             ),
-            Unit.SHARE,
+            PanelUnit.SHARE,
             most=1,
         ),
         Panel(
@@ -142,14 +142,14 @@ _CACHES = Section(
                 Query(rate(f"{_SCHEDULER}_preemptions_total"), "preempted"),
                 Query(rate(f"{_SCHEDULER}_displaced_total"), "displaced"),
             ),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
-        Panel("Journal", "Time of one commit.", quantiles("tardigrade_journal_commit_seconds", 0.5, 0.99), Unit.SECONDS),
+        Panel("Journal", "Time of one commit.", quantiles("tardigrade_journal_commit_seconds", 0.5, 0.99), PanelUnit.SECONDS),
         Panel(
             "Journal's backlog",
             "Bytes shown to clients and not on disk yet, because the disk refuses.",
             (Query(total("tardigrade_journal_waiting_bytes"), "bytes"),),
-            Unit.BYTES,
+            PanelUnit.BYTES,
         ),
     ),
 )
@@ -160,14 +160,14 @@ _TENANTS = Section(
             "Tokens by tenant",
             "The ten that use most.",
             (Query(f"topk(10, {rate('tardigrade_tenant_tokens_total', 'tenant')})", "{{tenant}}", is_rare=True),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
             is_stacked=True,
         ),
         Panel(
             "Refusals by limit",
             "Requests of tenants beyond their limits.",
             (Query(rate("tardigrade_tenant_refused_total", "tenant", "limit"), "{{tenant}}: {{limit}}", is_rare=True),),
-            Unit.PER_S,
+            PanelUnit.PER_S,
         ),
         Panel(
             "Degradation",
