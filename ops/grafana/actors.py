@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.grafana.panels import INSTANCE, DashboardPage, Panel, Query, Section, Shape, PanelUnit
+from ops.grafana.panels import INSTANCE, DashboardPage, Panel, PanelUnit, Query, Section, Shape
 from ops.grafana.promql import each, mean, quantiles, rate
 
 _LIVES = Section(
