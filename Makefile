@@ -5,6 +5,7 @@
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
 #   make test-long                    minutes of kills, more seeds and five times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
+#   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
 #   make browser-env                  Debian's Chromium and what drives it, for the tests of the page at /; part of test-long
 #   make bench-clients                load tools of other projects (guidellm, aiperf), each in an environment of its own
@@ -42,7 +43,10 @@ TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/lon
 REPORT := $(VENV)/tests.xml
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
-.PHONY: serve test test-fast test-long client-env browser-env open-webui-env bench-clients coverage lint gpu-test bench sbom audit format clean
+MONITORING := prometheus prometheus-alertmanager
+
+.PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage lint gpu-test \
+	bench sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -54,7 +58,7 @@ test: $(TEST_STAMP) lint
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
-test-long: $(TEST_STAMP) client-env browser-env
+test-long: $(TEST_STAMP) client-env browser-env monitoring-env
 	@$(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
 	@$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
@@ -66,6 +70,16 @@ browser-env: $(VENV)/clients/browser/installed
 	@command -v chromium >/dev/null || { echo "installing Chromium (once; a minute)"; \
 	apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 	echo "no Chromium, and apt-get cannot install it: the tests of the page are skipped"
+
+# Debian's packages; the services that they start are stopped. Without apt-get, or without the right to use it, tests that need
+# them are skipped
+monitoring-env:
+	@for program in $(MONITORING) promtool amtool; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	[ -n "$$missing" ] || exit 0; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "tests without$$missing are skipped"; exit 0; }; \
+	echo "installing $(MONITORING) (once)"; \
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(MONITORING) >/dev/null && \
+	{ systemctl disable --quiet --now $(MONITORING) 2>/dev/null || true; }
 
 # its suite runs with test-long if it is there
 open-webui-env: $(OPEN_WEBUI_STAMP)

@@ -6,6 +6,7 @@
     scheduler/1000    the scheduler of the first replica of model 1: those of model m have the numbers from m * 1000 on
     vault/0           the vault of replica 0
     accounts/0        the process that counts what tenants use, if clients show API keys
+    gpu_monitor/0     the process that reads the sensors of the GPUs, if there are any
     embedder/0        the process that computes embeddings, if there is one
     worker/0.1        rank 1 of the gang of replica 0, in the first seat
     worker/0.1b       the same rank in seat "b": a replica may have a second gang as a standby
@@ -23,7 +24,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 SUPERVISOR = "supervisor/0"
-_WORKING = ("custodian", "accounts", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
+_WORKING = (
+    "custodian", "accounts", "gpu_monitor", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler",
+    "gateway",
+)  # fmt: skip
 ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats

@@ -1,11 +1,11 @@
-"""Prometheus metrics: a fast histogram, the snapshot that a Progress message carries, and the text of all actors together."""
+"""Prometheus metrics: a fast histogram, and the snapshot that a Progress message carries."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -83,24 +83,3 @@ def take_snapshot(registry: CollectorRegistry) -> list[MetricFamily]:
         )
         for family in registry.collect()
     ]
-
-
-class _Merged(Collector):
-    def __init__(self, by_actor: Iterable[tuple[str, list[MetricFamily]]]) -> None:
-        self._by_actor = list(by_actor)
-
-    def collect(self) -> Iterable[Metric]:
-        merged: dict[str, Metric] = {}
-        for actor, families in self._by_actor:
-            for family in families:
-                metric = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                for sample in family.samples:
-                    metric.add_sample(family.name + sample.suffix, {**sample.labels, "actor": actor}, sample.value)
-        return merged.values()
-
-
-def render_exposition(by_actor: Iterable[tuple[str, list[MetricFamily]]]) -> bytes:
-    """One Prometheus text for all actors; each sample gets the label `actor`."""
-    registry = CollectorRegistry()
-    registry.register(_Merged(by_actor))
-    return generate_latest(registry)

@@ -30,7 +30,10 @@ from messages.lifecycle.tree import (
 )
 from messages.wire.message import Message
 
-CHILDREN = ("custodian", "accounts", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
+CHILDREN = (
+    "custodian", "accounts", "gpu_monitor", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler",
+    "gateway",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Draws the tables of the documents from the code: SECURITY.md, and in docs/ architecture.md, api.md, configuration.md, map.md.
+"""Draws the tables of the documents from the code: SECURITY.md, and in docs/ those of the documents that `TABLES` names.
 
     python -m ops.doc_tables            write them between their markers
     python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written
@@ -20,8 +20,10 @@ from pathlib import Path
 from messages.outcomes import ExitCode
 from messages.routes import CHILDREN, ROUTES, Route
 from ops.access_tables import roles_table
+from ops.alert_tables import alerts_table, faults_table
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
+from ops.metric_tables import metric_tables, vllm_table
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.placement import Placement
@@ -137,6 +139,10 @@ TABLES = {
     "api other fields": Table(REPO / "docs" / "api.md", other_fields_table),
     "settings": Table(REPO / "docs" / "configuration.md", settings_tables),
     "roles": Table(REPO / "SECURITY.md", roles_table),
+    "metrics": Table(REPO / "docs" / "metrics.md", metric_tables),
+    "vllm metrics": Table(REPO / "docs" / "metrics.md", vllm_table),
+    "alerts": Table(REPO / "docs" / "monitoring.md", alerts_table),
+    "faults": Table(REPO / "docs" / "troubleshooting.md", faults_table),
     "files": Table(REPO / "docs" / "map.md", file_map),
 }
 

@@ -4,6 +4,7 @@
                        gateways give them to its next incarnation.
     accounts           where clients show API keys: they count what tenants use. Gateways wait for them, and in the end
                        decide alone.
+    gpu_monitor        where the model runs on GPUs: reads their sensors. Without it there are no metrics of them, nothing else.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.
@@ -69,6 +70,7 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
     groups = [_custodian(config, facts)] if config.holds_connections else []
     groups += [_accounts(config, facts)] if config.api_keys else []
+    groups += _gpu_monitor(config, facts)
     groups.append(_directory(config, facts))
     groups += [_speculation(config)] if config.speculate else []
     replicas = range(facts.placement.replicas)
@@ -103,6 +105,14 @@ def _accounts(config: ServerConfig, facts: StartFacts) -> Group:
     )
     why = "counts what tenants use; after its death gateways tell it again what it has not written down"
     return replace(_single(config, actor_name("accounts", 0), why, settings), is_optional=True)
+
+
+def _gpu_monitor(config: ServerConfig, facts: StartFacts) -> list[Group]:
+    settings, used = config.gpu_monitor, [gpu.device_id for gpu in facts.placement.gpus]
+    settings = msgspec.structs.replace(settings, devices=settings.devices or used)
+    why = "reads the sensors of the GPUs; without it there are no metrics of them"
+    group = _single(config, actor_name("gpu_monitor", 0), why, settings)
+    return [replace(group, is_optional=True)] if settings.enabled and settings.devices else []
 
 
 def _directory(config: ServerConfig, facts: StartFacts) -> Group:

@@ -45,6 +45,7 @@ from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.tree_status import TreeStatus
+from actors.gateway.vllm_metrics import VllmNames
 from messages import embedding
 from messages.access.allowances import AllowanceTaken, UsageNoted
 from messages.caches import prefixes
@@ -287,7 +288,8 @@ class GatewayActor(Actor, Post, Status):
         """The Prometheus text of the whole server."""
         self.statistics()
         await self.tree.wait_report()
-        return self.tree.render(self.spawn_spec.name, self.registry)
+        vllm = VllmNames(lambda n: self.models.at(n).name, self.settings.schedulers) if self.settings.vllm_metrics else None
+        return self.tree.render(self.spawn_spec.name, self.registry, vllm)
 
 
 async def run(spawn_spec: SpawnSpec) -> int:

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from actors.gateway.dispatch.balancing_metrics import BalancingMetrics
 from actors.gateway.overload.overload_metrics import OverloadMetrics
+from actors.gateway.request_metrics import RequestMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
@@ -53,6 +54,7 @@ class GatewayMetrics:
         self._declare_connections_and_journal(registry)
         self._declare_latencies(registry)
         self.overload = OverloadMetrics(registry)
+        self._by_request = RequestMetrics(registry)
 
     def _declare_connections_and_journal(self, registry: CollectorRegistry) -> None:
         self.zeromq_undecodable = Counter(
@@ -134,6 +136,7 @@ class GatewayMetrics:
         """Count a request that is over: its ending, its time, and what was cached and drafted of it."""
         self.requests.labels(request.spec.api, ending).inc()
         self.whole_s.observe(now_s - request.began_s)
+        self._by_request.ended(request)
         self._n_prompt += sum(request.n_prompt)
         self._n_cached += n_cached_of(request)
         if (work := work_of(request)) is not None:

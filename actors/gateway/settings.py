@@ -80,6 +80,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     have_gateways_changed: bool = False  # their number, of late: requests may be at gateways that do not own their ids now
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none
+    vllm_metrics: bool = True  # /metrics has vLLM's names beside our own, for dashboards and scalers that know those
     access_log: bool = True  # a log line for each request that is over or refused, at level info; false: none
     strict_fields: bool = False  # true: an unknown field of an HTTP request is refused; false: ignored, and the answer says so
     max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
+from actors.gateway.vllm_metrics import VllmNames
+from messages.exposition import render_exposition
 from messages.lifecycle.tree import StatusReport, StatusWanted
-from messages.metrics import render_exposition, take_snapshot
+from messages.metrics import take_snapshot
 from messages.wire.message import Message
 
 _WAIT_S = 1.0
@@ -49,8 +51,10 @@ class TreeStatus:
                 self._waiters.remove(waiter)
         return self._report
 
-    def render(self, own_name: str, own_registry: CollectorRegistry) -> bytes:
-        """The Prometheus text of all actors: this gateway's metrics as of now, every other actor's as of its last heartbeat."""
+    def render(self, own_name: str, own_registry: CollectorRegistry, vllm: VllmNames | None = None) -> bytes:
+        """The Prometheus text of all actors: this gateway's metrics as of now, every other actor's as of its last heartbeat.
+        `vllm`: adds them under vLLM's names; None: nothing does."""
         children = self._report.children if self._report is not None else []
         others = [(child.name, child.metrics) for child in children if child.name != own_name]
-        return render_exposition([(own_name, take_snapshot(own_registry)), *others])
+        actors = [(own_name, take_snapshot(own_registry)), *others]
+        return render_exposition(actors if vllm is None else [(name, vllm.added(name, found)) for name, found in actors])

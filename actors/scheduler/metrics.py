@@ -9,7 +9,9 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.tier_metrics import TierMetrics
+from messages.metrics import Histogram as FastHistogram
 
+_STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _POLICY_FIGURES = {  # fields of PolicyFigures
     "hits": "Pages reused while this policy chose what is evicted, since the page ledger is new",
     "evictions": "Cached pages overwritten by the choice of this policy, since the page ledger is new",
@@ -41,6 +43,7 @@ class SchedulerMetrics:
         self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
         self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
+        self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
         self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
         self.batch_rows = Histogram(
@@ -49,6 +52,10 @@ class SchedulerMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
             registry=registry,
         )
+        self._step_tokens = FastHistogram(
+            "tardigrade_scheduler_step_tokens", "Token positions computed in one step, of prompts and answers.", _STEP_TOKENS
+        )
+        registry.register(self._step_tokens)
         self._make_gauges(registry)
         self._tiers = TierMetrics(registry)
         self.n_computed = 0  # prompt tokens planned
@@ -87,6 +94,8 @@ class SchedulerMetrics:
         self.plans.inc()
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
+        n_steps = planned.plan.n_steps
+        self._step_tokens.observe(planned.n_tokens / n_steps, n_steps)
         self.n_computed += planned.prompt_tokens
         if planned.plan.new:
             self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
@@ -114,6 +123,7 @@ class SchedulerMetrics:
 
     def count_drafts(self, n_drafts: int, n_accepted: int) -> None:
         """Count the drafts of a row that has been verified."""
+        self.drafts.inc()
         self.drafted_tokens.inc(n_drafts)
         self.accepted_tokens.inc(n_accepted)
 

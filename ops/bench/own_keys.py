@@ -11,12 +11,12 @@ from messages.access.key_file import KEY_FILE, change_keys
 from supervisor.access.key_changes import with_new
 
 
-def add_key(state_dir: Path, tenant: str) -> str:
+def add_key(state_dir: Path, tenant: str, role: Role = Role.USER) -> str:
     """A new key of a tenant, which the server knows within a second. Raises: ConfigError, OSError."""
     texts = list[str]()
 
     def add(keys: Sequence[KeyRecord]) -> Sequence[KeyRecord]:
-        text, after = with_new(keys, tenant, Role.USER, time.time())
+        text, after = with_new(keys, tenant, role, time.time())
         texts.append(text)
         return after
 

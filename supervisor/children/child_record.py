@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import get_args
 
 from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, PeerDown, Progress
 from messages.lifecycle.tree import ChildState, ChildStatus
@@ -11,6 +13,8 @@ from supervisor.children.process import ChildProcess
 from supervisor.directories.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec
 from supervisor.policy.states import LINKED_STATES, SERVING_STATES, STARTING_STATES, next_child_state
+
+_CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
 @dataclass
@@ -36,6 +40,7 @@ class ChildRecord:
     last_death: PeerDown | None = None  # the newest one that is known
     last_exit: str = ""  # how the last incarnation ended
     died_s: float = 0.0  # when
+    n_deaths: Counter[Cause] = field(default_factory=Counter)  # that this supervisor has seen
 
     @property
     def name(self) -> str:
@@ -114,6 +119,7 @@ class ChildRecord:
     def end_incarnation(self, how: str, cause: Cause, now_s: float) -> None:
         """The death of the present incarnation is proven. `how`: its exit status in words."""
         self.last_death = PeerDown(name=self.name, incarnation=self.incarnation, cause=cause)
+        self.n_deaths[cause] += 1
         why = self.phase if self.state is ChildState.ENDING else self.fault if self.has_reported_fault else ""
         self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:MAX_SHORT_CHARACTERS], now_s
         self.enter(ChildState.DEAD)
@@ -159,7 +165,14 @@ class ChildRecord:
             _family("tardigrade_up", "gauge", "1 while the actor can serve.", "", up),
             _family("tardigrade_retired", "gauge", "1 while the server goes on without the actor.", "", float(bool(retired))),
             _family("tardigrade_restarts", "counter", "Restarts since the server started.", "_total", restarts),
+            self._deaths(),
         ]
+
+    def _deaths(self) -> MetricFamily:
+        """All causes from the start on: Prometheus sees no increase in a counter that begins with 1."""
+        what = "Deaths by cause, since the supervisor started; messages/lifecycle/lifecycle.py says what the causes are."
+        samples = [MetricSample("_total", {"cause": cause}, float(self.n_deaths[cause])) for cause in _CAUSES]
+        return MetricFamily(name="tardigrade_deaths", documentation=what, type="counter", samples=samples)
 
 
 def _family(name: str, kind: str, documentation: str, suffix: str, value: float) -> MetricFamily:

@@ -37,6 +37,7 @@ from supervisor.logs import configure_logs
 RUN_BY_ROLE = {
     "custodian": "actors.custodian.custodian_actor:run",
     "accounts": "actors.accounts.accounts_actor:run",
+    "gpu_monitor": "actors.gpu_monitor.gpu_monitor_actor:run",
     "cache_directory": "actors.cache_directory.directory_actor:run",
     "speculation": "actors.speculation.speculation_actor:run",
     "vault": "actors.vault.vault_actor:run",

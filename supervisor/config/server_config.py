@@ -18,6 +18,7 @@ import msgspec
 from actors.cache_directory.settings import DirectorySettings
 from actors.custodian.settings import CustodianSettings
 from actors.gateway.settings import GatewaySettings
+from actors.gpu_monitor.settings import GpuMonitorSettings
 from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.embedding.settings import EmbedderSettings
@@ -161,6 +162,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     supervisor: SupervisorSettings = SupervisorSettings()
     gateway: GatewaySettings = GatewaySettings()
     custodian: CustodianSettings = CustodianSettings()
+    gpu_monitor: GpuMonitorSettings = GpuMonitorSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     cache_directory: DirectorySettings = DirectorySettings()
     speculation: SpeculationSettings = SpeculationSettings()

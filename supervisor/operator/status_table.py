@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import msgspec
 
 from messages.ids import role_of
+from messages.lifecycle.gpu_figures import is_gpu_figure
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.operator.cache_lines import cache_lines
+from supervisor.usage.gpu_lines import gpu_lines
 from supervisor.usage.tenant_lines import tenant_lines
 
 _PLAIN_WIDTH = 240  # where there is no terminal
@@ -70,6 +72,7 @@ def status_text(report: StatusReport, width: int, zeromq: str = "") -> str:
         _supervisor_text(report),
         f"ZeroMQ: {zeromq}" if zeromq else "",
         *cache_lines(report),
+        *gpu_lines(report),
         *tenant_lines(report),
     ]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
@@ -124,7 +127,8 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 
 def _note(child: ChildStatus, with_figures: bool) -> str:
     """Whether its replica is cordoned; what an actor is doing, or its figures; then how its last process ended."""
-    figures = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value) if with_figures else ""
+    told = sorted(child.statistics.items()) if with_figures else []
+    figures = ", ".join(f"{key} {value:g}" for key, value in told if value and not is_gpu_figure(key))
     ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)

@@ -7,6 +7,7 @@ import os
 import resource
 from typing import Any
 
+from actors.gpu_monitor.nvml_handles import handle_of, text_of
 from gpu_workers.embedding.model_files import check_model
 from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.model_store.model_config import ModelConfig
@@ -95,7 +96,8 @@ def n_children(config: ServerConfig, placement: Placement) -> int:
     n_gangs = 2 if placement.has_standby else 1
     of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
     of_fallback = 2 if config.fallback_model else 0
-    n_single = config.holds_connections + config.api_keys + 1 + config.speculate
+    has_monitor = config.gpu_monitor.enabled and bool(config.gpu_monitor.devices or placement.gpus)
+    n_single = config.holds_connections + config.api_keys + has_monitor + 1 + config.speculate
     return n_single + placement.replicas * of_replica + of_fallback + config.gateways
 
 
@@ -163,7 +165,7 @@ def find_gpus(visible: str | None, nvml: Any = None) -> tuple[Gpu, ...]:
 def _find_gpu(nvml: Any, name: str) -> Gpu | None:
     """One entry of CUDA_VISIBLE_DEVICES: an index, or a UUID or its beginning."""
     try:
-        handle = _handle(nvml, name)
+        handle = handle_of(nvml, name)
         if handle is None:
             return None
         memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
@@ -171,22 +173,6 @@ def _find_gpu(nvml: Any, name: str) -> Gpu | None:
             capability = nvml.nvmlDeviceGetCudaComputeCapability(handle)
         except nvml.NVMLError:  # a MIG slice: ask for its device
             capability = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
-        return Gpu(name, _text(nvml.nvmlDeviceGetName(handle)), int(memory), (int(capability[0]), int(capability[1])))
+        return Gpu(name, text_of(nvml.nvmlDeviceGetName(handle)), int(memory), (int(capability[0]), int(capability[1])))
     except nvml.NVMLError:
         return None
-
-
-def _handle(nvml: Any, name: str) -> Any:
-    """NVML's handle of a device; None or NVMLError when there is no such device."""
-    if name.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    if name.startswith("MIG-"):
-        return nvml.nvmlDeviceGetHandleByUUID(name)
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    alike = [handle for handle in handles if name and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(name)]
-    return alike[0] if len(alike) == 1 else None
-
-
-def _text(value: str | bytes) -> str:
-    """The text of a value of NVML. Older versions of the module return bytes."""
-    return value.decode() if isinstance(value, bytes) else value

@@ -17,7 +17,10 @@ from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
 
 _ACCOUNTS = actor_name("accounts", 0)
-_SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker", "embedder")
+_GPU_MONITOR = actor_name("gpu_monitor", 0)
+_SECTIONS = (
+    "supervisor", "gateway", "custodian", "gpu_monitor", "scheduler", "cache_directory", "speculation", "worker", "embedder"
+)  # fmt: skip
 _FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level"})
 _GIVEN_OR_NOT = ("tls_cert", "tls_client_ca")  # of gateways: other files may be named, but clients must go on as before
 # they decide the tokens, or where the model fits
@@ -62,8 +65,11 @@ def lacks_accounts(server: Server) -> bool:
 
 
 def _without_unknown(server: Server, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """The groups without the accounts, if the last release has started the server: no process can be added to one that runs."""
-    return tuple(one for one in groups if one.title != _ACCOUNTS) if lacks_accounts(server) else groups
+    """The groups without the accounts and the GPU monitor, if the last release has started the server: no process can be added
+    to one that runs."""
+    missing = {_ACCOUNTS} if lacks_accounts(server) else set[str]()
+    missing |= {_GPU_MONITOR} - {group.title for group in server.groups}
+    return tuple(one for one in groups if one.title not in missing)
 
 
 def _policies(config: ServerConfig, facts: StartFacts) -> Iterable[TenantPolicy]:

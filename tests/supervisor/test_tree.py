@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from actors.gateway.settings import GatewaySettings
+from actors.gpu_monitor.settings import GpuMonitorSettings
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings, read_settings
@@ -86,6 +87,20 @@ def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
     assert not any(group.title == "embedder/0" for group in tree_of(ServerConfig()))
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, embedding=model)
     assert StartFacts.from_builtins(facts.to_builtins()) == facts
+
+
+def test_one_process_reads_the_gpus_that_the_server_uses() -> None:
+    def read_by(config: ServerConfig, placement: Placement) -> list[str] | None:
+        groups = tree_of(config, placement)
+        monitors = [group for group in groups if group.title == "gpu_monitor/0"]
+        assert all(group.is_optional for group in monitors)
+        return settings_of(groups, "gpu_monitor/0")["devices"] if monitors else None
+
+    gpus = on_gpus(replicas=2)
+    assert read_by(ServerConfig(), gpus) == [gpu.device_id for gpu in gpus.gpus]
+    assert read_by(ServerConfig(gpu_monitor=GpuMonitorSettings(enabled=False)), gpus) is None
+    assert read_by(ServerConfig(), on_cpu()) is None
+    assert read_by(ServerConfig(gpu_monitor=GpuMonitorSettings(devices=["3"])), on_cpu()) == ["3"]
 
 
 def test_the_fallback_model_has_a_gang_and_a_scheduler_of_its_own_and_nothing_of_the_main_model() -> None:

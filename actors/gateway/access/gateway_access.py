@@ -17,6 +17,7 @@ from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.tenant_limits import TenantLimits
 from actors.gateway.tenants.tenant_usage import TenantUsage
+from actors.gateway.tls.expiry import CertificateExpiry
 from messages.access.allowances import AllowanceTaken, UsageNoted
 from messages.access.tenant_file import TenantBook
 
@@ -28,6 +29,8 @@ class GatewayAccess:
 
     def __init__(self, settings: GatewaySettings, post: Post, registry: CollectorRegistry) -> None:
         self._post = post
+        if settings.tls_cert:
+            registry.register(CertificateExpiry(Path(settings.tls_cert)))
         self.keys: KeyRing | None = None
         self.limits: TenantLimits | None = None
         if settings.keys_file:

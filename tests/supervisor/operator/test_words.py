@@ -271,3 +271,8 @@ def test_the_supervisor_measures_who_is_up() -> None:
     assert families["tardigrade_up"].samples[0].value == 1.0
     assert families["tardigrade_restarts"].samples[0].value == 2.0
     assert families["tardigrade_restarts"].samples[0].suffix == "_total"
+    record.incarnation, record.state = 3, ChildState.READY
+    record.end_incarnation("killed by SIGKILL", "killed", 6.0)
+    (deaths,) = (family for family in record.status(7.0, with_metrics=True).metrics if family.name == "tardigrade_deaths")
+    counts = {sample.labels["cause"]: sample.value for sample in deaths.samples}
+    assert (counts["killed"], counts["hung"], sum(counts.values())) == (1.0, 0.0, 1.0)

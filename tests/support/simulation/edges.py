@@ -74,7 +74,7 @@ _OF_SIZING = ("ReturnPages",)
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
-    roles = (*(role for role in CHILDREN if role not in ("accounts", "embedder")), "supervisor")
+    roles = (*(role for role in CHILDREN if role not in ("accounts", "embedder", "gpu_monitor")), "supervisor")
     for route in ROUTES:
         kind = route.kind.__name__
         if kind in _NEVER:

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30")
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,15 @@ class Signed:
 
 
 class Authority:
-    """A root whose certificate is the file `cert`; its files are in `folder`."""
+    """A root whose certificate is the file `cert`; its files are in `folder`. `days`: for which its certificates are valid."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", days: int = 30) -> None:
         folder.mkdir(exist_ok=True)
+        self._new = (*_KEY, "-days", str(days))
         self._folder, self._numbers = folder, itertools.count()
         self.cert, self._key = folder / f"{name}.pem", folder / f"{name}.key"
         subject = ("-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign")
-        _openssl("req", "-x509", *_KEY, "-keyout", str(self._key), "-out", str(self.cert), *subject)
+        _openssl("req", "-x509", *self._new, "-keyout", str(self._key), "-out", str(self.cert), *subject)
 
     def signed(self, name: str = "localhost", *, serial: int = 0) -> Signed:
         """A certificate for this name and for 127.0.0.1. `serial`: 0: any."""
@@ -44,7 +45,7 @@ class Authority:
         signer = ("-CA", str(self.cert), "-CAkey", str(self._key), *(("-set_serial", str(serial)) if serial else ()))
         names = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1")
         basic = ("-addext", "basicConstraints=critical,CA:FALSE")
-        _openssl("req", "-x509", *_KEY, *signer, *names, *basic, "-keyout", str(made.key), "-out", str(made.cert))
+        _openssl("req", "-x509", *self._new, *signer, *names, *basic, "-keyout", str(made.key), "-out", str(made.cert))
         return made
 
     def trusting(self, own: Signed | None = None) -> ssl.SSLContext:

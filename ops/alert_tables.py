@@ -1,0 +1,42 @@
+"""Draws the table of alerts (docs/monitoring.md) from the rules for Prometheus, and that of faults beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from ops.fault_guide import FAULTS
+
+_RULES = Path(__file__).parent / "prometheus" / "tardigrade.rules.yml"
+_LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+
+
+def alerts_table() -> str:
+    """One row for each alert, in the order of the file."""
+    lines = ["| alert | it means | where the cause is told | what to do |", "|---|---|---|---|"]
+    for name, texts in _annotations().items():
+        lines.append(f"| `{name}` | {texts['summary']} | {texts['look']} | {texts['repair']} |")
+    return "\n".join(lines)
+
+
+def faults_table() -> str:
+    """One row for each fault, with the repair that its alert names."""
+    known = _annotations()
+    lines = ["| fault | page | log line | metric | alert | what to do |", "|---|---|---|---|---|---|"]
+    for one in FAULTS:
+        metric = one.metric.replace("|", "\\|")
+        log = f"`{one.log}`" if one.log else "none"
+        lines.append(f"| {one.fault} | {one.page} | {log} | `{metric}` | `{one.alert}` | {known[one.alert]['repair']} |")
+    return "\n".join(lines)
+
+
+def _annotations() -> dict[str, dict[str, str]]:
+    """The annotations by alert, with the names of labels in the place of their values."""
+    groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["groups"]
+    return {
+        rule["alert"]: {key: _LABEL.sub(r"its \1", text) for key, text in rule["annotations"].items()}
+        for group in groups
+        for rule in group["rules"]
+    }

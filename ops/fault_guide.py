@@ -1,0 +1,100 @@
+"""Ten faults that operators meet, and what tells each of them apart: drawn into docs/troubleshooting.md, and tried by a test.
+
+The alert is one of ops/prometheus/tardigrade.rules.yml, whose annotations say what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FaultGuide:
+    """One fault. `page`: where an operator sees it. `log`: the event of the log line that tells it; "": none does. `metric`: an
+    expression of PromQL that has a value while it lasts, or soon after. `alert`: which is raised."""
+
+    fault: str
+    page: str
+    log: str
+    metric: str
+    alert: str
+
+
+FULL_DISK = FaultGuide(
+    "full disk",
+    "`/health` says 503 and why; new requests get 503",
+    "journal: refuses writes",
+    "tardigrade_journal_healthy == 0",
+    "TardigradeJournalRefused",
+)
+SICK_GPU = FaultGuide(
+    "sick GPU", "`supervisor status`: the line of the GPU", "gpu", "tardigrade_gpu_readable == 0", "TardigradeGpuUnreadable"
+)
+SLOW_CLIENT = FaultGuide(
+    "slow client",
+    "access log: status 499 of one client",
+    "request",
+    'tardigrade_http_cut_total{why="unread"} > 0',
+    "TardigradeSlowClients",
+)
+POISON = FaultGuide(
+    "request that kills its worker",
+    "`supervisor status`: last exits of one gang",
+    "sequence quarantined",
+    'tardigrade_requests_total{ending="quarantined"} > 0',
+    "TardigradePoison",
+)
+LOST_REPLICA = FaultGuide(
+    "lost link, or a replica that loses requests",
+    "`supervisor status`: restarts and last exits of one replica",
+    "new sequences avoid a replica for a while",
+    "tardigrade_breaker_openings_total > 0",
+    "TardigradeReplicaAvoided",
+)
+BAD_CONFIGURATION = FaultGuide(
+    "bad configuration",
+    "`supervisor check-config`; exit status 2, and the last line names the key",
+    "",
+    "up == 0",
+    "TardigradeDown",
+)
+EXPIRED_CERTIFICATE = FaultGuide(
+    "expired certificate",
+    "clients say so; `openssl x509 -enddate`",
+    "",
+    "tardigrade_certificate_expires_seconds - time() < 14 * 86400",
+    "TardigradeCertificateExpires",
+)
+TENANT_FLOOD = FaultGuide(
+    "flood of a tenant",
+    "`supervisor status`: the line of tenants",
+    "refused",
+    "rate(tardigrade_tenant_refused_total[1m]) > 0",
+    "TardigradeTenantFlood",
+)
+OUT_OF_MEMORY = FaultGuide(
+    "memory used up",
+    "`supervisor status`: last exit; dmesg",
+    "child died",
+    'tardigrade_deaths_total{cause="out_of_memory"} > 0',
+    "TardigradeOutOfMemory",
+)
+FROZEN = FaultGuide(
+    "frozen actor or step",
+    "`supervisor status`: last exit says why it was killed",
+    "child died",
+    'tardigrade_deaths_total{cause="hung"} > 0',
+    "TardigradeActorFrozen",
+)
+FAULTS = (
+    FULL_DISK,
+    SICK_GPU,
+    SLOW_CLIENT,
+    POISON,
+    LOST_REPLICA,
+    BAD_CONFIGURATION,
+    EXPIRED_CERTIFICATE,
+    TENANT_FLOOD,
+    OUT_OF_MEMORY,
+    FROZEN,
+)

@@ -1,0 +1,87 @@
+"""vLLM's metrics and the access log of a real server count the same, over a thousand requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.real_server import RealServer, real_server
+
+pytestmark = pytest.mark.slow
+
+_N_REQUESTS, _AT_A_TIME = 1000, 20
+_REASON = {"stop": "stop", "length": "length", "cancelled": "abort"}
+
+
+async def ask(client: httpx.AsyncClient, number: int) -> None:
+    """A request of one of the kinds that users send; each tenth leaves in the middle of its stream."""
+    prompt = [1 + number % 500, *range(2, 3 + number % 40)]
+    body: dict[str, Any] = {"max_tokens": 1 + number % 9}
+    if number % 10:
+        assert (await client.post("/v1/generate", json={"tokens": prompt, **body})).status_code == 200
+        return
+    body = {"prompt": prompt, "max_tokens": 4000, "stream": True}
+    async with client.stream("POST", "/v1/completions", json=body) as answer:
+        assert answer.status_code == 200
+        async for _ in answer.aiter_lines():
+            return
+
+
+async def ask_all(url: str) -> None:
+    numbers = iter(range(_N_REQUESTS))
+    async with httpx.AsyncClient(base_url=url, timeout=120.0) as client:
+
+        async def go_on() -> None:
+            for number in numbers:
+                await ask(client, number)
+
+        await asyncio.gather(*(go_on() for _ in range(_AT_A_TIME)))
+
+
+def logged(server: RealServer) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("event") == "request"]
+
+
+def told(server: RealServer) -> defaultdict[str, float]:
+    """vLLM's samples by name, and those of endings by reason, all actors together."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text):
+        for sample in family.samples:
+            if sample.name.startswith("vllm:") and "le" not in sample.labels:
+                found[sample.name.removeprefix("vllm:") + sample.labels.get("finished_reason", "")] += sample.value
+    return found
+
+
+def test_the_counts_are_those_of_the_access_log() -> None:
+    with real_server("--model", "hash-chain", "--log-format", "json", "--log-level", "info") as server:
+        asyncio.run(ask_all(server.url))
+        server.wait_for(lambda report: len(logged(server)) == _N_REQUESTS)
+        lines = logged(server)
+        # the scheduler's own counts come with its next beat
+        n_prompt = sum(line["prompt_tokens"] for line in lines)
+        server.wait_for(lambda report: told(server)["prefix_cache_queries_total"] == n_prompt)
+        counts = told(server)
+        for ending, n in Counter(line["ending"] for line in lines).items():
+            assert counts[f"request_success_total{_REASON[ending]}"] == n
+        n_output = sum(line["output_tokens"] for line in lines)
+        assert (counts["prompt_tokens_total"], counts["generation_tokens_total"]) == (n_prompt, n_output)
+        assert (counts["request_prompt_tokens_sum"], counts["request_generation_tokens_sum"]) == (n_prompt, n_output)
+        assert counts["e2e_request_latency_seconds_count"] == counts["request_prompt_tokens_count"] == _N_REQUESTS
+        assert counts["time_to_first_token_seconds_count"] == sum(line["first_token_ms"] is not None for line in lines)
+        for phase in ("queue", "prefill", "decode"):
+            times_ms = [line[f"{phase}_ms"] for line in lines if line[f"{phase}_ms"] is not None]
+            assert counts[f"request_{phase}_time_seconds_count"] == len(times_ms)
+            assert counts[f"request_{phase}_time_seconds_sum"] == pytest.approx(sum(times_ms) / 1e3, abs=1e-3)
+        assert counts["num_requests_running"] == counts["num_requests_waiting"] == counts["kv_cache_usage_perc"] == 0
+
+
+def test_they_can_be_turned_off() -> None:
+    with real_server("--model", "hash-chain", "--set", "gateway.vllm_metrics=false") as server:
+        assert not told(server)

@@ -1,0 +1,204 @@
+"""Nine of ten faults are made on real servers: the metric, the alert and the log line of docs/troubleshooting.md tell each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from messages.access.api_key import Role
+from ops import fault_guide
+from ops.bench.own_keys import add_key
+from ops.bench.own_server import free_ports
+from ops.fault_guide import FaultGuide
+from tests.support.monitoring.programs import DEADLINE_S, Prometheus, prometheus
+from tests.support.nvml.stub_library import StubNvml
+from tests.support.real_server import RealServer, real_server
+from tests.support.supervisor.small_disk import full, small_disk
+from tests.support.tls.certificates import Authority
+from tests.support.workers.faulty_device import FaultyDevices
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+_LOG = ("--model", "hash-chain", "--log-format", "json", "--log-level", "info")
+_POISON = 31_337
+_DEADLY = f"""
+import ctypes
+from gpu_workers.hash_chain_engine import HashChainEngine
+
+_launch = HashChainEngine.launch
+
+def launch(self, plan):
+    if {_POISON} in plan.new_tokens:
+        ctypes.string_at(0)
+    return _launch(self, plan)
+
+HashChainEngine.launch = launch
+"""
+_COUNTED = """
+from pathlib import Path
+import supervisor.children.exit_cause as exit_cause
+
+exit_cause.own_counters = lambda *paths: Path({counters!r})
+"""
+
+
+@dataclass
+class Watched:
+    """A server and the Prometheus that scrapes it."""
+
+    server: RealServer
+    prometheus: Prometheus
+
+    def tells(self, guide: FaultGuide) -> None:
+        """Wait for what the guide promises. Raises: AssertionError after DEADLINE_S."""
+        self.prometheus.wait(guide.metric)
+        self.prometheus.wait(f'ALERTS{{alertname="{guide.alert}", alertstate="firing"}}')
+        events = {line["event"] for line in map(read, self.server.log().splitlines()) if line}
+        assert not guide.log or any(event.startswith(guide.log) for event in events), events
+
+    @contextlib.contextmanager
+    def asking(self, tokens: list[int], headers: dict[str, str] | None = None, max_tokens: int = 4) -> Iterator[None]:
+        """Requests, one after the other, until the end of the block. What they are answered is of no concern."""
+        stopped = threading.Event()
+
+        def run() -> None:
+            with httpx.Client(headers=headers, timeout=DEADLINE_S) as client:
+                while not stopped.is_set():
+                    with contextlib.suppress(httpx.HTTPError):
+                        client.post(f"{self.server.url}/v1/generate", json={"tokens": tokens, "max_tokens": max_tokens})
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def read(line: str) -> dict[str, Any]:
+    """A line of the log; empty for one that is not JSON."""
+    return json.loads(line) if line.startswith("{") else {}
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    """Starts a server with these flags, and its Prometheus."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags: str, folder: Path | None = None, **fields: Any) -> Watched:
+            server = stack.enter_context(real_server(*_LOG, *flags, folder=folder))
+            if fields.pop("has_keys", False):
+                fields["key"] = add_key(server.run_dir, "ops", Role.ADMIN)
+            watching = stack.enter_context(prometheus(tmp_path / "prometheus", server.url, **fields))
+            watching.wait("tardigrade_deaths_total")  # increase() compares with this
+            return Watched(server, watching)
+
+        yield start
+
+
+def plant(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes that start from now on run this first."""
+    (folder / "sitecustomize.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(__file__).parents[3])]))
+
+
+def test_a_full_disk(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with small_disk(tmp_path / "state") as disk:
+        found = watched("--state-dir", str(disk))
+        with full(disk, int(found.server.child("gateway/0").pid)), found.asking(list(range(1, 3000))):
+            found.tells(fault_guide.FULL_DISK)
+            assert httpx.get(f"{found.server.url}/health", timeout=DEADLINE_S).status_code == 503
+        assert found.server.stop() == 0  # before its disk is gone
+
+
+def test_a_sick_gpu(watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = StubNvml(tmp_path)
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    stub.say(gpus=1, busy=50)
+    found = watched("--set", 'gpu_monitor.devices=["0"]')
+    found.prometheus.wait("tardigrade_gpu_readable == 1")
+    stub.say(gpus=1, lost=1)
+    found.tells(fault_guide.SICK_GPU)
+
+
+def test_a_slow_client(watched: Callable[..., Watched]) -> None:
+    found = watched("--set", "gateway.unread_s=1.0")
+    body = json.dumps({"prompt": [1, 2, 3], "max_tokens": 8000, "stream": True, "n": 8})
+    with socket.create_connection(("127.0.0.1", found.server.port)) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        client.sendall(f"{head}\r\n\r\n{body}".encode())
+        found.tells(fault_guide.SLOW_CLIENT)  # it reads nothing
+
+
+def test_poison(watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(tmp_path, _DEADLY, monkeypatch)
+    found = watched()
+    body = {"tokens": [5, _POISON, 6], "max_tokens": 9}
+    assert httpx.post(f"{found.server.url}/v1/generate", json=body, timeout=DEADLINE_S).status_code == 422
+    found.tells(fault_guide.POISON)
+
+
+def test_a_bad_configuration(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), "--set", "gateway.no_such_key=1"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (refused.returncode, "gateway.no_such_key" in refused.stderr.splitlines()[-1]) == (2, True)
+    with prometheus(tmp_path / "prometheus", f"http://127.0.0.1:{port}") as watching:
+        watching.wait(fault_guide.BAD_CONFIGURATION.metric)
+        watching.wait(f'ALERTS{{alertname="{fault_guide.BAD_CONFIGURATION.alert}", alertstate="firing"}}')
+
+
+def test_a_certificate_at_its_end(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca", days=1)
+    signed = authority.signed()
+    found = watched("--tls-cert", str(signed.cert), "--tls-key", str(signed.key), ca=authority.cert)
+    found.tells(fault_guide.EXPIRED_CERTIFICATE)
+
+
+def test_a_flood_of_a_tenant(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text("[tenants.loud]\nrequests_per_min = 1\n")
+    found = watched("--api-keys", "--config", str(tmp_path / "limits.toml"), has_keys=True)
+    key = add_key(found.server.run_dir, "loud")
+    with found.asking([1, 2, 3], {"Authorization": f"Bearer {key}"}):
+        found.tells(fault_guide.TENANT_FLOOD)
+
+
+def test_memory_used_up(watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's count is a file of the test; the kill is a real one."""
+    counters = tmp_path / "memory.events"
+    counters.write_text("oom_kill 0\n")
+    plant(tmp_path, _COUNTED.format(counters=str(counters)), monkeypatch)
+    found = watched()
+    counters.write_text("oom_kill 1\n")
+    found.server.kill("worker/0.0", signal.SIGKILL)
+    found.tells(fault_guide.OUT_OF_MEMORY)
+
+
+def test_a_frozen_step(watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = FaultyDevices(tmp_path)
+    devices.plant(monkeypatch)
+    found = watched("--set", "worker.hash_chain_step_s=0.002", "--set", "supervisor.cpu_step_s=3.0")
+    devices.break_it("worker/0.0", "hang")
+    with found.asking([1, 2, 3]):
+        found.tells(fault_guide.FROZEN)
+        devices.repair("worker/0.0", "hang")
+    found.server.wait_serving()

@@ -1,0 +1,1 @@
+"""Prometheus and Alertmanager for tests, and what the rules say."""
