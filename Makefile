@@ -68,7 +68,7 @@ client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
 # Without Chromium the tests of the page are skipped
 browser-env: $(VENV)/clients/browser/installed
 	@command -v chromium >/dev/null || { echo "installing Chromium (once; a minute)"; \
-	apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+	apt-get update -qq; apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 	echo "no Chromium, and apt-get cannot install it: the tests of the page are skipped"
 
 # Debian's packages; the services that they start are stopped. Without apt-get, or without the right to use it, tests that need
@@ -78,7 +78,7 @@ monitoring-env:
 	[ -n "$$missing" ] || exit 0; \
 	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "tests without$$missing are skipped"; exit 0; }; \
 	echo "installing $(MONITORING) (once)"; \
-	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(MONITORING) >/dev/null && \
+	apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq $(MONITORING) >/dev/null && \
 	{ systemctl disable --quiet --now $(MONITORING) 2>/dev/null || true; }
 
 # its suite runs with test-long if it is there
