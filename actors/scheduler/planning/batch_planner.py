@@ -23,7 +23,9 @@ from actors.scheduler.planning.entering.entry import SlotEntry
 from actors.scheduler.planning.entering.hurrying import Hurrying
 from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
+from actors.scheduler.planning.entering.turns import Turn, Turns
 from actors.scheduler.planning.host_tier import HostTier
+from actors.scheduler.planning.lease import grant_steps
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -63,7 +65,7 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
-        self._hurrying = Hurrying(queues, self._entry)
+        self._hurrying, self._turns = Hurrying(queues, self._entry), Turns(queues.policy, pace, settings.urgent_step_s)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
@@ -95,7 +97,7 @@ class BatchPlanner:
         if self._is_takeover:
             builder.restate_pages()
             self._is_takeover = False
-        n_steps = self._lease(builder, most_steps)
+        n_steps = grant_steps(builder, most_steps, self._queues, self._ledger, self._supply)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
             rows = builder.rows
@@ -114,13 +116,26 @@ class BatchPlanner:
                 prompts.append(sequence)
         has_prompts = bool(prompts) or len(self._queues.waiting) > 0
         hurried = self._hurrying.first_of(builder, prompts, may_run) if has_prompts else None
-        for sequence in self._hurrying.kept_going(decoding, hurried):
+        kept, n_prompts = self._hurrying.kept_going(decoding, hurried), len(prompts) + self._n_entering(builder)
+        turn = self._turns.next(kept, n_prompts) if hurried is None else Turn(kept)
+        self._plan_decoding(builder, turn.decoding, may_run, drafts)
+        if has_prompts and turn.takes_prompts:
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried, turn)
+            if turn.is_of_prompts and not builder.rows:  # none has found pages or credit
+                self._plan_decoding(builder, kept, may_run, drafts)
+        elif not has_prompts:
+            self._pace.rest()
+
+    def _plan_decoding(
+        self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: ReceivedDrafts | None
+    ) -> None:
+        for sequence in decoding:
             if sequence.state is State.RUNNING and may_run(sequence):
                 self._plan_decode(builder, sequence, drafts)
-        if has_prompts:
-            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
-        else:
-            self._pace.rest()
+
+    def _n_entering(self, builder: PlanBuilder) -> int:
+        """Waiting sequences that could have slots in this plan."""
+        return 0 if builder.n_preempted else min(len(self._queues.waiting), self._queues.n_free_slots)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
@@ -165,7 +180,9 @@ class BatchPlanner:
             return []
         return drafts.pop(sequence, min(self._draft_depth, room))
 
-    def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun, hurried: Sequence | None) -> None:
+    def _plan_prompts(
+        self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun, hurried: Sequence | None, turn: Turn
+    ) -> None:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order. hurried: one of them
         that keeps others waiting."""
         prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
@@ -180,13 +197,16 @@ class BatchPlanner:
         later = waiting.without(first_ones) if n_free else iter(())
         # sequences that wait for the result of their drafts decode too, though they have no row
         n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        n_decode = 0 if turn.is_of_prompts else n_decode
         if hurried is not None:
             is_urgent = self._queues.policy.is_urgent
             n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
             prompts = [s for s in equals if s.state is State.RUNNING]
             nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
-        longest_s = self._queues.policy.longest_step_s(self._queues.running, self._step_s) if hurried is None else math.inf
+        longest_s = turn.longest_s
+        if longest_s is None:
+            longest_s = self._queues.policy.longest_step_s(self._queues.running, self._step_s) if hurried is None else math.inf
         self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts, longest_s)
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
@@ -251,7 +271,7 @@ class BatchPlanner:
         self._advance(row.sequence, n_tokens, builder.rows[place].samples)
         self._prefixes.chunk_planned(builder.leaders, row.sequence, row.start)
 
-    # -- rows, lease -----------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------
 
     def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], n_copied: int = 0) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
@@ -267,24 +287,3 @@ class BatchPlanner:
         sequence.in_flight += samples
         if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # tested here, because most rows complete no page
             self.seal_known(sequence, is_planned=True)
-
-    def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
-        """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
-        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.n_held_up
-        if most_steps == 1 or could_enter or builder.entered:
-            return 1
-        if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
-            return 1
-        if any(row.sequence.terms.grammar is not None for row in builder.rows):
-            return 1  # the host computes which tokens may follow the last one
-        n_steps = 1 + min(most_steps - 1, *(row.sequence.n_samples_left for row in builder.rows))
-        short = [max(row.sequence.pages_short(row.start + n_steps), 0) for row in builder.rows]
-        if n_steps == 1 or sum(short) > self._ledger.n_available:
-            return 1
-        if any(n_pages and row.sequence.terms.page_share < 1.0 for row, n_pages in zip(builder.rows, short, strict=True)):
-            return 1  # a lease preempts nobody
-        for row in builder.rows:
-            self._supply.take(builder, row.sequence, row.start + n_steps)
-            row.sequence.planned += n_steps - 1
-            row.sequence.in_flight += n_steps - 1
-        return n_steps

@@ -61,12 +61,12 @@ def met(given: ReplayedTrace) -> float:
 
 
 def first_tokens_s(given: ReplayedTrace) -> list[float]:
-    """Seconds to the first token of the requests of priority 0 that have one, the shortest first."""
-    return sorted(
+    """Seconds to the first token of the requests of priority 0 that have one, in order of their arrival."""
+    return [
         given.token_times_s[number][0] - request.at_s
         for number, request in enumerate(given.requests)
         if request.terms.priority == 0 and given.token_times_s[number]
-    )
+    ]
 
 
 def at_quantile(values: Values[float], quantile: float) -> float:
