@@ -38,6 +38,7 @@ from messages.steps import PAGE_TOKENS, EngineCapacity
 _MOST_FORCED = 15  # with the token before them: as many as share one call of the attention with other rows
 _MOST_COMPARED = 64  # waiting sequences among which the shortest is looked for
 MayRun = Callable[[Sequence], bool]
+Drafts = ReceivedDrafts | None  # None when drafts cost more than they give
 
 
 class BatchPlanner:
@@ -68,20 +69,12 @@ class BatchPlanner:
         self._hurrying, self._turns = Hurrying(queues, self._entry), Turns(queues.policy, pace, settings.urgent_step_s)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
-    def plan(
-        self,
-        epoch: int,
-        step: int,
-        may_run: MayRun,
-        drafts: ReceivedDrafts | None = None,
-        most_steps: int = 1,
-    ) -> PlannedStep | None:
+    def plan(self, epoch: int, step: int, may_run: MayRun, drafts: Drafts = None, most_steps: int = 1) -> PlannedStep | None:
         """The next step, or None when nothing can be computed now. The ledger and the sequences count it as sent.
 
         Args:
             epoch, step: of the plan.
             may_run: True for a sequence that may be planned; False for one whose gateway has no credit.
-            drafts: None when drafts cost more than they give.
             most_steps: the most steps that the plan may grant.
         """
         if self._awaits_forced():
@@ -104,12 +97,12 @@ class BatchPlanner:
             self._queues.policy.planned([row.sequence for row in rows], [row.count for row in rows], n_steps - 1)
         return builder.finish(epoch, step, n_steps)
 
-    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
+    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: Drafts) -> None:
         """Rows of the sequences that decode, then those of prompts."""
         decoding: list[Sequence] = []
         prompts: list[Sequence] = []
         for sequence in self._queues.running:
-            n_unplanned = sequence.n_unplanned
+            n_unplanned = sequence.known + sequence.in_flight - sequence.planned  # the property, without a call for each row
             if n_unplanned == 1:
                 decoding.append(sequence)
             elif n_unplanned > 1:
@@ -126,12 +119,23 @@ class BatchPlanner:
         elif not has_prompts:
             self._pace.rest()
 
-    def _plan_decoding(
-        self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: ReceivedDrafts | None
-    ) -> None:
-        for sequence in decoding:
-            if sequence.state is State.RUNNING and may_run(sequence):
-                self._plan_decode(builder, sequence, drafts)
+    def _plan_decoding(self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: Drafts) -> None:
+        """A row for each of these sequences. Most rows are of one token for which there is a page: they are made here, with as
+        few calls as possible, because a full batch has hundreds of them in each plan."""
+        running, add, most_tokens = State.RUNNING, builder.rows.append, self._capacity.max_step_tokens
+        for s in decoding:
+            if s.state is not running or not may_run(s):
+                continue
+            start = s.planned
+            if start >= len(s.pages) * PAGE_TOKENS or s.is_verifying or s.forced is not None or drafts is not None:
+                self._plan_decode(builder, s, drafts)
+            elif s.known + s.in_flight - s.n_prompt < s.max_tokens and builder.n_tokens < most_tokens:
+                add(Row(s, s.stay, s.slot, start, 1, True, []))
+                builder.n_tokens += 1
+                s.planned = start = start + 1
+                s.in_flight += 1
+                if start >= (s.n_sealed + 1) * PAGE_TOKENS:
+                    self.seal_known(s, is_planned=True)
 
     def _n_entering(self, builder: PlanBuilder) -> int:
         """Waiting sequences that could have slots in this plan."""
@@ -156,7 +160,7 @@ class BatchPlanner:
 
     # -- the three kinds of rows -------------------------------------------------------------------------------------
 
-    def _plan_decode(self, builder: PlanBuilder, sequence: Sequence, drafts: ReceivedDrafts | None) -> None:
+    def _plan_decode(self, builder: PlanBuilder, sequence: Sequence, drafts: Drafts) -> None:
         budget = self._capacity.max_step_tokens - builder.n_tokens
         if sequence.is_verifying or sequence.n_samples_left <= 0 or budget <= 0:
             return
@@ -172,7 +176,7 @@ class BatchPlanner:
         if sequence.pages_short(up_to) <= 0 or self._supply.take(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
-    def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
+    def _propose(self, sequence: Sequence, drafts: Drafts, room: int) -> list[int]:
         """At most `room` tokens to verify: those that a grammar allows alone, which cost nothing, else those of speculation."""
         if sequence.forced is not None:
             return ForcedTokens(sequence.take_forced(min(_MOST_FORCED, room)))
