@@ -27,6 +27,7 @@ _COMMANDS = {
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "policies": "scheduling policies on generated traces: shares, deadlines, first tokens, the cost of planning",
+    "plan-cost": "what planning takes of the processor with a full batch and a long queue, by policy, in turns",
     "tenants": "what one tenant can learn from times of another, and what a flood of one costs another",
     "limit-cost": "what API keys and limits of tenants cost a request, in turns",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
@@ -35,6 +36,7 @@ _COMMANDS = {
 }
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
+    **dict.fromkeys(("plan-cost",), "commands.scheduling"),
     **dict.fromkeys(("day", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
 }
 _FILES = {"pages": "page_capacity"}  # of commands that are not called as their file

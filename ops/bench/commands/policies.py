@@ -50,15 +50,12 @@ def _tenants(seed: int) -> _Rows:
         for policy in (PolicyName.FCFS, PolicyName.FAIR):
             given = PolicyRun(policy, _TENANTS_END_S).replay(requests)
             parts, wanted = figures.shares(given, b"light", _TENANTS_END_S), weight / (1.0 + weight)
-            queue_s = figures.waits_from_s(given, b"light", _TENANTS_END_S)
-            queued = figures.shares(given, b"light", _TENANTS_END_S, queue_s)
             n_tokens = figures.tokens_before(given, _TENANTS_END_S)
             n_fcfs = n_fcfs or n_tokens
             yield {
                 "policy": policy.value,
                 "weights": weights,
                 "share_error_percent": round(100.0 * figures.share_error(parts, wanted), 2),
-                "from_its_first_queue_on_percent": round(100.0 * figures.share_error(queued, wanted), 2) if queued else None,
                 "throughput_of_fcfs_percent": round(100.0 * n_tokens / n_fcfs, 2),
                 "displaced": given.n_displaced,
             }
