@@ -27,7 +27,7 @@ from ops.bench.serve_load import CONSOLE, write_json
 from ops.bench.statistics import summarize
 from supervisor.operator.calls import ask_status
 
-_READY_S, _ABOUT_S = 120.0, 1.0
+_READY_S, _ABOUT_S, _LATE_S = 120.0, 0.05, 2.0
 _MOVED = re.compile(r"^(\S+)Z .*sequences go to other replicas .*away_from=(\S+)", re.MULTILINE)
 _MS = 1e3
 
@@ -47,7 +47,7 @@ class _Follower:
                 self.arrivals_s.append(time.monotonic())
 
     def stood_still_s(self, killed_s: float) -> float:
-        """From the death to the end of the longest gap between tokens that ended after it and began at most a second later; 0
+        """From the death to the end of the longest gap between tokens that ended after it and began at most 50 ms later; 0
         if there is none."""
         pairs = [(at_s - before_s, at_s - killed_s) for before_s, at_s in pairwise(self.arrivals_s)]
         return max(((gap_s, end_s) for gap_s, end_s in pairs if end_s > 0.0 and end_s - gap_s < _ABOUT_S), default=(0.0, 0.0))[
@@ -104,10 +104,8 @@ def _summary(values_s: list[float]) -> dict[str, float] | None:
 def _moved_s(log: str, killed: list[tuple[str, float]]) -> list[float]:
     """From the death of each worker to the line in the server's log that says that its sequences were submitted elsewhere."""
     lines = [(datetime.fromisoformat(found[1] + "+00:00").timestamp(), found[2]) for found in _MOVED.finditer(log)]
-    firsts = (
-        (at_s, next((t for t, name in lines if t > at_s and name == f"scheduler/{replica}"), None)) for replica, at_s in killed
-    )
-    return [moved_at_s - at_s for at_s, moved_at_s in firsts if moved_at_s is not None]
+    found = [next((t - s for t, name in lines if 0 < t - s < _LATE_S and name == f"scheduler/{n}"), None) for n, s in killed]
+    return [moved_s for moved_s in found if moved_s is not None]
 
 
 async def _round(
