@@ -21,11 +21,11 @@ from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.entering.displacement import Displacement
 from actors.scheduler.planning.entering.entry import SlotEntry
 from actors.scheduler.planning.entering.hurrying import Hurrying
+from actors.scheduler.planning.entering.lease import grant_steps
 from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
-from actors.scheduler.planning.entering.turns import Turn, Turns
+from actors.scheduler.planning.entering.turns import StepTurns, Turn
 from actors.scheduler.planning.host_tier import HostTier
-from actors.scheduler.planning.lease import grant_steps
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -66,7 +66,7 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
-        self._hurrying, self._turns = Hurrying(queues, self._entry), Turns(queues.policy, pace, settings.urgent_step_s)
+        self._hurrying, self._turns = Hurrying(queues, self._entry), StepTurns(queues.policy, pace, settings.urgent_step_s)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(self, epoch: int, step: int, may_run: MayRun, drafts: Drafts = None, most_steps: int = 1) -> PlannedStep | None:

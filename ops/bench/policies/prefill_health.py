@@ -49,7 +49,7 @@ class Alarms:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _DeviceStep:
     """A step on the device."""
 
     begin_s: float
@@ -76,7 +76,7 @@ class WatchedPrefills(SimulatedRun):
         self._liveness, self._standstill, self._health = Liveness(CHECK_EVERY_S), Standstill(_STALLED_S), ReplicaHealth()
         self._liveness.spawned(_RANK, _DEADLINES, 0.0)
         self._liveness.became_ready(_RANK, 0.0)
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_DeviceStep] = deque()
         self._n_ended = 0
         self._n_checks = 0
         self._work: dict[int, int] = {}  # tokens by attempt that has not ended
@@ -103,7 +103,7 @@ class WatchedPrefills(SimulatedRun):
         for flight in list(self._flights)[n_before:]:
             end_s = flight.seen_s - self._hop_s
             limit_s = max(_FACTOR * flight.planned.plan.expected_s, _LEAST_HANG_S) if flight.planned.plan.expected_s else 0.0
-            self._steps.append(_Step(end_s - flight.compute_s, end_s, limit_s))
+            self._steps.append(_DeviceStep(end_s - flight.compute_s, end_s, limit_s))
             self.alarms.longest_step_s = max(self.alarms.longest_step_s, flight.compute_s)
 
     def _look(self) -> None:

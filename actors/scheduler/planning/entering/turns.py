@@ -28,7 +28,7 @@ class Turn:
     longest_s: float | None = None
 
 
-class Turns:
+class StepTurns:
     """The turns of one gang. `urgent_step_s`: no step should last longer, in seconds; 0: nobody takes turns. A step of prompts
     may last as long as one of the sequences that decode."""
 

@@ -23,10 +23,10 @@ from ops.bench.serve_load import CONSOLE, write_json
 @click.option("--out", help="Append the JSON here.")
 def command(n_requests: int, least: int, most: int, per_s: float, seed: int, out: str | None) -> None:
     """Compute long prompts in virtual time under the real checks; each alarm is a false one. Exit status 1 if one in a hundred
-    prompts has an alarm."""
+    prompts has an alarm. Late attempts are no alarm by themselves: enough of them open the breaker."""
     began_s = time.monotonic()
     alarms = WatchedPrefills().watch(long_prefills(n_requests, least, most, per_s, random.Random(seed)))
-    n_alarms = len(alarms.kills) + alarms.standstills + alarms.openings + alarms.late
+    n_alarms = len(alarms.kills) + alarms.standstills + alarms.openings
     result = {
         "bench": "long-prefills",
         "seed": seed,
