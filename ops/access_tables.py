@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from actors.gateway.http.api import ENDPOINTS
-from actors.gateway.zeromq.keys import FOR_ADMINS
+from actors.gateway.zeromq.keys import FOR_ADMINS, FOR_METRICS
 from messages import public
 
 
@@ -15,6 +15,7 @@ def roles_table() -> str:
     keyed = [kind for kind in kinds if issubclass(kind, public.KeyedMessage)]
     rows = (
         ("none", [one for one in ENDPOINTS if one.is_open], [kind for kind in kinds if kind not in keyed]),
+        ("metrics", [one for one in ENDPOINTS if one.shows_metrics], list(FOR_METRICS)),
         ("user", [one for one in ENDPOINTS if not (one.is_open or one.needs_admin)], [k for k in keyed if k not in FOR_ADMINS]),
         ("admin", [one for one in ENDPOINTS if one.needs_admin], list(FOR_ADMINS)),
     )

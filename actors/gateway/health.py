@@ -1,11 +1,13 @@
 """The health of the server as one gateway sees it: whether it does its work, not only whether its processes live.
 
     serving      requests are accepted and computed, or would be               status 200
-    degraded     the same, but a replica is down, sick or stands still, or
-                 only one of another model than the main one can compute       200
+    degraded     the same, but a replica is down, sick, cordoned or stands
+                 still, or only one of another model than the main one can
+                 compute                                                       200
     stalled      no replica gets on with its work                              503
-    unavailable  no replica can compute, the journal cannot be written, or
-                 new connections are refused because no file can be opened     503
+    unavailable  no replica can compute that is not cordoned, the journal
+                 cannot be written, or new connections are refused because
+                 no file can be opened                                         503
     draining     nothing new is accepted                                       503
 
 The gateway only reports health. Only the supervisor kills processes, and it decides by its own checks.
@@ -32,6 +34,7 @@ class _Facts:
 
     conditions: dict[str, ReplicaCondition]
     with_gang: set[str]  # the schedulers whose first worker lives
+    cordoned: list[str]  # the schedulers whose replicas an operator has taken out of use
     stalled: dict[str, float]
     is_journal_healthy: bool
     is_out_of_files: bool
@@ -39,8 +42,10 @@ class _Facts:
 
     @property
     def capable(self) -> set[str]:
-        """The schedulers whose gangs can compute; one that is down but has its workers is about to be up."""
-        return {name for name in self.with_gang if self.conditions[name] is not ReplicaCondition.SICK}
+        """The schedulers to which new requests can go: their gangs can compute, and nobody has cordoned them. One that is down
+        but has its workers is about to be up."""
+        able = {name for name in self.with_gang if self.conditions[name] is not ReplicaCondition.SICK}
+        return able.difference(self.cordoned)
 
     @property
     def of_main(self) -> set[str]:
@@ -59,7 +64,7 @@ class _Facts:
         is_whole = self.of_main and (
             len(self.conditions) == 1 or all(one is ReplicaCondition.UP for one in self.conditions.values())
         )
-        return "serving" if is_whole and not self.stalled else "degraded"
+        return "serving" if is_whole and not self.stalled and not self.cordoned else "degraded"
 
     def reasons(self) -> list[str]:
         """Why the state is not "serving", in sentences."""
@@ -73,6 +78,7 @@ class _Facts:
         elif not any(model_of(name) == 0 for name in self.conditions):
             reasons.append("no scheduler of the main model is ready")
         reasons += [f"{name}: its replica is {one}" for name, one in self.conditions.items() if one is not ReplicaCondition.UP]
+        reasons += [f"{name}: its replica is cordoned, and gets no new requests" for name in self.cordoned]
         return reasons + [f"{name}: work waits, and no step has ended for {s:.0f} s" for name, s in self.stalled.items()]
 
 
@@ -100,6 +106,7 @@ class Health:
             "schedulers": list(facts.conditions),
             "workers": self._post.living("worker"),
             "replicas": facts.conditions,
+            "cordoned": facts.cordoned,
             "cache_directory": bool(self._post.living("cache_directory")),
             "speculation": bool(self._post.living("speculation")),
             "journal": str(self._journal.state),
@@ -115,6 +122,7 @@ class Health:
         return _Facts(
             {name: told.condition(name) if name in with_gang else ReplicaCondition.DOWN for name in schedulers},
             with_gang,
+            [name for name in schedulers if told.is_cordoned(name)],
             self._standstill.lasting(self._post.now_s()),
             self._journal.is_healthy,
             process_reserve().is_short,

@@ -21,6 +21,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # a step with prompts may last this long, in seconds, while sequences decode; 0: no limit by time; not set: 0.03 on GPUs,
     # 0 on CPU cores
     step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] | None = None
+    # with the policy priority, while urgent requests come: no step should last longer, in seconds, so that they wait less;
+    # prompts and sequences that decode take turns, which costs throughput; 0: nobody takes turns
+    urgent_step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.0
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused

@@ -26,6 +26,7 @@ _SCRYPT = {"n": 1 << 11, "r": 8, "p": 1, "dklen": _DIGEST_BYTES}
 class Role(StrEnum):
     """What the holder of a key may do."""
 
+    METRICS = "metrics"  # read health and metrics of the whole server, and nothing else
     USER = "user"  # ask for answers
     ADMIN = "admin"  # also what is the operator's, such as a reset of caches
 

@@ -62,8 +62,7 @@ class ZmqReader:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
-                raise
-            return True  # the peer of this ROUTER identity is gone: the message has no receiver any more
+                raise  # otherwise the peer of this ROUTER identity is gone: the message has no receiver any more
         if self._is_refused or socket.get(_EVENTS) & _READABLE:  # pyright: ignore[reportOperatorIssue]
             self._check_soon()
         return True

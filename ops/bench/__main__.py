@@ -18,6 +18,7 @@ _COMMANDS = {
     "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
     "day": "many clients of tenants for hours, and a death every half minute: availability, errors, repair times",
+    "failover": "from the death of a process of a replica to the next tokens of its streams, on a real server",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "balance": "how evenly replicas share the work, by strategy, in virtual time",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
@@ -27,6 +28,8 @@ _COMMANDS = {
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "policies": "scheduling policies on generated traces: shares, deadlines, first tokens, the cost of planning",
+    "plan-cost": "what planning takes of the processor with a full batch and a long queue, by policy, in turns",
+    "long-prefills": "whether the checks of health take a replica that computes long prompts for a broken one, in virtual time",
     "tenants": "what one tenant can learn from times of another, and what a flood of one costs another",
     "limit-cost": "what API keys and limits of tenants cost a request, in turns",
     "scrape": "how long a scrape of /metrics takes with many tenants, with and without vLLM's names, in turns",
@@ -36,7 +39,8 @@ _COMMANDS = {
 }
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
-    **dict.fromkeys(("day", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
+    **dict.fromkeys(("long-prefills", "plan-cost"), "commands.scheduling"),
+    **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
 }
 _FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
 

@@ -16,7 +16,7 @@ from messages.run_dir import DEFAULT_PORT
 from supervisor.operator.command_line import PORT, SECONDS, fail
 
 _STATE_DIR = "Its state directory, if it was started with --state-dir or --run-dir."
-_ROLES = ("user", "admin")
+_ROLES = ("user", "admin", "metrics")
 
 
 @click.group(short_help="API keys of a server that asks for them.")
@@ -45,7 +45,7 @@ def _of_server(command: Any) -> Any:
     type=click.Choice(_ROLES),
     default="user",
     show_default=True,
-    help="admin: may also reset caches, and set tenants.",
+    help="metrics: may only read metrics, of all tenants; admin: may also reset caches, and set tenants.",
 )
 @_of_server
 def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:

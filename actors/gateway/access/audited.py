@@ -15,7 +15,6 @@ import structlog
 from actors.gateway.access.key_ring import KeyHolder
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
-from messages.access.api_key import Role
 from messages.access.audit_log import AuditRecord, Door, append_audit, utc_text
 from messages.access.tenant_policy import TenantPolicy
 
@@ -66,8 +65,7 @@ class Audit:
         at = utc_text(self._wall_s())
         who = {"role": _OPERATOR} if is_operator else {}
         if holder is not None:
-            role = Role.ADMIN if holder.is_admin else Role.USER
-            who = {"role": role.value, "tenant": holder.tenant, "key": holder.key_id}
+            who = {"role": holder.role.value, "tenant": holder.tenant, "key": holder.key_id}
         return AuditRecord(at, door, action, "done", address=address, parameters=parameters, **who)
 
     def _has_room(self) -> bool:

@@ -27,6 +27,7 @@ from messages.errors import ConfigError
 _MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
 _MOST_REMEMBERED = 65_536
 _UNREAD_S = 5.0  # after which a client may try again while the file cannot be read
+_METRICS_ONLY = "Authorization: expected an API key of the role user or admin, got one of the role metrics"
 _EXPECTED = "Authorization: expected Bearer and an API key of this server"
 
 
@@ -36,7 +37,22 @@ class KeyHolder(msgspec.Struct, frozen=True):
     key_id: str
     tenant: str
     caller: bytes
-    is_admin: bool
+    role: Role
+
+    @property
+    def is_admin(self) -> bool:
+        """True if it opens what is the operator's."""
+        return self.role is Role.ADMIN
+
+    @property
+    def sees_all(self) -> bool:
+        """True if it shows the metrics of all tenants."""
+        return self.role is not Role.USER
+
+    def check_may_ask(self) -> None:
+        """Check that it opens more than health and metrics. Raises: Refusal."""
+        if self.role is Role.METRICS:
+            raise Refusal("operator_only", _METRICS_ONLY, field="Authorization")
 
 
 class KeyRing:
@@ -83,7 +99,7 @@ class KeyRing:
         record = self._proven.get(self._digest(text))
         if record is None or self._records.get(record.id) != record or not record.is_valid(self._wall_s()):
             return None
-        return KeyHolder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role is Role.ADMIN)
+        return KeyHolder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role)
 
     async def holder_of(self, text: str) -> KeyHolder:
         """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired, and for all while the file

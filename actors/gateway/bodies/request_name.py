@@ -12,7 +12,7 @@ class Origin(msgspec.Struct, frozen=True):
     """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
     without a usable one. `cache_use`: what its Cache-Control says. `is_admin`: it shows an API key for what is the operator's.
-    `allows_fallback`: no header X-No-Fallback forbids it.
+    `sees_all`: it shows one for the metrics of all tenants. `allows_fallback`: no header X-No-Fallback forbids it.
     """
 
     trace_id: bytes
@@ -20,6 +20,7 @@ class Origin(msgspec.Struct, frozen=True):
     correlation_id: str = ""
     cache_use: CacheUse = CacheUse.FULL
     is_admin: bool = False
+    sees_all: bool = False
     allows_fallback: bool = True
 
 

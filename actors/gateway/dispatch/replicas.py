@@ -38,6 +38,10 @@ class Replicas:
         """An operator wants no new sequences at these replicas, and at no others."""
         self._cordons = {actor_name("scheduler", cordon.replica): cordon for cordon in cordons}
 
+    def is_cordoned(self, name: str) -> bool:
+        """True if an operator has taken this replica out of use."""
+        return name in self._cordons
+
     @property
     def draining(self) -> list[str]:
         """The schedulers whose sequences should leave."""

@@ -103,7 +103,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         identity = _NOBODY
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
-                origin = await _with_key(services.keys, origin, headers)
+                origin = await _with_key(services.keys, origin, headers, endpoint)
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
             if endpoint.method not in ("POST", "PUT"):
@@ -139,11 +139,13 @@ def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], caller_header:
     return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback)
 
 
-async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes]) -> Origin:
+async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes], endpoint: Endpoint) -> Origin:
     """The origin of a call by the API key in its headers. Raises: Refusal."""
     key = key_in(headers)
     holder = keys.known(key) or await keys.holder_of(key)
-    return msgspec.structs.replace(origin, caller=holder.caller, is_admin=holder.is_admin)
+    if not (endpoint.shows_metrics or endpoint.needs_admin):  # the latter refuses it, with a line in the audit log
+        holder.check_may_ask()
+    return msgspec.structs.replace(origin, caller=holder.caller, is_admin=holder.is_admin, sees_all=holder.sees_all)
 
 
 def _correlated(answer: ASGIApp, origin: Origin) -> ASGIApp:

@@ -67,6 +67,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._since_s = self._made_s = self.loop.time()
+        self._hangup.abort = transport.abort
         self._limit()
 
     def _limit(self) -> None:

@@ -110,7 +110,7 @@ class Endpoint:
     `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
     `query`: the parameters that it takes in its address; others are refused. None: all are ignored, as probes expect.
     `is_open`: no API key is asked for, because probes have none. `needs_admin`: it is the operator's: an API key of the role
-    admin, or the operator's key; each call has a line in the audit log.
+    admin, or the operator's key; each call has a line in the audit log. `shows_metrics`: a key of the role metrics opens it.
     The rest is for the documentation. `body`: the struct that it reads. `generates`: it answers with tokens, streamed if asked.
     `statuses`: those that it may answer with beside the usual ones. `media_type`: of its answer, if that is no JSON.
     """
@@ -122,6 +122,7 @@ class Endpoint:
     query: tuple[str, ...] | None = ()
     is_open: bool = False
     needs_admin: bool = False
+    shows_metrics: bool = False
     body: type[msgspec.Struct] | None = None
     generates: bool = False
     statuses: tuple[int, ...] = ()

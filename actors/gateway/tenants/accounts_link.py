@@ -1,7 +1,7 @@
 """This gateway's questions to the accounts, and what it tells them.
 
 ask     one round trip. Accounts that are dead or slow are waited for: what a gateway decides alone may exceed a limit
-tell    at once what is over, four times a second what has grown, now and then a list of everything
+tell    at once what is over; four times a second what has grown, of a part of the requests; now and then a list of everything
 """
 
 from __future__ import annotations

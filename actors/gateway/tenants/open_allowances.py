@@ -1,6 +1,8 @@
 """The requests of tenants with limits at this gateway, and what of them the accounts do not know yet. Pure.
 
-A request is told when it is over, and now and then before. One that is over is kept until the accounts have it on disk.
+A request is told when it is over, and now and then before: the accounts have set aside what it can use at most, so what it
+uses of that changes no decision. One that may use more than a minute has was not set aside whole, so it is told with each
+message. One that is over is kept until the accounts have it on disk.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from actors.gateway.requests.request import Request
 from messages.access.allowances import MOST_TOLD, SpentAllowance, UsageTold
 
+PARTS = 16  # one in so many open requests is told with each message of news, by turns
 MOST_UNTOLD = 65_536  # requests that are over and not on disk; the oldest of more are forgotten
 
 
@@ -17,11 +20,15 @@ class OpenAllowance:
     """One request. `request`: once it is accepted."""
 
     __slots__ = (
-        "is_asked", "is_over", "is_recovered", "key", "most_tokens", "request",
+        "is_asked", "is_over", "is_recovered", "is_set_aside", "key", "most_tokens", "part", "request",
         "sequences", "shown", "tenant", "tokens", "told",
     )  # fmt: skip
 
-    def __init__(self, key: str, tenant: str, sequences: int, prompt_tokens: int, most_tokens: int) -> None:
+    def __init__(
+        self, key: str, tenant: str, sequences: int, prompt_tokens: int, most_tokens: int, *, is_set_aside: bool = True
+    ) -> None:
+        """`is_set_aside`: all that it can use is set aside for it, as far as this gateway knows."""
+        self.is_set_aside, self.part = is_set_aside, PARTS
         self.key, self.tenant, self.sequences, self.most_tokens = key, tenant, sequences, most_tokens
         self.tokens = prompt_tokens  # that it has used so far
         self.request: Request | None = None
@@ -67,6 +74,9 @@ class OpenAllowances:
 
     def __init__(self) -> None:
         self._open: dict[str, OpenAllowance] = {}  # by key
+        # the same by turns, and last those that are told with each message
+        self._parts: list[dict[str, OpenAllowance]] = [{} for _ in range(PARTS + 1)]
+        self._n_begun = self._turn = 0
         self._over: dict[str, OpenAllowance] = {}  # in the order in which they ended
         self._untold: list[OpenAllowance] = []  # of those that are over
         self._number = self._listing = self._noted = 0
@@ -91,6 +101,9 @@ class OpenAllowances:
     def begin(self, one: OpenAllowance) -> None:
         """A request is asked for, or goes on."""
         self._open[one.key] = one
+        if one.is_set_aside:
+            one.part, self._n_begun = self._n_begun % PARTS, self._n_begun + 1
+        self._parts[one.part][one.key] = one
         self._n_open[one.tenant] = self.n_open(one.tenant) + one.sequences
 
     def end(self, one: OpenAllowance, tokens: int) -> None:
@@ -123,11 +136,13 @@ class OpenAllowances:
             yield self._told(part)
 
     def news(self) -> Iterator[UsageTold]:
-        """What is new since the last time."""
+        """What is over, and what has grown of the requests whose turn it is."""
         yield from self.overs()
-        for one in self._open.values():
+        self._turn = (self._turn + 1) % PARTS
+        asked = [*self._parts[self._turn].values(), *self._parts[PARTS].values()]
+        for one in asked:
             one.refresh()
-        for part in _parts([one for one in self._open.values() if one.shown != one.tokens]):
+        for part in _parts([one for one in asked if one.shown != one.tokens]):
             yield self._told(part)
 
     def list_all(self) -> Iterator[UsageTold]:
@@ -157,6 +172,7 @@ class OpenAllowances:
         )
 
     def _close(self, one: OpenAllowance) -> None:
+        del self._parts[one.part][one.key]
         left = self.n_open(one.tenant) - one.sequences
         if left > 0:
             self._n_open[one.tenant] = left

@@ -57,7 +57,7 @@ class TenantLimits:
             yield list(specs)
             return
         tenant = self._tenant_of(caller)
-        opened = [self._begin(spec, tenant) for spec in specs]
+        opened = self._begin(specs, tenant)
         try:
             answer = await self._take(tenant, policy, opened)
             headers = limit_headers(policy, answer.state)
@@ -105,12 +105,12 @@ class TenantLimits:
         have ended not long ago, and the tokens of their answers, of which the accounts may not have heard."""
         for spec, n_tokens in ended:
             if self._policy_of(spec.terms.caller).is_limited:
-                one = self._begin(spec, self._tenant_of(spec.terms.caller))
+                [one] = self._begin([spec], self._tenant_of(spec.terms.caller))
                 one.is_recovered = True
                 self._opened.end(one, one.tokens + n_tokens)
         for request in requests:
             if self._policy_of(request.spec.terms.caller).is_limited:
-                one = self._begin(request.spec, self._tenant_of(request.spec.terms.caller))
+                [one] = self._begin([request.spec], self._tenant_of(request.spec.terms.caller))
                 self._by_request[request.spec.request] = one
                 one.request = request
         self.link.ready()
@@ -132,12 +132,18 @@ class TenantLimits:
         tenant = self._tenant_of(caller)
         return self.book.policy_of(tenant) if tenant else NO_POLICY
 
-    def _begin(self, spec: RequestSpec, tenant: str) -> OpenAllowance:
-        n_prompt = sum(map(len, spec.prompts)) // _TOKEN_BYTES
-        most = n_prompt + spec.terms.max_tokens * spec.n_sequences
-        one = OpenAllowance(self._opened.key_of(spec.request), tenant, spec.n_sequences, n_prompt, most)
-        self._opened.begin(one)
-        return one
+    def _begin(self, specs: Sequence[RequestSpec], tenant: str) -> list[OpenAllowance]:
+        """The allowances of requests that came together. No more than a minute's tokens are set aside for all of them."""
+        prompts = [sum(map(len, spec.prompts)) // _TOKEN_BYTES for spec in specs]
+        most = [n + spec.terms.max_tokens * spec.n_sequences for n, spec in zip(prompts, specs, strict=True)]
+        a_minute, opened = self.book.policy_of(tenant).tokens_per_min, list[OpenAllowance]()
+        is_set_aside = not a_minute or sum(most) <= a_minute
+        for spec, n_prompt, n_most in zip(specs, prompts, most, strict=True):
+            key = self._opened.key_of(spec.request)
+            one = OpenAllowance(key, tenant, spec.n_sequences, n_prompt, n_most, is_set_aside=is_set_aside)
+            self._opened.begin(one)
+            opened.append(one)
+        return opened
 
     async def _take(self, tenant: str, policy: TenantPolicy, opened: Sequence[OpenAllowance]) -> AllowanceTaken:
         """What was taken. Raises: Refusal."""

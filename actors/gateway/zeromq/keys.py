@@ -10,8 +10,11 @@ import msgspec
 from actors.gateway.access.key_ring import KeyHolder, KeyRing
 from actors.gateway.zeromq.call_tasks import CallTasks
 from messages import public
+from messages.access.api_key import Role
 
+FOR_METRICS: tuple[type[public.KeyedMessage], ...] = (public.StatsWanted,)  # a key of the role metrics opens them
 FOR_ADMINS: tuple[type[public.KeyedMessage], ...] = (public.CacheResetWanted,)  # each call has a line in the audit log
+_CHECKED_LATER = FOR_METRICS + FOR_ADMINS
 Handle = Callable[[bytes, public.KeyedMessage, int, KeyHolder | None], None]
 
 
@@ -35,13 +38,16 @@ class ZmqKeys:
             return
         key = "" if message.api_key is msgspec.UNSET else message.api_key
         holder = self._keys.known(key)
-        if holder is not None:
+        if holder is not None and (holder.role is not Role.METRICS or isinstance(message, _CHECKED_LATER)):
             self._handle(identity, message, n_bytes, holder)
         else:
             self._tasks.spawn(identity, _name_of(message), partial(self._checked, self._keys, key, identity, message, n_bytes))
 
     async def _checked(self, keys: KeyRing, key: str, identity: bytes, message: public.KeyedMessage, n_bytes: int) -> None:
-        self._handle(identity, message, n_bytes, await keys.holder_of(key))
+        holder = await keys.holder_of(key)
+        if not isinstance(message, _CHECKED_LATER):
+            holder.check_may_ask()
+        self._handle(identity, message, n_bytes, holder)
 
 
 def _name_of(message: public.KeyedMessage) -> str:

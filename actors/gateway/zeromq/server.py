@@ -265,7 +265,7 @@ class ZmqServer:
 
     async def _stats(self, identity: bytes, message: public.StatsWanted, holder: KeyHolder | None) -> None:
         found = await self._summary()
-        shown = found if holder is None or holder.is_admin else own_summary(found, holder.tenant)
+        shown = found if holder is None or holder.sees_all else own_summary(found, holder.tenant)
         self._send(identity, public.Stats(call=message.call, summary=msgspec.json.encode(shown).decode()))
 
     # -- sending --------------------------------------------------------------------------------------------------

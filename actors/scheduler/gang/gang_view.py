@@ -275,7 +275,8 @@ class GangView:
         if suspicion is not None:
             self.probation.arrived(sequence, suspicion)
         if not self.is_alive and self._settings.prefix_reuse:
-            sequence.hash_pages()
+            for _ in sequence.page_contents(sequence.known // PAGE_TOKENS):
+                pass  # each is remembered
 
     def release(self, sequence: Sequence) -> None:
         """A sequence has ended: remove it, seal its full pages and give them back."""

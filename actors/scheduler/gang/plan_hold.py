@@ -13,8 +13,8 @@ from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.sequences.policy import SchedulingPolicy
 
-_ROUND_TRIP_S = 0.004  # a result reaches the scheduler, which plans, and the plan the gang
-_UNSURE = 8  # one part in so many of the expected time may be wrong
+_ROUND_TRIP_S = 0.0025  # a result reaches the scheduler, which plans, and the plan the gang; a late host needs longer
+_UNSURE = 16  # one part in so many of the expected time may be wrong
 _GAP_S = 0.001  # between two results beyond the time of the step: the host was late by so much
 _LEAST_S = 1e-4  # a plan is not held back for less
 _MOST_S = 1.0  # that a plan is held back; nothing is known for certain about longer steps

@@ -21,8 +21,10 @@ from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.entering.displacement import Displacement
 from actors.scheduler.planning.entering.entry import SlotEntry
 from actors.scheduler.planning.entering.hurrying import Hurrying
+from actors.scheduler.planning.entering.lease import grant_steps
 from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
+from actors.scheduler.planning.entering.turns import StepTurns, Turn
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
@@ -36,6 +38,7 @@ from messages.steps import PAGE_TOKENS, EngineCapacity
 _MOST_FORCED = 15  # with the token before them: as many as share one call of the attention with other rows
 _MOST_COMPARED = 64  # waiting sequences among which the shortest is looked for
 MayRun = Callable[[Sequence], bool]
+Drafts = ReceivedDrafts | None  # None when drafts cost more than they give
 
 
 class BatchPlanner:
@@ -63,23 +66,15 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
-        self._hurrying = Hurrying(queues, self._entry)
+        self._hurrying, self._turns = Hurrying(queues, self._entry), StepTurns(queues.policy, pace, settings.urgent_step_s)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
-    def plan(
-        self,
-        epoch: int,
-        step: int,
-        may_run: MayRun,
-        drafts: ReceivedDrafts | None = None,
-        most_steps: int = 1,
-    ) -> PlannedStep | None:
+    def plan(self, epoch: int, step: int, may_run: MayRun, drafts: Drafts = None, most_steps: int = 1) -> PlannedStep | None:
         """The next step, or None when nothing can be computed now. The ledger and the sequences count it as sent.
 
         Args:
             epoch, step: of the plan.
             may_run: True for a sequence that may be planned; False for one whose gateway has no credit.
-            drafts: None when drafts cost more than they give.
             most_steps: the most steps that the plan may grant.
         """
         if self._awaits_forced():
@@ -95,32 +90,56 @@ class BatchPlanner:
         if self._is_takeover:
             builder.restate_pages()
             self._is_takeover = False
-        n_steps = self._lease(builder, most_steps)
+        n_steps = grant_steps(builder, most_steps, self._queues, self._ledger, self._supply)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
             rows = builder.rows
             self._queues.policy.planned([row.sequence for row in rows], [row.count for row in rows], n_steps - 1)
         return builder.finish(epoch, step, n_steps)
 
-    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: ReceivedDrafts | None) -> None:
+    def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: Drafts) -> None:
         """Rows of the sequences that decode, then those of prompts."""
         decoding: list[Sequence] = []
         prompts: list[Sequence] = []
         for sequence in self._queues.running:
-            n_unplanned = sequence.n_unplanned
+            n_unplanned = sequence.known + sequence.in_flight - sequence.planned  # the property, without a call for each row
             if n_unplanned == 1:
                 decoding.append(sequence)
             elif n_unplanned > 1:
                 prompts.append(sequence)
         has_prompts = bool(prompts) or len(self._queues.waiting) > 0
         hurried = self._hurrying.first_of(builder, prompts, may_run) if has_prompts else None
-        for sequence in self._hurrying.kept_going(decoding, hurried):
-            if sequence.state is State.RUNNING and may_run(sequence):
-                self._plan_decode(builder, sequence, drafts)
-        if has_prompts:
-            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried)
-        else:
+        kept, n_prompts = self._hurrying.kept_going(decoding, hurried), len(prompts) + self._n_entering(builder)
+        turn = self._turns.next(kept, n_prompts) if hurried is None else Turn(kept)
+        self._plan_decoding(builder, turn.decoding, may_run, drafts)
+        if has_prompts and turn.takes_prompts:
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried, turn)
+            if turn.is_of_prompts and not builder.rows:  # none has found pages or credit
+                self._plan_decoding(builder, kept, may_run, drafts)
+        elif not has_prompts:
             self._pace.rest()
+
+    def _plan_decoding(self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: Drafts) -> None:
+        """A row for each of these sequences. Most rows are of one token for which there is a page: they are made here, with as
+        few calls as possible, because a full batch has hundreds of them in each plan."""
+        running, add, most_tokens = State.RUNNING, builder.rows.append, self._capacity.max_step_tokens
+        for s in decoding:
+            if s.state is not running or not may_run(s):
+                continue
+            start = s.planned
+            if start >= len(s.pages) * PAGE_TOKENS or s.is_verifying or s.forced is not None or drafts is not None:
+                self._plan_decode(builder, s, drafts)
+            elif s.known + s.in_flight - s.n_prompt < s.max_tokens and builder.n_tokens < most_tokens:
+                add(Row(s, s.stay, s.slot, start, 1, True, []))
+                builder.n_tokens += 1
+                s.planned = start = start + 1
+                s.in_flight += 1
+                if start >= (s.n_sealed + 1) * PAGE_TOKENS:
+                    self.seal_known(s, is_planned=True)
+
+    def _n_entering(self, builder: PlanBuilder) -> int:
+        """Waiting sequences that could have slots in this plan."""
+        return 0 if builder.n_preempted else min(len(self._queues.waiting), self._queues.n_free_slots)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
@@ -141,7 +160,7 @@ class BatchPlanner:
 
     # -- the three kinds of rows -------------------------------------------------------------------------------------
 
-    def _plan_decode(self, builder: PlanBuilder, sequence: Sequence, drafts: ReceivedDrafts | None) -> None:
+    def _plan_decode(self, builder: PlanBuilder, sequence: Sequence, drafts: Drafts) -> None:
         budget = self._capacity.max_step_tokens - builder.n_tokens
         if sequence.is_verifying or sequence.n_samples_left <= 0 or budget <= 0:
             return
@@ -157,7 +176,7 @@ class BatchPlanner:
         if sequence.pages_short(up_to) <= 0 or self._supply.take(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
-    def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
+    def _propose(self, sequence: Sequence, drafts: Drafts, room: int) -> list[int]:
         """At most `room` tokens to verify: those that a grammar allows alone, which cost nothing, else those of speculation."""
         if sequence.forced is not None:
             return ForcedTokens(sequence.take_forced(min(_MOST_FORCED, room)))
@@ -165,7 +184,9 @@ class BatchPlanner:
             return []
         return drafts.pop(sequence, min(self._draft_depth, room))
 
-    def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun, hurried: Sequence | None) -> None:
+    def _plan_prompts(
+        self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun, hurried: Sequence | None, turn: Turn
+    ) -> None:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order. hurried: one of them
         that keeps others waiting."""
         prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
@@ -180,13 +201,16 @@ class BatchPlanner:
         later = waiting.without(first_ones) if n_free else iter(())
         # sequences that wait for the result of their drafts decode too, though they have no row
         n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        n_decode = 0 if turn.is_of_prompts else n_decode
         if hurried is not None:
             is_urgent = self._queues.policy.is_urgent
             n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
             prompts = [s for s in equals if s.state is State.RUNNING]
             nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
-        longest_s = self._queues.policy.longest_step_s(self._queues.running, self._step_s) if hurried is None else math.inf
+        longest_s = turn.longest_s
+        if longest_s is None:
+            longest_s = self._queues.policy.longest_step_s(self._queues.running, self._step_s) if hurried is None else math.inf
         self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts, longest_s)
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
@@ -252,7 +276,7 @@ class BatchPlanner:
         self._advance(row.sequence, n_tokens, builder.rows[place].samples)
         self._prefixes.chunk_planned(builder.leaders, row.sequence, row.start)
 
-    # -- rows, lease -----------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------
 
     def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], n_copied: int = 0) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
@@ -268,24 +292,3 @@ class BatchPlanner:
         sequence.in_flight += samples
         if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # tested here, because most rows complete no page
             self.seal_known(sequence, is_planned=True)
-
-    def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
-        """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
-        could_enter = len(self._queues.waiting) and self._queues.has_slot and not builder.n_held_up
-        if most_steps == 1 or could_enter or builder.entered:
-            return 1
-        if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
-            return 1
-        if any(row.sequence.terms.grammar is not None for row in builder.rows):
-            return 1  # the host computes which tokens may follow the last one
-        n_steps = 1 + min(most_steps - 1, *(row.sequence.n_samples_left for row in builder.rows))
-        short = [max(row.sequence.pages_short(row.start + n_steps), 0) for row in builder.rows]
-        if n_steps == 1 or sum(short) > self._ledger.n_available:
-            return 1
-        if any(n_pages and row.sequence.terms.page_share < 1.0 for row, n_pages in zip(builder.rows, short, strict=True)):
-            return 1  # a lease preempts nobody
-        for row in builder.rows:
-            self._supply.take(builder, row.sequence, row.start + n_steps)
-            row.sequence.planned += n_steps - 1
-            row.sequence.in_flight += n_steps - 1
-        return n_steps

@@ -7,6 +7,8 @@ being made: so the leader goes on, and comes before it in the order.
 
 from __future__ import annotations
 
+import numpy as np
+
 from actors.scheduler.sequences.sequence import Sequence
 from messages.steps import PAGE_TOKENS
 
@@ -28,7 +30,7 @@ class Leaders:
         leader = self._by_hash.get(content_hash)
         if leader is None:
             return False
-        n_common, n_wanted = sequence.n_common_tokens(leader), sequence.known - 1
+        n_common, n_wanted = _n_common_tokens(sequence, leader), sequence.known - 1
         sequence.leader = leader, n_wanted if n_common >= n_wanted else n_common // PAGE_TOKENS * PAGE_TOKENS
         return True
 
@@ -38,3 +40,10 @@ class Leaders:
             return False
         leader, n_tokens = sequence.leader
         return self._start_of.get(leader.number, n_tokens) < n_tokens
+
+
+def _n_common_tokens(one: Sequence, other: Sequence) -> int:
+    """The number of leading known tokens that are equal."""
+    n_tokens = min(one.known, other.known)
+    differ = np.flatnonzero(one.tokens(0, n_tokens) != other.tokens(0, n_tokens))
+    return int(differ[0]) if len(differ) else n_tokens

@@ -103,6 +103,11 @@ class PlanBuilder:
     is_full: bool = False  # a waiting sequence finds no pages, and no other one is tried
     _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 
+    @property
+    def is_plain(self) -> bool:
+        """True if each row has one position, so none has drafts: most plans are so, and are built in less time."""
+        return self.n_tokens == len(self.rows)
+
     def has_row(self, sequence: Sequence) -> bool:
         """True if this plan has a row for the sequence. Constant time on average: each row is added to a set once, and only
         when pages are short."""
@@ -136,7 +141,8 @@ class PlanBuilder:
 
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
-        starts, counts = int32s([row.start for row in self.rows]), int32s([row.count for row in self.rows])
+        starts = int32s([row.start for row in self.rows])
+        counts = np.ones(len(starts), "<i4") if self.is_plain else int32s([row.count for row in self.rows])
         shape = shape_of(len(self.rows), self.n_tokens, int((starts + counts).max(initial=0)))
         return PlannedStep(
             plan=self._message(epoch, step, n_steps, starts, counts, shape),
@@ -155,7 +161,7 @@ class PlanBuilder:
 
     def _message(self, epoch: int, step: int, n_steps: int, starts: np.ndarray, counts: np.ndarray, shape: Shape) -> Plan:
         rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
-        drafts = [token for row in rows for token in row.drafts]
+        drafts = [] if self.is_plain else [token for row in rows for token in row.drafts]
         return Plan(
             epoch=epoch,
             step=step,

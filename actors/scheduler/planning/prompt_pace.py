@@ -50,12 +50,17 @@ class PromptPace(StepEstimates):
         """What a step of `n_rows` decode rows takes, as the gang's steps have been measured; 0 before that."""
         return self._cost.decode_s(n_rows)
 
+    def paid_s(self, n_decode_rows: int, n_prompts: int) -> float:
+        """The time that a step of `n_decode_rows` decode rows, at least one, pays for prompts, in seconds."""
+        share = max(self._share / (1.0 - self._share), _QUEUE_WEIGHT * (n_prompts - 1) / n_decode_rows)
+        return max(self._cost.decode_s(n_decode_rows) * share, _LEAST_PAID * self._step_s)
+
     def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int, longest_s: float = math.inf) -> None:
         """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part.
         `longest_s`: the whole step takes no longer, but prompts may add a quarter to the time of its decode rows."""
         parts = 2 if n_prompts > 1 else 1
         self._left_s, paid_s = self._limits_s(n_decode_rows, n_prompts)
-        if n_decode_rows and longest_s < math.inf:
+        if longest_s < math.inf:
             decode_s = self._cost.decode_s(n_decode_rows)
             self._left_s = min(self._left_s, max(longest_s - decode_s, decode_s * _LEAST_ADDED))
         self._part_s = self._left_s / parts
@@ -124,7 +129,5 @@ class PromptPace(StepEstimates):
         if self._cost.is_known and not self._cost.is_decode_known and self._n_probes < _PROBES:
             self._n_probes += 1
             return 0.0, 0.0  # a step without prompts tells what they may cost
-        decode_s = self._cost.decode_s(n_decode_rows)
-        share = max(self._share / (1.0 - self._share), _QUEUE_WEIGHT * (n_prompts - 1) / n_decode_rows)
-        paid_s = max(decode_s * share, _LEAST_PAID * self._step_s)
+        decode_s, paid_s = self._cost.decode_s(n_decode_rows), self.paid_s(n_decode_rows, n_prompts)
         return max(self._step_s - decode_s, (_DECODE_STEPS - 1) * decode_s, min(paid_s, longest_s)), paid_s

@@ -30,7 +30,7 @@ _MOST_CALLERS = 4096  # remembered while they have nothing to compute
 _HIGHEST = 1e12  # a counter that is reached: all are lowered
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _CallerShare:
     """What one caller has and was given."""
 
@@ -102,8 +102,9 @@ class FairPolicy(SchedulingPolicy):
         self._n_running -= 1
 
     def planned(self, sequences: Values[Sequence], counts: Values[int], n_more: int) -> None:
+        n_steps = 1 + n_more
         for share, n_rows in self._rows_by_share(sequences):  # most rows are of one token
-            share.counter += n_rows * (1 + n_more) * share.per_token
+            share.counter += n_rows * n_steps * share.per_token
         if sum(counts) == len(counts):
             return
         for sequence, count in zip(sequences, counts, strict=True):
@@ -119,7 +120,10 @@ class FairPolicy(SchedulingPolicy):
 
     def victim_for(self, waiting: Sequence, running: Values[Sequence], may_give: Callable[[Sequence], bool]) -> Sequence | None:
         mine = self.share_of(waiting)
-        most = max(self._shares.values(), key=_slots_by_weight)
+        most, most_slots = mine, -1.0  # by weight; a loop, because each plan with a queue and no free slot comes here
+        for share in self._shares.values():
+            if (slots := share.n_running * share.per_token) > most_slots:
+                most, most_slots = share, slots
         if most is mine or most.counter <= mine.counter:
             return None
         if (most.n_running - 1) * most.per_token < (mine.n_running + 1) * mine.per_token:
@@ -163,7 +167,7 @@ class _FairQueue(WaitingQueue):
 
     def first(self, n: int) -> list[Sequence]:
         if n == 1 and self._n_waiting:
-            return min((share for share in self._policy.active if share.waiting), key=_counter).waiting[:1]
+            return min([share for share in self._policy.active if share.waiting], key=_counter).waiting[:1]
         return list(islice(self, n)) if n else []
 
     def without(self, first: Values[Sequence]) -> Iterator[Sequence]:
@@ -204,7 +208,3 @@ class _HighestCaller(VictimChoice):
 
 def _own_key(sequence: Sequence) -> tuple[int, int]:
     return sequence.terms.priority, sequence.number
-
-
-def _slots_by_weight(share: _CallerShare) -> float:
-    return share.n_running * share.per_token

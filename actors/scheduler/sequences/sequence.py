@@ -47,6 +47,14 @@ class State(Enum):
 class Sequence:
     """One sequence of one gateway. `number`: unique in this scheduler, in order of arrival."""
 
+    __slots__ = (  # plans read several fields of each running sequence: slots are faster than a dictionary
+        "_hashes", "_ids", "_is_promised", "_n_scored", "_n_sent_before", "_promised", "age_s", "attempt", "borrowed_stay",
+        "disk_stay", "forced", "gateway", "grammar_state", "holder", "in_flight", "is_again", "is_verifying", "known",
+        "leader", "loaded_stay", "max_tokens", "n_before_stay", "n_cached", "n_displaced", "n_prompt", "n_sealed", "n_sent",
+        "n_shared", "number", "pages", "planned", "queued_tokens", "request", "root", "sampling", "slot", "state", "stay",
+        "stop_tokens", "terms", "timeline", "was_forced", "x_request_id",
+    )  # fmt: skip
+
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
         self.gateway, self.attempt, self.request = gateway, int(submit.attempt), submit.request
         self.x_request_id, self.number = submit.x_request_id, number
@@ -220,11 +228,6 @@ class Sequence:
             yield content_hash, parent, tokens
             parent = content_hash
 
-    def hash_pages(self) -> None:
-        """Compute the hashes of all full pages of known tokens in advance."""
-        for _ in self.page_contents(self.known // PAGE_TOKENS):
-            pass
-
     def known_part(self, index: int) -> tuple[int, bytes]:
         """(hash of the page before, token bytes) of a page that known tokens fill, at least in part."""
         return self.known_hash(index - 1) if index else self.root, self._page_tokens(index)
@@ -234,12 +237,6 @@ class Sequence:
         if index < len(self._hashes):
             return self._hashes[index]
         return self.page_content(index)[0] if (index + 1) * PAGE_TOKENS <= self.known else page_hash(*self.known_part(index))
-
-    def n_common_tokens(self, other: Sequence) -> int:
-        """The number of leading known tokens that are equal."""
-        n_tokens = min(self.known, other.known)
-        differ = np.flatnonzero(self.tokens(0, n_tokens) != other.tokens(0, n_tokens))
-        return int(differ[0]) if len(differ) else n_tokens
 
     def open_content(self, n_full: int) -> tuple[int, bytes] | None:
         """(hash of the page before, token bytes) of the reusable positions after the first `n_full` pages; at most 15 of them,

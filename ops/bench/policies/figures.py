@@ -8,29 +8,12 @@ from ops.bench.policies.replay import ReplayedTrace
 from ops.bench.policies.traces import LIGHT_FROM_S
 
 _WINDOW_S, _STRIDE_S = 10.0, 0.5
-_WAIT_S = 0.1  # a request without a token after so long waits for a slot
 _FULL_ROWS = 250  # plans with fewer rows do not count for the cost
 
 
-def waits_from_s(given: ReplayedTrace, caller: bytes, end_s: float) -> float:
-    """From when on until the end the caller always has a request that has waited for a while. Before that it does not ask for
-    its whole share."""
-    waits = sorted(
-        (request.at_s + _WAIT_S, given.token_times_s[number][0] if given.token_times_s[number] else end_s)
-        for number, request in enumerate(given.requests)
-        if request.terms.caller == caller
-    )
-    begin_s = until_s = LIGHT_FROM_S
-    for from_s, answered_s in waits:
-        if answered_s > from_s:
-            begin_s = from_s if from_s > until_s else begin_s
-            until_s = max(until_s, answered_s)
-    return begin_s
-
-
-def shares(given: ReplayedTrace, caller: bytes, end_s: float, begin_s: float = LIGHT_FROM_S) -> list[float]:
-    """The caller's part of all tokens in each window of ten seconds, from `begin_s` on: from its arrival on."""
-    parts: list[float] = []
+def shares(given: ReplayedTrace, caller: bytes, end_s: float) -> list[float]:
+    """The caller's part of all tokens in each window of ten seconds, from its arrival on."""
+    parts, begin_s = list[float](), LIGHT_FROM_S
     while begin_s + _WINDOW_S <= end_s:
         window = [(who, n) for at_s, who, n in given.served if begin_s <= at_s < begin_s + _WINDOW_S]
         parts.append(sum(n for who, n in window if who == caller) / max(sum(n for _, n in window), 1))
@@ -61,12 +44,12 @@ def met(given: ReplayedTrace) -> float:
 
 
 def first_tokens_s(given: ReplayedTrace) -> list[float]:
-    """Seconds to the first token of the requests of priority 0 that have one, the shortest first."""
-    return sorted(
+    """Seconds to the first token of the requests of priority 0 that have one, in order of their arrival."""
+    return [
         given.token_times_s[number][0] - request.at_s
         for number, request in enumerate(given.requests)
         if request.terms.priority == 0 and given.token_times_s[number]
-    )
+    ]
 
 
 def at_quantile(values: Values[float], quantile: float) -> float:

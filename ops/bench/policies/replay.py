@@ -44,8 +44,8 @@ class ReplayedTrace:
 class PolicyRun(SimulatedRun):
     """One trace under one policy. Requests that arrive after `end_s` are not there, and nothing is planned after it."""
 
-    def __init__(self, policy: PolicyName, end_s: float = float("inf")) -> None:
-        super().__init__(SchedulerSettings(policy=policy, step_s=0.03), Device())
+    def __init__(self, policy: PolicyName, end_s: float = float("inf"), urgent_step_s: float = 0.0) -> None:
+        super().__init__(SchedulerSettings(policy=policy, step_s=0.03, urgent_step_s=urgent_step_s), Device())
         self._end_s = end_s
         self._policy_s = 0.0  # since the last plan
         for owner, names in ((self._queues.policy, _OF_POLICY), (self._queues.waiting, _OF_QUEUE)):

@@ -12,6 +12,7 @@ from ops.bench.statistics import poisson_arrivals
 
 LIGHT_FROM_S = 5.0  # when the second caller begins
 _TENANTS_S = 35.0
+_BACKLOG = 256  # requests: as many as there are slots
 _DEADLINES_S = 60.0
 _BURST_EVERY_S, _BURST_PART = 20.0, 0.45  # long requests come in bursts, which take so much of the load
 _N_HIGH, _APART_S = 100, 0.6  # requests of high priority
@@ -32,9 +33,12 @@ class AskedRequest(TimedRequest):
 
 def two_tenants(weight: float, rng: random.Random, per_s: float = 75.0) -> list[AskedRequest]:
     """One caller asks for ten times as much as the other, which alone asks for more than its share. weight: of the second
-    caller, which begins later; the first has 1."""
+    caller, which begins later; the first has 1. It comes with a backlog: before it has asked for as many sequences as its share
+    of the slots is, it gets all that it asks for, and that is less than its share whatever the policy does."""
     heavy = _stream(10 * per_s, 0.0, _TENANTS_S, rng, Terms(caller=b"heavy"))
-    light = _stream(per_s, LIGHT_FROM_S, _TENANTS_S, rng, Terms(caller=b"light", weight=weight))
+    terms = Terms(caller=b"light", weight=weight)
+    light = [AskedRequest(LIGHT_FROM_S, 256, rng.randint(64, 384), terms) for _ in range(_BACKLOG)]
+    light += _stream(per_s, LIGHT_FROM_S, _TENANTS_S, rng, terms)
     return sorted([*heavy, *light], key=lambda one: one.at_s)
 
 

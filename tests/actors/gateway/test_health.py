@@ -11,6 +11,7 @@ from actors.gateway.standstill import Standstill
 from messages.descriptors.reserve import process_reserve
 from messages.generation.sequences import Holding
 from messages.ids import STANDBY_SEAT, actor_name
+from messages.lifecycle.cordon import Cordon
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -123,6 +124,21 @@ async def test_a_server_with_another_replica_is_degraded(monkeypatch: pytest.Mon
         [scheduler] = [scheduler for scheduler in schedulers if scheduler.running]
         scheduler.step(4)
         assert (await asked).status_code == 200
+
+
+async def test_a_cordoned_replica_is_named_and_serves_nobody() -> None:
+    async with rig(with_scheduler=False) as r, r.http() as http:
+        for name in (HERE, THERE):
+            await r.add_scheduler(name)
+        dispatcher = r.manager.dispatcher
+        dispatcher.set_cordons([Cordon(replica=1)])
+        reason = "scheduler/1: its replica is cordoned, and gets no new requests"
+        assert await health(http) == (200, "degraded", [reason])
+        assert (await http.get("/health")).json()["parts"]["cordoned"] == [THERE]
+        dispatcher.set_cordons([Cordon(replica=0), Cordon(replica=1)])
+        assert (await health(http))[:2] == (503, "unavailable"), "requests wait"
+        dispatcher.set_cordons([])
+        assert await health(http) == (200, "serving", [])
 
 
 async def test_a_standby_gang_that_has_taken_over_is_a_gang() -> None:

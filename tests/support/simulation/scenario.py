@@ -199,6 +199,7 @@ def _scheduler(scenario: Scenario) -> SchedulerSettings:
         eviction=scenario.eviction,
         tier_loads=TierLoads.ALWAYS,
         kv_quiet_s=0.4,
+        urgent_step_s=1e-6 if scenario.n_clients % 2 else 0.0,
         kv_spare_share=0.0,
         degraded_wait_s=0.02 if scenario.is_flooded else 0.0,
     )

@@ -25,6 +25,7 @@ class Hangup:
     def __init__(self) -> None:
         self.is_final = True  # True: the client itself has left; False: a gateway has, and its client may still be there
         self.is_disconnected = False
+        self.abort: Callable[[], None] = lambda: None  # closes the connection at once, also while nothing is read from it
         self._callbacks: list[Callable[[], None]] = []
 
     def notify(self) -> None:
@@ -61,6 +62,13 @@ def watch_hangup(scope: Scope, receive: Receive, callback: Callable[[], None]) -
     task = asyncio.ensure_future(_wait_disconnect(receive))
     task.add_done_callback(lambda _: callback())
     return task
+
+
+def abort(scope: Scope) -> None:
+    """Close the connection of an ASGI request whose answer cannot go on. Its watchers are told; its server misses nothing."""
+    hangup = scope.get("extensions", {}).get(EXTENSION)
+    if hangup is not None:
+        hangup.abort()
 
 
 def may_return(scope: Scope) -> bool:

@@ -70,7 +70,7 @@ async def summary(services: Services, call: Call) -> ASGIApp:
 
 
 async def exposition(services: Services, call: Call) -> ASGIApp:
-    """GET /metrics: those of all actors, for Prometheus. With API keys only an admin's shows other tenants than its own."""
+    """GET /metrics: those of all actors, for Prometheus. With API keys one of the role user shows its own tenant alone."""
     found, tenant = await services.status.exposition(), _tenant(services, call)
     text = found if tenant is None else own_exposition(found, tenant)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -78,7 +78,7 @@ async def exposition(services: Services, call: Call) -> ASGIApp:
 
 def _tenant(services: Services, call: Call) -> str | None:
     """The tenant whose usage alone a call may see; None: that of all."""
-    return None if services.keys is None or call.origin.is_admin else services.keys.tenant_of(call.origin.caller)
+    return None if services.keys is None or call.origin.sees_all else services.keys.tenant_of(call.origin.caller)
 
 
 def _named(services: Services, name: str) -> ServedModel:
@@ -123,6 +123,6 @@ ENDPOINTS = (
     Endpoint("GET", "/live", live, query=None, is_open=True),
     Endpoint("GET", "/livez", live, query=None, is_open=True),
     Endpoint("GET", "/version", server_version, query=None),
-    Endpoint("GET", "/v1/metrics", summary, query=None),
-    Endpoint("GET", "/metrics", exposition, query=None, media_type="text/plain"),
+    Endpoint("GET", "/v1/metrics", summary, query=None, shows_metrics=True),
+    Endpoint("GET", "/metrics", exposition, query=None, shows_metrics=True, media_type="text/plain"),
 )

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.answers.chunk_sender import chunk_sender
-from actors.gateway.http.answers.hangup import watch_hangup
+from actors.gateway.http.answers.hangup import abort, watch_hangup
 from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.answers.stream_events import run_in
 from actors.gateway.http.errors import error_response
@@ -68,6 +68,7 @@ class Forwarded:
                 await self._answer(scope, receive, send)
         except TimeoutError:
             structlog.get_logger().warning("forwarded call not answered in time", request=self._call.request, owner=self._path)
+            await self._give_up(_away("has not answered in time"), scope, receive, send)
         except asyncio.CancelledError:  # by uvicorn: this gateway ends
             if self._has_begun:
                 raise
@@ -91,13 +92,12 @@ class Forwarded:
                 if loop.time() > until_s:
                     break
                 await asyncio.sleep(RETRY_S)
-        refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
-        await self._give_up(refusal, scope, receive, send)
+        await self._give_up(_away("does not answer"), scope, receive, send)
 
     async def _give_up(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call if the client has nothing of its answer; cut a connection on which an earlier process began it."""
         if self._cut is not None:
-            await self._end_connection(self._cut)
+            await self._end_connection(self._cut, scope)
         elif not (self._has_begun or self._has_left):
             await error_response(refusal)(scope, receive, send)
 
@@ -110,7 +110,7 @@ class Forwarded:
             if self._is_unread(head):
                 return False
             if self._cut is not None and (self._begun.is_something or head.status in _NOT_KNOWN):
-                await self._end_connection(self._cut)
+                await self._end_connection(self._cut, scope)
             elif not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
                 response = Response(body, head.status)
                 response.raw_headers = head.headers
@@ -142,9 +142,11 @@ class Forwarded:
         is_new = self._cut is not None and not (self._begun.is_something or self._has_begun)
         return is_new and head.status == 404 and asyncio.get_running_loop().time() < self._unread_until_s
 
-    async def _end_connection(self, cut: Callable[[], None]) -> None:
-        """Cut the client's connection, and wait until the server of this gateway knows it: it misses no answer then."""
+    async def _end_connection(self, cut: Callable[[], None], scope: Scope) -> None:
+        """Cut the client's connection, and wait until the server of this gateway knows it: it misses no answer then. The server
+        would not notice the cut while it reads nothing, as after a pipelined request, so it is told."""
         cut()
+        abort(scope)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CUT_S):
                 await self._is_gone.wait()
@@ -179,3 +181,7 @@ class Forwarded:
             yield reader
         finally:
             self._writer.close()
+
+
+def _away(what: str) -> Refusal:
+    return Refusal("unavailable", f"the gateway that owns this request {what}", retry_after_s=1.0)

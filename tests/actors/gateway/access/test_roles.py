@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from actors.gateway.http.api import ENDPOINTS
-from actors.gateway.zeromq.keys import FOR_ADMINS
+from actors.gateway.zeromq.keys import FOR_ADMINS, FOR_METRICS
 from messages import public
 from messages.access.api_key import Role, new_key
 from messages.access.key_file import change_keys
@@ -55,7 +55,7 @@ async def test_without_a_key_only_probes_and_the_empty_page_are_answered(setting
             assert (answer.status_code != 401) is one.is_open, (one.method, one.path, answer.status_code)
 
 
-async def test_a_users_key_opens_everything_but_what_is_the_admins(settings: dict[str, Any], keys: dict[Role, str]) -> None:
+async def test_a_key_opens_what_its_role_may_ask_for(settings: dict[str, Any], keys: dict[Role, str]) -> None:
     async with rig(**settings) as r, r.http() as http:
 
         async def status(method: str, path: str, role: Role) -> int:
@@ -65,6 +65,10 @@ async def test_a_users_key_opens_everything_but_what_is_the_admins(settings: dic
         for one in ENDPOINTS:
             assert (await status(one.method, one.path, Role.USER) == 403) is one.needs_admin, one.path
             assert await status(one.method, one.path, Role.ADMIN) not in (401, 403), one.path
+            may_read = one.is_open or one.shows_metrics
+            assert (await status(one.method, one.path, Role.METRICS) == 403) is not may_read, one.path
+        shown = await http.get("/v1/metrics", headers={"x-api-key": keys[Role.METRICS]})
+        assert shown.json() == (await http.get("/v1/metrics", headers={"x-api-key": keys[Role.ADMIN]})).json()
 
 
 async def test_every_message_of_clients_needs_its_role(settings: dict[str, Any], keys: dict[Role, str]) -> None:
@@ -77,6 +81,8 @@ async def test_every_message_of_clients_needs_its_role(settings: dict[str, Any],
         try:
             for example in (one for one in PUBLIC if isinstance(one, public.KeyedMessage)):
                 refusals = [await refusal(wire, msgspec.structs.replace(example, api_key=key)) for key in ("", keys[Role.USER])]
+                refused = [await refusal(wire, msgspec.structs.replace(example, api_key=keys[Role.METRICS])) for _ in range(2)]
+                assert (refused == ["operator_only"] * 2) is not isinstance(example, FOR_METRICS), example
                 assert refusals[0] == "invalid_api_key", example
                 assert (refusals[1] == "operator_only") is isinstance(example, FOR_ADMINS), example
                 assert refusals[1] != "invalid_api_key", example

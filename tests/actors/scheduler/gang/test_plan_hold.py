@@ -42,7 +42,7 @@ def test_the_second_plan_waits_until_a_round_trip_before_the_first_one_ends() ->
     assert bench.plan() is not None
     assert bench.plan() is None
     wait_s = bench.gang.hold.take_wait_s()
-    assert 0.5 * _STEP_S < wait_s < _STEP_S - 0.004
+    assert 0.5 * _STEP_S < wait_s < _STEP_S - 0.0025
     assert bench.gang.hold.take_wait_s() == 0.0
     bench.now_s += wait_s
     assert bench.plan() is not None

@@ -85,6 +85,7 @@ def _settings(rng: random.Random) -> dict:
         "prefix_reuse": rng.random() < 0.8,
         "eviction": rng.choice([name.value for name in EvictionName]),
         "policy": rng.choice([name.value for name in PolicyName]),
+        "urgent_step_s": rng.choice([0.0, 1e-6]),
     }
     SchedulerSettings(**settings)
     return settings

@@ -17,6 +17,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.open_allowances import tokens_of
 from actors.gateway.tenants.tenant_limits import TenantLimits
+from messages.access.api_key import Role
 from messages.access.tenant_policy import TenantPolicy
 from supervisor.config.server_config import ServerConfig
 from tests.support.simulation.edges import Fault
@@ -46,7 +47,7 @@ class TenantCheck:
 
     def watch(self, patch: Callable[[Any, str, Any], None]) -> None:
         """Every caller is a client of the tenant, and needs no key. `patch(object, name, value)` must undo itself."""
-        holder = KeyHolder("0" * 12, TENANT, caller_of_tenant(TENANT), True)
+        holder = KeyHolder("0" * 12, TENANT, caller_of_tenant(TENANT), Role.ADMIN)
         patch(KeyRing, "known", lambda ring, text: holder)
         patch(KeyRing, "tenant_of", lambda ring, caller: TENANT)
         patch(GatewaySettings, "names_callers", False)  # pages have the names that the check of adoptions knows

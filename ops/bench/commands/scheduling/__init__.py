@@ -1,0 +1,1 @@
+"""Commands of the load tools about decisions of the scheduler."""
