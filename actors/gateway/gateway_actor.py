@@ -43,6 +43,7 @@ from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
+from actors.gateway.tracing.tracing import Tracing, begin_tracing, stop_tracing
 from actors.gateway.tree_status import TreeStatus
 from messages import embedding
 from messages.access.allowances import AllowanceTaken, UsageNoted
@@ -78,6 +79,7 @@ class GatewayActor(Actor, Post, Status):
         )
         self.access = GatewayAccess(self.settings, self, self.registry)
         self.draining: Draining | None = None
+        self.tracing: Tracing | None = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)
@@ -113,6 +115,7 @@ class GatewayActor(Actor, Post, Status):
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
         self.child.on_cordons = manager.dispatcher.set_cordons
+        self.tracing = begin_tracing(settings, self.spawn_spec.name, incarnation, self, manager, self.registry)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.models, now_s, incarnation, claimed)
@@ -141,6 +144,7 @@ class GatewayActor(Actor, Post, Status):
         if self._manager is not None:
             self.manager.stop()
             await self.journal.close()
+            await stop_tracing(self.tracing)
 
     async def hand_over(self) -> None:
         if not await self.servers.leave():
@@ -154,13 +158,9 @@ class GatewayActor(Actor, Post, Status):
         if self.draining is not None:
             self.draining.stop()
         self.draining = Draining(
-            self.manager,
-            self.servers.unread_by_connection,
-            self,
-            handover_s=self.settings.handover_s,
-            deadline_s=deadline_s,
-            on_drained=self.child.drained,
-        )
+            self.manager, self.servers.unread_by_connection, self,
+            handover_s=self.settings.handover_s, deadline_s=deadline_s, on_drained=self.child.drained,
+        )  # fmt: skip
         self.draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:

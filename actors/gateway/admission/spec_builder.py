@@ -72,6 +72,7 @@ class SpecBuilder:
             digest=new.digest,
             answer_id=new.answer_id,
             correlation_id=new.correlation_id,
+            trace=new.trace,
             with_usage=new.with_usage,
             with_running_usage=new.with_running_usage,
             echo=await self._echo(new, prompts),

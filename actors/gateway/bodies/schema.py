@@ -123,6 +123,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             digest=name.digest,
             answer_id=name.answer_id,
             correlation_id=origin.correlation_id,
+            trace=origin.trace,
             cache_use=origin.cache_use,
             has_seed=self.seed is not None,
             api=api,
