@@ -43,7 +43,7 @@ from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
-from actors.gateway.tracing.tracing import Tracing, begin_tracing, stop_tracing
+from actors.gateway.tracing.begin import begin_tracing, stop_tracing
 from actors.gateway.tree_status import TreeStatus
 from messages import embedding
 from messages.access.allowances import AllowanceTaken, UsageNoted
@@ -79,7 +79,7 @@ class GatewayActor(Actor, Post, Status):
         )
         self.access = GatewayAccess(self.settings, self, self.registry)
         self.draining: Draining | None = None
-        self.tracing: Tracing | None = None
+        self.tracing = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)

@@ -179,7 +179,7 @@ def request_of(
     )
 
 
-def _trace_of(options: Mapping[str, Any]) -> dict[str, str]:
+def _trace_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the message about the trace of the caller."""
     given = {name: _checked(name, options[name]) for name in ("traceparent", "tracestate") if options.get(name)}
     if "traceparent" in given and trace_caller_of(given["traceparent"]) is None:

@@ -53,9 +53,8 @@ def trace_caller_of(traceparent: str, tracestate: str = "") -> TraceCaller | Non
     state = tracestate.strip(" \t")
     is_kept = len(state) <= MAX_STATE_CHARACTERS and _STATE.fullmatch(state) is not None
     is_sampled = bool(int(flags, 16) & _SAMPLED)
-    return TraceCaller(
-        trace_id=trace, context=TraceContext(parent_id=parent, is_sampled=is_sampled, state=state if is_kept else "")
-    )
+    context = TraceContext(parent_id=parent, is_sampled=is_sampled, state=state if is_kept else "")
+    return TraceCaller(trace_id=trace, context=context)
 
 
 def traceparent_of(trace_id: bytes, span_id: bytes) -> str:

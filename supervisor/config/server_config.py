@@ -1,8 +1,8 @@
 """The configuration of a server: one frozen struct, a section for each actor's own settings, checked as a whole.
 
 Flags win over a TOML file, and the file wins over defaults. The only environment variables are TARDIGRADE_CONFIG, which names
-the file, and those of OpenTelemetry. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the rank, sockets) are refused
-too, and the refusal names the key to use instead.
+the file, and those of OpenTelemetry. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the
+rank, sockets) are refused too, and the refusal names the key to use instead.
 """
 
 from __future__ import annotations

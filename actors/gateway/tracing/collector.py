@@ -37,11 +37,11 @@ class Delivered:
     retry_s: float = 0.0
 
 
-class _PartialSuccess(msgspec.Struct, rename="camel"):
+class _PartialSuccess(msgspec.Struct, frozen=True, rename="camel"):
     rejected_spans: int | str = 0
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     partial_success: _PartialSuccess = _PartialSuccess()
 
 

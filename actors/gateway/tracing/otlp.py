@@ -25,16 +25,16 @@ class SpanKind(IntEnum):
 
 
 class StatusCode(IntEnum):
-    """Whether what a span stands for has succeeded. Unset is the usual one: nobody has judged it."""
+    """Whether what a span stands for has succeeded, where somebody has judged that."""
 
-    UNSET = 0
+    OK = 1
     ERROR = 2
 
 
 class SpanStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The outcome of a span."""
 
-    code: int = StatusCode.UNSET
+    code: int
     message: str = ""
 
 
@@ -59,7 +59,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="ca
     end_time_unix_nano: str
     attributes: list[Attribute] = []
     links: list[SpanLink] = []
-    status: SpanStatus = SpanStatus()
+    status: SpanStatus | None = None  # None: nobody has judged what it stands for
 
 
 _encoder = msgspec.json.Encoder()

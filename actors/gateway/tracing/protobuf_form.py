@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import importlib
 from typing import Any
 
 import msgspec
 
+_SERVICE = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 _IDS = ("traceId", "spanId", "parentSpanId")  # hexadecimal in the JSON of OTLP, and base64 in that of protobuf
 
 
@@ -15,9 +17,8 @@ def protobuf_of(json_body: bytes) -> bytes:
 
     Raises: ImportError without the package opentelemetry-proto.
     """
-    from google.protobuf import json_format
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
+    json_format: Any = importlib.import_module("google.protobuf.json_format")
+    service: Any = importlib.import_module(_SERVICE)
     body = msgspec.json.decode(json_body)
     for resource in body["resourceSpans"]:
         for scope in resource["scopeSpans"]:
@@ -25,7 +26,7 @@ def protobuf_of(json_body: bytes) -> bytes:
                 _recode(span)
                 for link in span.get("links", ()):
                     _recode(link)
-    return json_format.ParseDict(body, ExportTraceServiceRequest()).SerializeToString()
+    return json_format.ParseDict(body, service.ExportTraceServiceRequest()).SerializeToString()
 
 
 def _recode(value: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def request_spans(request: Request, ending: EndReason, facts: SpanFacts) -> list
         start_time_unix_nano=one.time(request.began_s),
         end_time_unix_nano=one.time(request.ended_s),
         attributes=request_attributes(request, ending, facts.model, facts.gateway, facts.tenant, facts.notes),
-        status=SpanStatus() if failed is None else SpanStatus(StatusCode.ERROR, failed.detail[:_MOST_DETAIL]),
+        status=None if failed is None else SpanStatus(StatusCode.ERROR, failed.detail[:_MOST_DETAIL]),
     )
     return [whole, *one.inner()]
 
@@ -124,7 +124,7 @@ class _Spans:
         """One attempt of a sequence. `before`: the span of the lost one before it; 0: it is the first. `cause`: None: it was
         not lost."""
         links = [SpanLink(self.trace_id, self._id(before))] if before else []
-        status = SpanStatus() if cause is None else SpanStatus(StatusCode.ERROR, cause.value)
+        status = None if cause is None else SpanStatus(StatusCode.ERROR, cause.value)
         about = [*about, attribute("tardigrade.sequence", index)]
         return self._span(inner, 0, "resubmission" if before else "attempt", start_s, end_s, about, links, status)
 
@@ -175,5 +175,5 @@ class _Spans:
             end_time_unix_nano=self.time(max(end_s, start_s)),
             attributes=about or [],
             links=links or [],
-            status=status or SpanStatus(),
+            status=status,
         )

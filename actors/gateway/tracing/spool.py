@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.complete: deque[SpoolFile] = deque()  # in the order of their writing
         self.known: set[bytes] = set()  # the spans of requests that earlier incarnations have left here
+        self.on_complete: Callable[[], None] = lambda: None  # called when another file is complete
         self._n_added = self._n_done = 0  # spans; the first is the event loop's, the second the exporter's
         self._current: SpoolFile | None = None
         self._fd, self._n_files = -1, 0
@@ -106,24 +107,20 @@ class Spool:
             self.seal()
         return True
 
-    def seal(self) -> bool:
-        """The newest file is complete. Returns False if there was none."""
+    def seal(self) -> None:
+        """The newest file, if there is one, is complete."""
         if (current := self._current) is None:
-            return False
+            return
         os.close(self._fd)
         self._current, self._fd = None, -1
         self.complete.append(current)
-        return True
+        self.on_complete()
 
     def done(self, file: SpoolFile) -> None:
         """What is in the oldest complete file is exported, or given up."""
         self.complete.popleft()
         self._n_done += file.n_spans
         file.path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Leave what waits to the next incarnation."""
-        self.seal()
 
     def _begin(self) -> SpoolFile:
         self._n_files += 1

@@ -27,7 +27,7 @@ from actors.gateway.settings import GatewaySettings, TracesSettings
 from actors.gateway.tracing.attempts import AttemptLog, LossCause, is_traced
 from actors.gateway.tracing.collector import CollectorConnection
 from actors.gateway.tracing.export_settings import ExportSettings, export_settings
-from actors.gateway.tracing.exporter import Exporter, Send
+from actors.gateway.tracing.exporter import Exporter
 from actors.gateway.tracing.otlp import RequestBody, encode_spans
 from actors.gateway.tracing.request_spans import SpanFacts, request_spans
 from actors.gateway.tracing.spool import Spool
@@ -61,6 +61,7 @@ class Tracing:
         manager.begin_trace = self.begin
         manager.dispatcher.failover.on_condition = self._on_condition
         manager.finished.on_keep = self.keep
+        self.spool.on_complete = self.exporter.wake
         self.exporter.start()
         self._tick()
 
@@ -88,14 +89,17 @@ class Tracing:
         spans = request_spans(request, ending_of(request), facts)
         if not self.spool.add(span_id, len(spans), encode_spans(spans)):
             self._metrics.dropped(DropReason.FULL, len(spans))
-        elif self.spool.complete:
-            self.exporter.wake()
 
     def leave(self) -> None:
-        """Leave what waits to the next incarnation."""
+        """Hear no more of requests. What waits for the collector is in files."""
         if self._timer is not None:
             self._timer.cancel()
-        self.spool.close()
+        self.spool.seal()
+
+    async def stop(self) -> None:
+        """The gateway ends: export what is left, if that takes no longer than a second."""
+        self.leave()
+        await asyncio.get_running_loop().run_in_executor(None, self.exporter.stop, _STOP_S)
 
     def _withdrawn(self, request: Request) -> None:
         """A request that could not be recorded was never accepted, and has no trace."""
@@ -115,32 +119,28 @@ class Tracing:
         return LossCause.MOVED if condition is ReplicaCondition.UP else LossCause.GANG
 
     def _tick(self) -> None:
-        if self.spool.seal() or self.spool.complete:
-            self.exporter.wake()
+        self.spool.seal()
         self._metrics.waiting.set(self.spool.n_waiting)
         self._timer = self._post.later(self._delay_s, self._tick)
 
 
-def begin_tracing(
+def attached(
     settings: GatewaySettings,
+    traces: TracesSettings,
     name: str,
     incarnation: int,
     post: Post,
     manager: RequestManager,
     registry: CollectorRegistry,
-    send: Send | None = None,
 ) -> Tracing | None:
-    """The traces of a gateway, attached; None if they are off. `send`: for tests; None: a connection to the collector.
+    """The traces of a gateway, attached. None without a folder that can be written: the gateway serves without traces.
 
-    Without a folder that can be written it serves without traces. Raises: ConfigError.
+    Raises: ConfigError.
     """
-    traces = settings.traces
-    if traces is None:
-        return None
     export = export_settings(traces, os.environ)
     try:
         spool = _spool(traces, export, replica_of(name), incarnation, settings.gateways)
-        send = send or CollectorConnection(export).send
+        send = CollectorConnection(export).send
     except OSError as error:
         structlog.get_logger().error("requests are not traced", error=str(error))
         return None
@@ -150,13 +150,6 @@ def begin_tracing(
     tracing = Tracing(name, post, manager, export, spool, exporter, metrics)
     tracing.attach()
     return tracing
-
-
-async def stop_tracing(tracing: Tracing | None) -> None:
-    """The gateway ends: export what is left, if that takes no longer than a second."""
-    if tracing is not None:
-        tracing.leave()
-        await asyncio.get_running_loop().run_in_executor(None, tracing.exporter.stop, _STOP_S)
 
 
 def _spool(traces: TracesSettings, export: ExportSettings, gateway: int, incarnation: int, n_gateways: int) -> Spool:
