@@ -106,7 +106,7 @@ async def test_a_zeromq_client_brings_its_trace(tmp_path: Path, collector: SpanC
     async with traced(tmp_path, collector, zeromq_endpoint=endpoint) as r:
         await r.add_scheduler()
         async with AsyncClient(endpoint) as client:
-            await client.generate(tokens=[1, 2], max_tokens=3, traceparent=HEADERS["traceparent"], tracestate="vendor=1")
+            await client.generate([1, 2], max_tokens=3, traceparent=HEADERS["traceparent"], tracestate="vendor=1")
         (spans,) = await spans_of(r, collector)
     assert (request_of(spans).trace_id, request_of(spans).parent_id, request_of(spans).state) == (TRACE, CALLER, "vendor=1")
 
