@@ -1,26 +1,30 @@
-"""The thread that brings complete files of spans to the collector.
+"""The thread that makes spans of the records in complete files, and brings them to the collector.
 
     a file is complete --> POST --taken, refused--> deleted
                             |  ^
                             +--+ not there, or busy: again after 1, 2, 4 ... 30 s, for 10 minutes at most
 
 It works through the files in order, one call at a time. It never holds back the event loop: while the collector is not there,
-files wait up to `most_waiting` spans, and later spans are dropped and counted.
+files wait up to a bound, and the traces of later requests are dropped and counted.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
 from actors.gateway.tracing.collector import Delivered, Outcome
-from actors.gateway.tracing.otlp import RequestBody
+from actors.gateway.tracing.ended_request import decode_ended
+from actors.gateway.tracing.otlp import RequestBody, encode_spans
+from actors.gateway.tracing.request_spans import request_spans
 from actors.gateway.tracing.spool import Spool, SpoolFile
 from actors.gateway.tracing.trace_metrics import DropReason, TraceMetrics
 
+SPANS = 4  # of most requests: what OpenTelemetry's variables count in spans is bounded in requests
+_RECORDS_A_TURN = 16
 FIRST_WAIT_S, LONGEST_WAIT_S, GIVE_UP_S = 1.0, 30.0, 600.0
 Send = Callable[[bytes], Delivered]
 
@@ -101,41 +105,51 @@ class Exporter:
     def _export(self, file: SpoolFile) -> float:
         """Send one file; returns the seconds to wait before it is sent again, 0 if it is done."""
         try:
-            lines = list(file.read())
+            records = [record for _, record in file.read()]
         except OSError as error:  # somebody has deleted it
-            self._finish(file, DropReason.UNREADABLE, file.n_spans, str(error))
+            self._finish(file, DropReason.UNREADABLE, str(error))
             return 0.0
-        if not lines:
+        if not records:
             self._spool.done(file)
             return 0.0
-        n_spans = sum(count for _, count, _ in lines)
-        found = self._send(self._body.of(spans for _, _, spans in lines))
+        found = self._send(self._body.of(self._encoded(records)))
         if found.outcome is Outcome.TAKEN:
-            self._taken(file, n_spans, found.n_rejected)
+            self._taken(file, found.n_rejected)
             return 0.0
         if found.outcome is Outcome.REFUSED:
-            self._finish(file, DropReason.REFUSED, n_spans, found.why)
+            self._finish(file, DropReason.REFUSED, found.why)
             return 0.0
         wait_s = self._retries.failed(time.monotonic(), found.retry_s)
         if wait_s < 0.0:
-            self._finish(file, DropReason.UNREACHABLE, n_spans, found.why)
+            self._finish(file, DropReason.UNREACHABLE, found.why)
             return 0.0
         self._note_failure(f"the collector takes no spans: {found.why}")
         return wait_s
 
-    def _taken(self, file: SpoolFile, n_spans: int, n_rejected: int) -> None:
+    def _encoded(self, records: list[bytes]) -> Iterator[bytes]:
+        """The spans of each record. The event loop gets a turn after some of them."""
+        for number, record in enumerate(records, 1):
+            try:
+                yield encode_spans(request_spans(decode_ended(record)))
+            except ValueError as error:  # of another release
+                self._log.warning("a trace is left out", error=str(error))
+            if not number % _RECORDS_A_TURN:
+                time.sleep(0)
+
+    def _taken(self, file: SpoolFile, n_rejected: int) -> None:
         self._retries.succeeded()
         if self._is_failing:
             self._is_failing = False
             self._log.info("the collector takes spans again")
-        self._metrics.exported.inc(n_spans - n_rejected)
-        if n_rejected:
-            self._metrics.dropped(DropReason.REFUSED, n_rejected)
+        n_refused = min(-(-n_rejected // SPANS), file.n_requests)
+        self._metrics.exported.inc(file.n_requests - n_refused)
+        if n_refused:
+            self._metrics.dropped(DropReason.REFUSED, n_refused)
         self._spool.done(file)
 
-    def _finish(self, file: SpoolFile, reason: DropReason, n_spans: int, why: str) -> None:
-        self._note_failure(f"spans are dropped: {why}")
-        self._metrics.dropped(reason, max(n_spans, 0))
+    def _finish(self, file: SpoolFile, reason: DropReason, why: str) -> None:
+        self._note_failure(f"traces are dropped: {why}")
+        self._metrics.dropped(reason, file.n_requests)
         self._spool.done(file)
 
     def _note_failure(self, text: str) -> None:

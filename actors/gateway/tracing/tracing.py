@@ -1,8 +1,8 @@
-"""The traces of one gateway: decides which requests are traced, and hands the spans of those that are over to the spool.
+"""The traces of one gateway: decides which requests are traced, and hands what is known of those that are over to the spool.
 
     request manager --begin--> a trace id and a span id, recorded with the request
     attempt book, failover ---> notes of lost attempts
-    finished requests --keep--> spans --> spool (a file) --> exporter (a thread) --> collector
+    finished requests --keep--> record --> spool (a file) --> exporter (a thread): spans --> collector
 
 Without traces none of this exists, and none of these calls is made.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from pathlib import Path
 
 import msgspec
@@ -26,10 +27,10 @@ from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings, TracesSettings
 from actors.gateway.tracing.attempts import AttemptLog, LossCause, is_traced
 from actors.gateway.tracing.collector import CollectorConnection
+from actors.gateway.tracing.ended_request import encode_ended, ended_request
 from actors.gateway.tracing.export_settings import ExportSettings, export_settings
-from actors.gateway.tracing.exporter import Exporter
-from actors.gateway.tracing.otlp import RequestBody, encode_spans
-from actors.gateway.tracing.request_spans import SpanFacts, request_spans
+from actors.gateway.tracing.exporter import SPANS, Exporter
+from actors.gateway.tracing.otlp import RequestBody
 from actors.gateway.tracing.spool import Spool
 from actors.gateway.tracing.trace_metrics import DropReason, TraceMetrics
 from messages.generation.replica_state import ReplicaCondition
@@ -51,6 +52,7 @@ class Tracing:
         self.spool, self.exporter, self._metrics = spool, exporter, metrics
         self.attempts = AttemptLog(post.now_s, self._cause_of)
         self._timer: Timer | None = None
+        self._random_bytes = random.Random(os.urandom(32)).randbytes  # a third of the time of a call of the system
 
     def attach(self) -> None:
         """Hear of all requests from now on, and export what earlier incarnations have left."""
@@ -67,28 +69,36 @@ class Tracing:
 
     def begin(self, spec: RequestSpec) -> RequestSpec:
         """A new request, with the ids of its trace if it is traced."""
-        client, trace_id = spec.trace, spec.terms.trace_id or os.urandom(TRACE_ID_BYTES)
+        client, trace_id = spec.trace, spec.terms.trace_id or self._random_bytes(TRACE_ID_BYTES)
         if not self._sampler.takes(trace_id, client):
             return spec
         client = client or TraceContext()
-        trace = msgspec.structs.replace(client, span_id=os.urandom(SPAN_ID_BYTES))
+        trace = msgspec.structs.replace(client, span_id=self._random_bytes(SPAN_ID_BYTES))
         terms = spec.terms if spec.terms.trace_id else msgspec.structs.replace(spec.terms, trace_id=trace_id)
         return msgspec.structs.replace(spec, trace=trace, terms=terms)
 
     def keep(self, request: Request) -> None:
-        """A request is over, and the journal has not been told yet: its spans are written down before."""
+        """A request is over, and the journal has not been told yet: what its spans need is written down before."""
         if not is_traced(request):
             return
-        notes, spec = self.attempts.take(request), request.spec
+        (closed, outages), spec, manager = self.attempts.take(request), request.spec, self._manager
         assert spec.trace is not None, "it is traced"
-        span_id = spec.trace.span_id.hex().encode()
-        if span_id in self.spool.known:  # a dead gateway has written them, and could not tell the journal
+        span_id = spec.trace.span_id
+        if span_id in self.spool.known:  # a dead gateway has written it, and could not tell the journal
             return
-        model, tenant = self._manager.models.at(spec.model).name, self._manager.access_log.tenant_of(spec.terms.caller)
-        facts = SpanFacts(self._gateway, model, tenant, self._post.wall_s() - self._post.now_s(), notes)
-        spans = request_spans(request, ending_of(request), facts)
-        if not self.spool.add(span_id, len(spans), encode_spans(spans)):
-            self._metrics.dropped(DropReason.FULL, len(spans))
+        record = ended_request(
+            request,
+            ending_of(request),
+            closed,
+            outages,
+            gateway=self._gateway,
+            model=manager.models.at(spec.model).name,
+            tenant=manager.access_log.tenant_of(spec.terms.caller),
+            offset_s=self._post.wall_s() - self._post.now_s(),
+            taken_over_s=self.attempts.began_s,
+        )
+        if not self.spool.add(span_id, encode_ended(record)):
+            self._metrics.dropped(DropReason.FULL, 1)
 
     def leave(self) -> None:
         """Hear no more of requests. What waits for the collector is in files."""
@@ -153,6 +163,7 @@ def attached(
 
 
 def _spool(traces: TracesSettings, export: ExportSettings, gateway: int, incarnation: int, n_gateways: int) -> Spool:
-    spool = Spool(Path(traces.folder), gateway, incarnation, export.most_waiting, export.most_at_once)
+    most_waiting, most_in_file = max(export.most_waiting // SPANS, 1), max(export.most_at_once // SPANS, 1)
+    spool = Spool(Path(traces.folder), gateway, incarnation, most_waiting, most_in_file)
     spool.find(n_gateways)
     return spool

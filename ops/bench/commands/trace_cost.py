@@ -50,7 +50,7 @@ class _TracedServer:
 
     def figures(self, others: _TracedServer) -> dict[str, float]:
         """Medians, and the median over the rounds of the ratio to the same round of another server."""
-        found = {f"{part}_cpu_us": round(statistics.median(each)) for part, each in self.cpu_us.items()}
+        found = {f"{part}_cpu_us": round(statistics.median(each), 1) for part, each in self.cpu_us.items()}
         for part, each in self.cpu_us.items():
             ratios = [own / other for own, other in zip(each, others.cpu_us[part], strict=True)]
             found[f"{part}_cpu_ratio"] = round(statistics.median(ratios), 4)
@@ -125,7 +125,7 @@ def _collector() -> Iterator[str]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Sink)

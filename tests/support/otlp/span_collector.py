@@ -96,7 +96,7 @@ class SpanCollector:
                 self.end_headers()
                 self.wfile.write(b"{}")
 
-            def log_message(self, *args: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 """Say nothing."""
 
         return Handler

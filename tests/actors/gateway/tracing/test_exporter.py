@@ -6,26 +6,29 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.settings import TracesSettings
 from actors.gateway.tracing import exporter as exporter_file
+from actors.gateway.tracing.attempts import ClosedAttempt, LossCause
 from actors.gateway.tracing.collector import CollectorConnection, Delivered, Outcome
+from actors.gateway.tracing.ended_request import EndedRequest, Trouble, encode_ended
 from actors.gateway.tracing.export_settings import export_settings
 from actors.gateway.tracing.exporter import GIVE_UP_S, LONGEST_WAIT_S, Exporter, Retries
-from actors.gateway.tracing.otlp import RequestBody, Span, SpanKind, SpanLink, SpanStatus, StatusCode, attribute, encode_spans
+from actors.gateway.tracing.otlp import RequestBody
 from actors.gateway.tracing.spool import Spool
 from actors.gateway.tracing.trace_metrics import TraceMetrics
+from messages.generation.sampling import Sampling
+from messages.wire.trace_context import TraceContext
+from tests.support.otlp.ended_requests import BEGAN_S, PARENT, SPAN, ended
 from tests.support.otlp.span_collector import SpanCollector, span_collector
+from tests.support.otlp.traces import SERVER, check_trace, request_of
 
-TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-EVERYTHING = Span(
-    trace_id=TRACE, span_id=SPAN, parent_span_id="1" * 16, trace_state="a=b", name="chat \u00fc \"x\"", kind=SpanKind.SERVER,
-    start_time_unix_nano="1700000000000000000", end_time_unix_nano="1700000000000000001",
-    attributes=[attribute("s", "t"), attribute("i", 2**40), attribute("f", 0.5), attribute("b", True), attribute("l", ["x"])],
-    links=[SpanLink(TRACE, "2" * 16)], status=SpanStatus(StatusCode.ERROR, "why"),
+LOST = ClosedAttempt(0, 1, "scheduler/0", BEGAN_S + 1.0, LossCause.SCHEDULER, 2)
+ERROR = ended(
+    ending="failed", reasons=["failed"], tenant="t", is_fallback=True, n_submissions=2, sampling=Sampling(temperature=0.5),
+    trouble=Trouble([0], [LOST], [], 0.0, "internal", "why"),
 )  # fmt: skip
 
 
@@ -40,18 +43,19 @@ class Rig:
         self.spool.on_complete = self.exporter.wake
         self.exporter.start()
 
-    def add(self, *spans: Span) -> None:
+    def add(self, *records: EndedRequest) -> None:
         """One more file."""
-        assert self.spool.add(spans[0].span_id.encode(), len(spans), encode_spans(list(spans)))
+        for record in records:
+            assert self.spool.add(record.trace.span_id, encode_ended(record))
         self.spool.seal()
 
     def n_exported(self) -> float:
-        """Spans that the collector has taken."""
-        return self.registry.get_sample_value("tardigrade_trace_spans_exported_total") or 0.0
+        """Traces that the collector has taken."""
+        return self.registry.get_sample_value("tardigrade_traces_exported_total") or 0.0
 
     def n_dropped(self, why: str) -> float:
-        """Spans that were dropped for this reason."""
-        return self.registry.get_sample_value("tardigrade_trace_spans_dropped_total", {"why": why}) or 0.0
+        """Traces that were dropped for this reason."""
+        return self.registry.get_sample_value("tardigrade_traces_dropped_total", {"why": why}) or 0.0
 
 
 def connection_to(collector: SpanCollector, **variables: str) -> CollectorConnection:
@@ -65,14 +69,18 @@ def test_every_field_arrives(tmp_path: Path, protocol: str, compression: str) ->
     with span_collector() as collector:
         connection = connection_to(collector, PROTOCOL=protocol, COMPRESSION=compression, HEADERS="api-key=k")
         rig = Rig(tmp_path, connection.send)
-        rig.add(EVERYTHING)
+        rig.add(ERROR)
         collector.wait(lambda: rig.n_exported() == 1)
         rig.exporter.stop(60.0)
-    (span,) = collector.spans
-    assert (span.trace_id, span.span_id, span.parent_id) == (TRACE, SPAN, "1" * 16)
-    assert (span.name, span.kind, span.state, span.is_error) == ('chat \u00fc "x"', "SPAN_KIND_SERVER", "a=b", True)
-    assert (span.start_ns, span.end_ns, span.links) == (1700000000000000000, 1700000000000000001, ("2" * 16,))
-    assert span.attributes == {"s": "t", "i": 2**40, "f": 0.5, "b": True, "l": ["x"]}
+    request = request_of(collector.spans)
+    check_trace(collector.spans)
+    assert (request.trace_id, request.span_id, request.parent_id) == ("4b" * 16, SPAN.hex(), PARENT.hex())
+    assert (request.name, request.kind, request.state, request.is_error) == ('chat m\u00fc "x"', SERVER, "a=b", True)
+    assert (request.start_ns, request.end_ns) == (1_700_000_000 * 10**9, 1_700_000_010 * 10**9)
+    about = request.attributes
+    assert (about["gen_ai.usage.input_tokens"], about["gen_ai.response.time_to_first_chunk"]) == (3, 4.0)
+    assert (about["gen_ai.response.finish_reasons"], about["gen_ai.request.stream"]) == (["failed"], True)
+    assert (about["gen_ai.request.temperature"], about["error.type"]) == (0.5, "internal")
     assert collector.headers[0]["api-key"] == "k"
     assert collector.resources == [{"attributes": [{"key": "service.name", "value": {"stringValue": "tardigrade"}}]}]
     assert not list((tmp_path / "spool").iterdir())
@@ -86,13 +94,14 @@ def test_a_collector_that_is_away_and_busy_gets_everything_in_the_end(tmp_path: 
     first.stop()
     rig = Rig(tmp_path, connection.send)
     for number in range(3):
-        rig.add(msgspec.structs.replace(EVERYTHING, span_id=f"{number:016x}"))
+        rig.add(ended(trace=TraceContext(span_id=b"%08d" % number)))
     second = SpanCollector(port)
     second.statuses += [503, 429]
     second.wait(lambda: rig.n_exported() == 3)
     rig.exporter.stop(60.0)
     second.stop()
-    assert [span.span_id for span in second.spans] == [f"{number:016x}" for number in range(3)]
+    requests = [span.span_id for span in second.spans if span.kind == SERVER]
+    assert requests == [(b"%08d" % number).hex() for number in range(3)]
     assert rig.spool.n_waiting == 0
 
 
@@ -100,16 +109,16 @@ def test_what_is_refused_for_good_is_counted_and_holds_back_nothing(tmp_path: Pa
     with span_collector() as collector:
         collector.statuses.append(413)
         rig = Rig(tmp_path, connection_to(collector).send)
-        rig.add(EVERYTHING)
-        rig.add(EVERYTHING)
+        rig.add(ERROR)
+        rig.add(ERROR)
         collector.wait(lambda: rig.n_exported() == 1)
         assert rig.n_dropped("refused") == 1
         rig.exporter.stop(60.0)
 
 
 def test_spans_that_a_collector_does_not_take_of_a_call_are_counted(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, lambda body: Delivered(Outcome.TAKEN, n_rejected=1))
-    rig.add(EVERYTHING, EVERYTHING, EVERYTHING)
+    rig = Rig(tmp_path, lambda body: Delivered(Outcome.TAKEN, n_rejected=4))
+    rig.add(ERROR, ERROR, ERROR)
     rig.exporter.stop(60.0)
     assert (rig.n_exported(), rig.n_dropped("refused")) == (2, 1)
 
@@ -117,8 +126,8 @@ def test_spans_that_a_collector_does_not_take_of_a_call_are_counted(tmp_path: Pa
 def test_a_file_that_somebody_has_removed_is_counted(tmp_path: Path) -> None:
     collector_is_there = threading.Event()
     rig = Rig(tmp_path, lambda body: (collector_is_there.wait(60.0), Delivered(Outcome.TAKEN))[1])
-    rig.add(EVERYTHING)
-    rig.add(EVERYTHING, EVERYTHING)
+    rig.add(ERROR)
+    rig.add(ERROR, ERROR)
     (tmp_path / "spool" / "0-1.2").unlink()
     collector_is_there.set()
     rig.exporter.stop(60.0)
@@ -129,7 +138,7 @@ def test_a_file_that_somebody_has_removed_is_counted(tmp_path: Path) -> None:
 def test_a_stop_leaves_what_the_collector_does_not_take(tmp_path: Path) -> None:
     calls: list[bytes] = []
     rig = Rig(tmp_path, lambda body: (calls.append(body), Delivered(Outcome.LATER, "away"))[1])
-    rig.add(EVERYTHING)
+    rig.add(ERROR)
     rig.exporter.stop(60.0)
     assert len(list((tmp_path / "spool").iterdir())) == 1
     assert calls

@@ -207,17 +207,17 @@ async def test_what_a_dead_gateway_had_not_exported_is_exported_once(tmp_path: P
     assert len(collector.spans) == len({span.span_id for span in collector.spans})
 
 
-async def test_a_full_spool_costs_spans_and_nothing_else(
+async def test_a_full_spool_costs_traces_and_nothing_else(
     tmp_path: Path, collector: SpanCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "3")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     async with traced(tmp_path, collector) as r, r.http() as http:
         await r.add_scheduler()
         collector.statuses += [503] * 1000
         for _ in range(3):
             assert (await http.post("/v1/completions", json=BODY)).status_code == 200
-        dropped = r.gateway.registry.get_sample_value("tardigrade_trace_spans_dropped_total", {"why": "full"})
-    assert dropped == 6
+        dropped = r.gateway.registry.get_sample_value("tardigrade_traces_dropped_total", {"why": "full"})
+    assert dropped == 2
 
 
 async def test_a_folder_that_cannot_be_written_costs_the_traces_alone(tmp_path: Path, collector: SpanCollector) -> None:
@@ -235,7 +235,7 @@ async def test_where_traces_are_off_nothing_is_made(tmp_path: Path) -> None:
         request = r.scheduler().submits[0]
         assert request.terms.trace_id.hex() == TRACE
         assert r.gateway.tracing is None
-        assert r.gateway.registry.get_sample_value("tardigrade_trace_spans_exported_total") is None
+        assert r.gateway.registry.get_sample_value("tardigrade_traces_exported_total") is None
 
 
 def test_where_traces_are_off_nothing_is_imported() -> None:
