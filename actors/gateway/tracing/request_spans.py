@@ -87,7 +87,7 @@ class _InnerSpans:
     def phases(self, parent: int, start_s: float) -> list[Span]:
         """Queue, prefill and decode of the last attempt, as far as they are known."""
         ended, work, end_s = self._ended, self._ended.work, self._ended.ended_s
-        if ended.cache_status:
+        if ended.cache_status and not ended.scheduler:  # it was not computed
             return []
         if work is not None:
             token_s = max(end_s - work.decode_s, start_s)

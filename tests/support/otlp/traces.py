@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from actors.gateway.tracing.otlp import Span, SpanKind
+
 SERVER = "SPAN_KIND_SERVER"
 
 
@@ -44,6 +46,23 @@ def seen_span(span: dict[str, Any]) -> SeenSpan:
     )
 
 
+def seen_of(span: Span) -> SeenSpan:
+    """One of our own spans, before it is encoded."""
+    return SeenSpan(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_id=span.parent_span_id,
+        name=span.name,
+        kind=SERVER if span.kind == SpanKind.SERVER else "",
+        start_ns=int(span.start_time_unix_nano),
+        end_ns=int(span.end_time_unix_nano),
+        attributes={one["key"]: _value(one["value"]) for one in span.attributes},
+        links=tuple(link.span_id for link in span.links),
+        is_error=span.status is not None,
+        state=span.trace_state,
+    )
+
+
 def request_of(spans: list[SeenSpan]) -> SeenSpan:
     """The span of the one request among the spans of a trace."""
     (request,) = [span for span in spans if span.kind == SERVER]
@@ -74,6 +93,10 @@ def check_trace(spans: list[SeenSpan]) -> None:
     phases = sorted((span for span in spans if span.name in ("queue", "prefill", "decode")), key=lambda span: span.start_ns)
     names = [span.name for span in phases]
     assert sorted(names) == sorted(set(names)), names
+    if not phases:
+        assert "tardigrade.cache" in request.attributes
+        assert not again
+        return
     is_alone = len(request.attributes["gen_ai.response.finish_reasons"]) == 1
     assert {span.parent_id for span in phases} == {again[-1].span_id if again and is_alone else request.span_id}
     for before, after in pairwise(phases):
