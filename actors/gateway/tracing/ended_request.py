@@ -22,6 +22,7 @@ from messages.wire.trace_context import TraceContext
 _MOST_DETAIL = 256  # characters
 _MOST_REASONS = 16
 _MOST_RESUBMITTED = 64
+_SHORTEST_S = 0.001  # a scheduler that begins finds its gang after less than that: nothing was gone
 
 
 class Trouble(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,11 +133,16 @@ def _trouble(
         for one in closed
         if one.ordinal < request.sequences[one.index].n_submissions
     ]
+    ends = [(one, one.ended_s or request.ended_s) for one in outages]
     ended = next((one.ended for one in request.sequences if one.ended is not None and one.ended.is_failure), None)
     return Trouble(
         [sequence.index for sequence in request.sequences if sequence.n_submissions > 1][:_MOST_RESUBMITTED],
         lost,
-        [(one.scheduler, one.began_s + offset_s, (one.ended_s or request.ended_s) + offset_s) for one in outages],
+        [
+            (one.scheduler, one.began_s + offset_s, end_s + offset_s)
+            for one, end_s in ends
+            if end_s - one.began_s >= _SHORTEST_S
+        ],
         resumed_s,
         "" if ended is None else ended.code or "internal",
         "" if ended is None else ended.detail[:_MOST_DETAIL],

@@ -66,8 +66,9 @@ class _InnerSpans:
             start_s, before = ended.began_s, 0
             for ended_s, cause, scheduler, n_tokens in losses:
                 inner = _FIRST_ATTEMPT + len(spans)
-                about = [attribute("tardigrade.loss.cause", cause.value), attribute("tardigrade.tokens", n_tokens)]
-                about += [attribute("tardigrade.scheduler", scheduler)] if scheduler else []
+                about = [attribute("tardigrade.loss.cause", cause.value)]
+                if scheduler:
+                    about += [attribute("tardigrade.scheduler", scheduler), attribute("tardigrade.tokens", n_tokens)]
                 spans.append(self._attempt(inner, index, before, start_s, ended_s, about, cause))
                 start_s, before = ended_s, inner
             if before:
