@@ -41,7 +41,7 @@ class _PartialSuccess(msgspec.Struct, frozen=True, rename="camel"):
     rejected_spans: int | str = 0
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+class _ExportAnswer(msgspec.Struct, frozen=True, rename="camel"):
     partial_success: _PartialSuccess = _PartialSuccess()
 
 
@@ -108,6 +108,6 @@ def _rejected(answer: bytes, content_type: str) -> int:
     if "json" not in content_type or not answer:
         return 0
     try:
-        return int(msgspec.json.decode(answer, type=_Answer).partial_success.rejected_spans)
+        return int(msgspec.json.decode(answer, type=_ExportAnswer).partial_success.rejected_spans)
     except (ValueError, msgspec.DecodeError):
         return 0

@@ -94,35 +94,14 @@ def ended_request(
         trouble = _trouble(request, closed, outages, resumed_s, offset_s)
     first_token_s = request.first_token_s if request.first_token_s and not resumed_s else 0.0
     return EndedRequest(
-        spec.terms.trace_id,
-        spec.trace,
-        request.began_s + offset_s,
-        request.ended_s + offset_s,
-        first_token_s + offset_s if first_token_s else 0.0,
-        work_of(request),
-        spec.api,
-        model,
-        spec.request,
-        spec.id_in_answers,
-        spec.correlation_id,
-        tenant,
-        gateway,
-        closed[-1].scheduler if closed else "",
-        ending,
-        [one.ended.reason for one in sequences[:_MOST_REASONS] if one.ended is not None],
-        sum(request.n_prompt),
-        request.n_generated,
-        n_cached_of(request),
-        spec.terms.max_tokens,
-        spec.n,
-        spec.is_whole,
-        spec.sampling,
-        spec.cache_status,
-        bool(spec.fallback),
-        n_submissions,
-        len(sequences),
-        trouble,
-    )
+        spec.terms.trace_id, spec.trace, request.began_s + offset_s, request.ended_s + offset_s,
+        first_token_s + offset_s if first_token_s else 0.0, work_of(request),
+        spec.api, model, spec.request, spec.id_in_answers, spec.correlation_id, tenant,
+        gateway, closed[-1].scheduler if closed else "",
+        ending, [one.ended.reason for one in sequences[:_MOST_REASONS] if one.ended is not None],
+        sum(request.n_prompt), request.n_generated, n_cached_of(request), spec.terms.max_tokens, spec.n, spec.is_whole,
+        spec.sampling, spec.cache_status, bool(spec.fallback), n_submissions, len(sequences), trouble,
+    )  # fmt: skip
 
 
 def _trouble(
