@@ -32,6 +32,7 @@ from messages.wire.message import (
     Text,
     TraceId,
 )
+from messages.wire.trace_context import TraceState
 
 PROTOCOL_VERSION = 3  # of `AnswersWanted`
 GENERATE_VERSION = 2  # of `Generate`
@@ -79,6 +80,9 @@ class AnswersWanted(KeyedMessage, frozen=True):
     is_repeated: bool = False  # as in `Generate`
     trace_id: TraceId = NO_TRACE
     version: Count = PROTOCOL_VERSION
+    # the headers of W3C Trace Context, instead of `trace_id`; not sent without them, as older servers expect
+    traceparent: ShortText | msgspec.UnsetType = msgspec.UNSET
+    tracestate: TraceState | msgspec.UnsetType = msgspec.UNSET
 
 
 class Generate(KeyedMessage, frozen=True):
@@ -95,6 +99,8 @@ class Generate(KeyedMessage, frozen=True):
     # another gateway may have the request: this one asks all others before it begins a new one, and refuses if one is silent
     is_repeated: bool = False
     version: Count = GENERATE_VERSION
+    traceparent: ShortText | msgspec.UnsetType = msgspec.UNSET  # as in `AnswersWanted`, instead of `terms.trace_id`
+    tracestate: TraceState | msgspec.UnsetType = msgspec.UNSET
 
 
 class Accepted(Message, frozen=True):

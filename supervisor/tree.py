@@ -22,6 +22,7 @@ At the start all processes are spawned at once; each is told when another one be
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -37,6 +38,7 @@ from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name, role_of
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from supervisor.children.entrypoint import warm_ups
+from supervisor.config.observability_settings import traces_of
 from supervisor.config.server_config import ServerConfig
 from supervisor.fallback.only_model import FALLBACK_REPLICA, as_fallback, config_of, facts_of
 from supervisor.model_facts.gateway_models import embedding_of, numerics_of
@@ -171,6 +173,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         zeromq_tcp_endpoint=tcp,
         zeromq_key_file=str(facts.state_dir / CURVE_KEY_FILE) if tcp and config.has_curve else "",
         audit_file=str(facts.state_dir / AUDIT_FILE) if config.audit_log else "",
+        traces=traces_of(config.observability, os.environ, facts.run_dir),
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         keys_file=str(facts.state_dir / KEY_FILE) if config.api_keys else "",

@@ -44,6 +44,7 @@ from actors.gateway.page.live_page import OwnGateway, live_page_of
 from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
+from actors.gateway.tracing.begin import begin_tracing, stop_tracing
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.vllm_metrics import VllmNames
 from messages import embedding
@@ -81,6 +82,7 @@ class GatewayActor(Actor, Post, Status):
         )
         self.access = GatewayAccess(self.settings, self, self.registry)
         self.draining: Draining | None = None
+        self.tracing = None
         self._manager: RequestManager | None = None
         self._health: Health | None = None
         self.embedding_dispatcher = EmbeddingDispatcher(self)
@@ -116,6 +118,7 @@ class GatewayActor(Actor, Post, Status):
         self._manager, questions = manager, None if similar is None else SimilarQuestions(settings)
         manager.equals.register_metrics(self.registry)
         self.child.on_cordons = manager.dispatcher.set_cordons
+        self.tracing = begin_tracing(settings, self.spawn_spec.name, incarnation, self, manager, self.registry)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
         resumed = take_over_all(manager, self.journal, recovered, self.models, now_s, incarnation, claimed)
@@ -145,6 +148,7 @@ class GatewayActor(Actor, Post, Status):
         if self._manager is not None:
             self.manager.stop()
             await self.journal.close()
+            await stop_tracing(self.tracing)
 
     async def hand_over(self) -> None:
         if not await self.servers.leave():
@@ -158,13 +162,9 @@ class GatewayActor(Actor, Post, Status):
         if self.draining is not None:
             self.draining.stop()
         self.draining = Draining(
-            self.manager,
-            self.servers.unread_by_connection,
-            self,
-            handover_s=self.settings.handover_s,
-            deadline_s=deadline_s,
-            on_drained=self.child.drained,
-        )
+            self.manager, self.servers.unread_by_connection, self,
+            handover_s=self.settings.handover_s, deadline_s=deadline_s, on_drained=self.child.drained,
+        )  # fmt: skip
         self.draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:

@@ -37,6 +37,14 @@ class OtherModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     device: Literal["cpu", "cuda"] = "cpu"
 
 
+class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Traces of requests. What stands neither here nor in the environment has the default of OpenTelemetry."""
+
+    folder: str  # where spans wait for the collector
+    endpoint: str = ""  # of the collector, "http://host:4318"; "": what the environment says
+    sampling: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None  # see `observability.traces_sampling`
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One gateway's section of the configuration."""
 
@@ -81,6 +89,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none
     vllm_metrics: bool = True  # /metrics has vLLM's names beside our own, for dashboards and scalers that know those
+    traces: TracesSettings | None = None  # None: requests are not traced
     access_log: bool = True  # a log line for each request that is over or refused, at level info; false: none
     strict_fields: bool = False  # true: an unknown field of an HTTP request is refused; false: ignored, and the answer says so
     max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413

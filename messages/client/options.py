@@ -22,6 +22,7 @@ from messages.ids import mint_request_id
 from messages.run_dir import run_dir_of, zeromq_endpoint, zeromq_endpoints_beside
 from messages.wire.arrays import EMPTY_I32, MAX_ARRAY_ITEMS, int32s
 from messages.wire.message import ShortText
+from messages.wire.trace_context import TraceState, trace_caller_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 DEADLINE_S = 600.0
@@ -59,6 +60,8 @@ class Options(SamplingOptions, TermsOptions, AnswerOptions, total=False):
     request: str  # the idempotency key; chosen at random unless given
     sampling: Sampling  # instead of its single fields; if no seed is given at all, it is derived from `request`
     model: str
+    traceparent: str  # the headers of W3C Trace Context: the call belongs to the trace that they name
+    tracestate: str
 
 
 _OPTIONS = get_type_hints(Options)
@@ -69,6 +72,8 @@ _HINTS: dict[str, Any] = {
     name: hint for kind in (Sampling, Terms, AnswerOptions) for name, hint in get_type_hints(kind, include_extras=True).items()
 }
 _HINTS |= {"deadline_s": float | None, "max_tokens": _MAX_TOKENS | None, "request": ShortText, "model": ShortText}
+_HINTS |= {"traceparent": ShortText, "tracestate": TraceState}
+_BESIDE_BODY = ("request", "trace_id", "traceparent", "tracestate")  # options that are no fields of the body
 
 
 def documents_options(function: _Function) -> _Function:
@@ -171,7 +176,16 @@ def request_of(
         tokens=ids,
         is_repeated="request" in options,  # another process may have sent an id that was given
         trace_id=_checked("trace_id", options.get("trace_id", b"")),
+        **_trace_of(options),
     )
+
+
+def _trace_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the message about the trace of the caller."""
+    given = {name: _checked(name, options[name]) for name in ("traceparent", "tracestate") if options.get(name)}
+    if "traceparent" in given and trace_caller_of(given["traceparent"]) is None:
+        raise InvalidRequest(f"expected 00-TRACE ID-SPAN ID-FLAGS, got {_short(given['traceparent'])}", "traceparent")
+    return given
 
 
 def _prompt(prompt: Any, tokens: Any, messages: Any) -> tuple[dict[str, Any], np.ndarray]:
@@ -226,7 +240,7 @@ def _ids(values: Any, name: str) -> np.ndarray:
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are fields of the body, checked."""
-    given = {name: value for name, value in options.items() if name not in ("request", "trace_id")}
+    given = {name: value for name, value in options.items() if name not in _BESIDE_BODY}
     if not given.get("deadline_s", 1.0):  # none, or one that has passed before the server knows of it
         del given["deadline_s"]
     if isinstance(bias := given.get("logit_bias"), dict):  # ids may be numbers too

@@ -33,6 +33,7 @@ _COMMANDS = {
     "tenants": "what one tenant can learn from times of another, and what a flood of one costs another",
     "limit-cost": "what API keys and limits of tenants cost a request, in turns",
     "scrape": "how long a scrape of /metrics takes with many tenants, with and without vLLM's names, in turns",
+    "trace-cost": "what traces of requests cost, and a collector that is away, in turns",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",

@@ -1,8 +1,8 @@
 """The configuration of a server: one frozen struct, a section for each actor's own settings, checked as a whole.
 
-Flags win over a TOML file, and the file wins over defaults. The only environment variable is TARDIGRADE_CONFIG, which names
-the file. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the rank, sockets) are refused
-too, and the refusal names the key to use instead.
+Flags win over a TOML file, and the file wins over defaults. The only environment variables are TARDIGRADE_CONFIG, which names
+the file, and those of OpenTelemetry. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the
+rank, sockets) are refused too, and the refusal names the key to use instead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from messages.ids import REPLICAS_OF_A_MODEL
 from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, errors_of, overlay, read_table, refuse
 from supervisor.config.fallback_settings import FallbackSettings
+from supervisor.config.observability_settings import ObservabilitySettings, observability_errors
 from supervisor.config.tenant_tables import TENANTS, tenant_errors
 from supervisor.config.text_settings import text_errors, tls_errors
 
@@ -73,6 +74,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "zeromq_tcp_endpoint"): "zeromq_port",
     ("gateway", "zeromq_key_file"): "zeromq_curve",
     ("gateway", "audit_file"): "audit_log",
+    ("gateway", "traces"): "observability.traces",
     ("gateway", "http_sockets"): "gateways",
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
@@ -169,6 +171,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     worker: WorkerSettings = WorkerSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     fallback: FallbackSettings = FallbackSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
 
     @property
     def holds_connections(self) -> bool:
@@ -200,7 +203,8 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     others = {key: value for key, value in table.items() if key != TENANTS}
     refuse([*_derived_keys(table), *tenant_errors(table), *errors_of(others, ServerConfig, hidden)])
     config = convert(table, ServerConfig, hidden)
-    refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway)])
+    traces = observability_errors(config.observability, os.environ)
+    refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway), *traces])
     return config
 
 

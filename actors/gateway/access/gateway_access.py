@@ -58,7 +58,8 @@ class GatewayAccess:
         if self.limits is not None:
             ended = manager.finished.retained.ended_since(self._post.now_s() - _HEARD_S)
             self.limits.resumed(manager.unfinished.all, _decoded(ended))
-            manager.on_over = self.limits.over
+            was_over, limits_over = manager.on_over, self.limits.over
+            manager.on_over = lambda request: (was_over(request), limits_over(request))[0]
         return self
 
     def peer_up(self, name: str) -> None:

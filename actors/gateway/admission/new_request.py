@@ -16,6 +16,7 @@ from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation.sampling import Sampling
 from messages.generation.terms import NO_TOKEN_LIMIT, Terms
+from messages.wire.trace_context import TraceContext
 
 
 class Naming(Enum):
@@ -66,6 +67,7 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # of a request whose client gives its id: the same id with another digest is another request
     answer_id: str = ""  # see `RequestSpec`
     correlation_id: str = ""  # the X-Request-Id of its client
+    trace: TraceContext | None = None  # what its client says of its trace
     with_usage: bool = False  # its stream ends with an event of the usage
     tools: OfferedTools | None = None  # that the answer to `turns` may call
     with_running_usage: bool = False  # and every other event has the usage so far

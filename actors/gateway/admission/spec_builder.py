@@ -46,10 +46,8 @@ class SpecBuilder:
         self.sampling_defaults = sampling_defaults(settings)
 
     async def build(self, new: NewRequest, created_s: float) -> RequestSpec:
-        """Tokenise a request that `validate` has passed. Long texts are encoded in a thread. `created_s` is Unix time.
-
-        Raises: Refusal naming the field.
-        """
+        """Tokenise a request that `validate` has passed. Long texts are encoded in a thread. `created_s` is Unix time. Raises:
+        Refusal naming the field."""
         prompts = await self._tokens(new)
         splitting = splitting_of(new, prompts[0], self.encoder.model)
         reasoning = splitting.reasoning if splitting is not None else None
@@ -72,6 +70,7 @@ class SpecBuilder:
             digest=new.digest,
             answer_id=new.answer_id,
             correlation_id=new.correlation_id,
+            trace=new.trace,
             with_usage=new.with_usage,
             with_running_usage=new.with_running_usage,
             echo=await self._echo(new, prompts),

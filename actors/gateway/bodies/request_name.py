@@ -6,13 +6,15 @@ import msgspec
 
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.answer_cache.cache_use import CacheUse
+from messages.wire.trace_context import TraceContext
 
 
 class Origin(msgspec.Struct, frozen=True):
     """Where a call comes from, and under which names others know it. `trace_id`: 16 bytes from `traceparent`, empty without a
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
     without a usable one. `cache_use`: what its Cache-Control says. `is_admin`: it shows an API key for what is the operator's.
-    `sees_all`: it shows one for the metrics of all tenants. `allows_fallback`: no header X-No-Fallback forbids it.
+    `sees_all`: it shows one for the metrics of all tenants. `allows_fallback`: no header X-No-Fallback forbids it. `trace`:
+    what else `traceparent` says; None where traces are off.
     """
 
     trace_id: bytes
@@ -22,6 +24,7 @@ class Origin(msgspec.Struct, frozen=True):
     is_admin: bool = False
     sees_all: bool = False
     allows_fallback: bool = True
+    trace: TraceContext | None = None
 
 
 class RequestName(msgspec.Struct, frozen=True):

@@ -107,17 +107,9 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
         return _or(self.n, 1)
 
     def new_request(
-        self,
-        api: Api,
-        name: RequestName,
-        origin: Origin,
-        ignored: Sequence[str],
-        *,
-        max_tokens: int | None,
-        logprobs: int = -1,
-        prompt_logprobs: int = -1,
-        **fields: Any,
-    ) -> NewRequest:
+        self, api: Api, name: RequestName, origin: Origin, ignored: Sequence[str], *,
+        max_tokens: int | None, logprobs: int = -1, prompt_logprobs: int = -1, **fields: Any,
+    ) -> NewRequest:  # fmt: skip
         """The request for admission. `fields`: those of `NewRequest` that differ from route to route. Raises: Refusal."""
         grammar, grammar_field = wanted_grammar(grammars) if (grammars := _given(self, _GRAMMARS)) else (None, "")
         options = self.stream_options or StreamOptions()
@@ -132,6 +124,7 @@ class RequestFields(_Offered, frozen=True, kw_only=True, forbid_unknown_fields=T
             digest=name.digest,
             answer_id=name.answer_id,
             correlation_id=origin.correlation_id,
+            trace=origin.trace,
             cache_use=origin.cache_use,
             has_seed=self.seed is not None,
             api=api,

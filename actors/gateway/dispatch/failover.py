@@ -34,6 +34,7 @@ class Failover:
         self.replicas = Replicas()
         self.on_suspicion: Callable[[GrowingSequence], None] = lambda sequence: None  # called when it changes
         self.on_sick: Callable[[str], None] = lambda name: None  # called with the name of a scheduler whose replica is sick
+        self.on_condition: Callable[[str, ReplicaCondition], None] = lambda name, condition: None  # called before moves
         self.n_moved = 0  # sequences
 
     def on_state(self, name: str, state: ReplicaState) -> None:
@@ -52,6 +53,7 @@ class Failover:
                 self.on_suspicion(sequence)
         if state.condition is ReplicaCondition.SICK:
             self.on_sick(name)
+        self.on_condition(name, state.condition)
         number = self.replicas.note(name, state.condition)
         if state.condition is ReplicaCondition.DOWN:
             if number:

@@ -29,7 +29,7 @@ from actors.gateway.admission.caller import caller_of_call, is_forwarded
 from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
 from actors.gateway.http.admin_calls import for_admins
-from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
+from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import (
     anthropic,
     cache,
@@ -57,7 +57,10 @@ from actors.gateway.http.errors import (
 )
 from actors.gateway.http.request_identity import Identity, correlation_id_of, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
+from actors.gateway.settings import GatewaySettings
 from messages.ids import mint_request_id
+from messages.wire.message import NO_TRACE
+from messages.wire.trace_context import trace_caller_of
 
 AnswerCall = Callable[[HttpRequest], Awaitable[ASGIApp]]
 OnError = Callable[[HttpRequest, Exception], Awaitable[ASGIApp]]
@@ -99,7 +102,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        origin = _origin_of(http, headers, services.settings.caller_header)
+        origin = _origin_of(http, headers, services.settings)
         identity = _NOBODY
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
@@ -131,12 +134,16 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     return answer
 
 
-def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], caller_header: str) -> Origin:
+def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], settings: GatewaySettings) -> Origin:
     """What the headers of a call say of it, beside its identity and its API key."""
-    caller = caller_of_call(http.scope, headers, caller_header)
+    caller = caller_of_call(http.scope, headers, settings.caller_header)
     cache_use = cache_use_of(_text(headers, b"cache-control"))
-    trace_id, allows_fallback = trace_id_of(_text(headers, b"traceparent")), not _is_set(headers, b"x-no-fallback")
-    return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback)
+    allows_fallback, trace_id, trace = not _is_set(headers, b"x-no-fallback"), NO_TRACE, None
+    if b"traceparent" in headers:
+        client = trace_caller_of(_text(headers, b"traceparent"), _text(headers, b"tracestate"))
+        trace_id, trace = (NO_TRACE, None) if client is None else (client.trace_id, client.context)
+    trace = None if settings.traces is None else trace  # without traces the id alone goes with the request, for log lines
+    return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback, trace=trace)
 
 
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes], endpoint: Endpoint) -> Origin:

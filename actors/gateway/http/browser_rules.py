@@ -23,7 +23,7 @@ _METHODS = b"GET, POST, DELETE, OPTIONS"
 _READABLE = (
     b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, X-Queue-Wait-Ms, X-Degraded, X-Fallback-Model,"
     b" Server-Timing, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"
-    b" x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+    b" x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, traceparent, tracestate"
 )
 
 

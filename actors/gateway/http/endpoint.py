@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -31,12 +30,9 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.models.text_model import TextModel
-from messages.wire.message import NO_TRACE
 
 _IGNORED = ("api-version",)  # clients for Azure send it with every request
 _MOST_NAME = 80  # characters of a name in an error
-# version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
 class Status(Protocol):
@@ -176,19 +172,6 @@ async def gateway_of(services: Services, request_id: str) -> str:
     if (socket := owners.socket_of(request_id)) or not owners.have_changed:
         return socket
     return await who_knows(owners.other_sockets, request_id)
-
-
-def trace_id_of(traceparent: str) -> bytes:
-    """The 16 bytes of trace id in a `traceparent` header, or empty if it breaks the rules of W3C Trace Context.
-
-    The standard demands that such a header is ignored.
-    """
-    match = _TRACEPARENT.fullmatch(traceparent.strip(" \t"))
-    if match is None:
-        return NO_TRACE
-    version, trace_id, parent_id, rest = match.groups()
-    is_valid = version != "ff" and any(bytes.fromhex(trace_id)) and any(bytes.fromhex(parent_id))
-    return bytes.fromhex(trace_id) if is_valid and not (version == "00" and rest) else NO_TRACE
 
 
 def json_response(value: object, status: int = 200, ignored: Sequence[str] = ()) -> Response:

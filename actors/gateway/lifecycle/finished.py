@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from actors.gateway.journal.records import FinishedRecord
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.lifecycle.undelivered import UndeliveredAnswers
@@ -17,9 +19,11 @@ class FinishedRequests:
     def __init__(self, retained: RetainedRequests, patience_s: float) -> None:
         """`patience_s`: how long a drain waits for a client that reads nothing."""
         self.retained, self.undelivered = retained, UndeliveredAnswers(patience_s)
+        self.on_keep: Callable[[Request], None] = lambda request: None  # called before the journal is told of an end
 
     def keep(self, request: Request, now_s: float) -> None:
         """Record the final state of a request that is over, and retain it."""
+        self.on_keep(request)
         self.retained.keep(request, now_s)
         self.expect_client(request, now_s)
 

@@ -44,6 +44,7 @@ def take_over_all(
         if request.is_over:
             if entry.has_lost_order:
                 request.begin_run(now_s, incarnation, is_marked=True)
+            request.ended_s = now_s
             manager.finished.keep(request, now_s)
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
             resumed += 1

@@ -75,6 +75,7 @@ class RequestManager:
         self.equals = EqualRequests(settings, post, similar)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
+        self.begin_trace: Callable[[RequestSpec], RequestSpec] = lambda spec: spec
         self.on_over: Callable[[Request], None] = lambda request: None
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class RequestManager:
     def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS, asked: Asked | None = None) -> Request:
         """Record a request that has passed admission, and submit it, unless an equal or similar one has its answer. Nothing is
         visible before the journal has its record."""
-        source, spec = self.equals.source_of(spec, access, asked)
+        source, spec = self.equals.source_of(self.begin_trace(spec), access, asked)
         model = self.models.at(spec.model)
         request = Request(self._next_number, spec, detokenizers(model.text, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer

@@ -13,6 +13,7 @@ from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ending, Work
 from messages.generation.terms import Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
+from messages.wire.trace_context import TraceContext, traceparent_of
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
 # terms without effect on the tokens and the text of an answer
@@ -80,6 +81,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: int = 0  # the number of the model that answers; see `ServedModels`
     fallback: str = ""  # the name of this model, if it answers instead of the main one
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
+    trace: TraceContext | None = None  # what its client says of its trace, and its own span; None: neither
 
     @property
     def shows_logprobs(self) -> bool:
@@ -104,6 +106,14 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     def shown_fallback(self) -> str:
         """What its answers have as the header X-Fallback-Model; "": they have none."""
         return quote(self.fallback, safe=_SAFE_IN_HEADERS)
+
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """What its answers have as the headers of W3C Trace Context; nothing if it is not traced."""
+        if self.trace is None or not self.trace.span_id:
+            return {}
+        headers = {"traceparent": traceparent_of(self.terms.trace_id, self.trace.span_id)}
+        return {**headers, "tracestate": self.trace.state} if self.trace.state else headers
 
     @property
     def is_stored(self) -> bool:

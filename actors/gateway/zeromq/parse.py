@@ -18,9 +18,12 @@ from actors.gateway.requests.refusals import Refusal, invalid
 from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, Generate
 from messages.wire.arrays import EMPTY_I32
 from messages.wire.message import MAX_SHORT_CHARACTERS
+from messages.wire.trace_context import TraceCaller, trace_caller_of
 
 Asked = AnswersWanted | Generate
 BODIES: dict[str, type[ChatBody | CompletionBody]] = {"chat": ChatBody, "completion": CompletionBody}  # by `AnswersWanted.api`
+# fields of `Generate` that may differ when a client sends its request again
+_OF_THE_CALL = dict.fromkeys(("api_key", "traceparent", "tracestate"), msgspec.UNSET)
 
 
 def new_request_of(message: Asked, caller: bytes, body: ChatBody | CompletionBody | None = None) -> NewRequest:
@@ -56,7 +59,9 @@ def _answered(message: AnswersWanted, caller: bytes, body: ChatBody | Completion
         must_be_known=False,
         digest=digest.hexdigest(),
     )
-    origin = Origin(trace_id=message.trace_id, caller=caller)
+    client = _trace_of(message)
+    trace_id = message.trace_id if client is None else client.trace_id
+    origin = Origin(trace_id=trace_id, caller=caller, trace=None if client is None else client.context)
     has_tokens = len(message.tokens) > 0
     if isinstance(body, ChatBody):
         if has_tokens:
@@ -73,9 +78,12 @@ def _generated(message: Generate, caller: bytes) -> NewRequest:
     given = [message.prompt is not None, len(message.tokens) > 0, message.turns is not None]
     if sum(given) != 1:
         raise Refusal("invalid", f"prompt: expected exactly one of prompt, tokens and turns, got {sum(given)}", field="prompt")
-    bare = msgspec.structs.replace(message, have=0, is_repeated=False, tokens=EMPTY_I32, api_key=msgspec.UNSET)
+    bare = msgspec.structs.replace(message, have=0, is_repeated=False, tokens=EMPTY_I32, **_OF_THE_CALL)
     digest = blake2b(msgspec.msgpack.encode(bare, enc_hook=lambda _: None) + message.tokens.tobytes(), digest_size=16)
-    turns = None
+    turns, client = None, _trace_of(message)
+    terms = msgspec.structs.replace(message.terms, caller=caller)
+    if client is not None:
+        terms = msgspec.structs.replace(terms, trace_id=client.trace_id)
     if message.turns is not None:
         turns = turns_of([{"role": turn.role, "content": turn.content} for turn in message.turns])
     return NewRequest(
@@ -84,13 +92,21 @@ def _generated(message: Generate, caller: bytes) -> NewRequest:
         texts=None if message.prompt is None else [message.prompt],
         ids=[message.tokens] if len(message.tokens) else None,
         turns=turns,
-        terms=msgspec.structs.replace(message.terms, caller=caller),
+        terms=terms,
+        trace=None if client is None else client.context,
         request=message.request,
         is_resumable=True,
         digest=digest.hexdigest(),
         prompt_field="tokens" if len(message.tokens) else "turns" if turns is not None else "prompt",
         model=message.model,
     )
+
+
+def _trace_of(message: Asked) -> TraceCaller | None:
+    """What a message says of the trace of its client."""
+    if message.traceparent is msgspec.UNSET:
+        return None
+    return trace_caller_of(message.traceparent, "" if message.tracestate is msgspec.UNSET else message.tracestate)
 
 
 def field_in(text: str) -> str:

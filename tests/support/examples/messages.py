@@ -226,6 +226,7 @@ INTERNAL: tuple[Message, ...] = (
 )
 
 _KEY = "tg-0123456789ab-" + "x" * 43
+_TRACEPARENT = f"00-{16 * '4b'}-{8 * 'f0'}-01"
 PUBLIC: tuple[Message, ...] = (
     public.AnswersWanted(
         request="req-1",
@@ -235,6 +236,8 @@ PUBLIC: tuple[Message, ...] = (
         have=[3],
         is_repeated=True,
         api_key=_KEY,
+        traceparent=_TRACEPARENT,
+        tracestate="a=b",
     ),
     public.Generate(
         request="req-1",
@@ -243,6 +246,8 @@ PUBLIC: tuple[Message, ...] = (
         prompt="Hello",
         have=3,
         api_key=_KEY,
+        traceparent=_TRACEPARENT,
+        tracestate="a=b",
     ),
     public.Accepted(request="req-1", n_prompt=4),
     public.Chunk(

@@ -69,6 +69,9 @@ class Rig:
             await gateway.servers.zeromq.close()
         if gateway._manager is not None:
             gateway.manager.stop()
+        if gateway.tracing is not None:
+            gateway.tracing.leave()
+            gateway.tracing.exporter.abandon()
         await self.cluster.kill("gateway/0")
         lose_unwritten(gateway.journal)
         await gateway.journal.close()

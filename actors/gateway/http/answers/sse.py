@@ -211,7 +211,7 @@ class WholeAnswer(_Answer):
                 headers["X-Fallback-Model"] = fallback
             if self.request.spec.similarity:
                 headers["X-Cache-Similarity"] = self.request.spec.shown_similarity
-            headers |= load_headers(self.request.spec)
+            headers |= load_headers(self.request.spec) | self.request.spec.trace_headers
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         self._has_begun = True
         await response(scope, receive, send)

@@ -46,6 +46,8 @@ def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, b
         headers.append((b"x-cache-similarity", request.spec.shown_similarity.encode()))
     headers += [(name.lower().encode(), value.encode()) for name, value in load_headers(request.spec).items()]
     headers.extend((name.encode(), value.encode()) for name, value in request.spec.limit_headers.items())
+    if request.spec.trace is not None:
+        headers += [(name.encode(), value.encode()) for name, value in request.spec.trace_headers.items()]
     return headers
 
 

@@ -23,7 +23,8 @@ LEAVE_METHOD = "DELETE"
 LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client itself has left, not only the gateway that it had asked
 
 _FORWARDED = (
-    b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent", b"cache-control", b"x-no-fallback",
+    b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent", b"tracestate", b"cache-control",
+    b"x-no-fallback",
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Traces of requests while processes are killed."""
