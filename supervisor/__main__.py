@@ -22,6 +22,7 @@ from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.drill.command import drill
+from supervisor.log_reader.command import logs
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
     fail,
@@ -262,6 +263,7 @@ main.add_command(cordon)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
+main.add_command(logs)
 main.add_command(tenants)
 main.add_command(restart)
 main.add_command(stop)
