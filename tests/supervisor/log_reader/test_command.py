@@ -81,7 +81,6 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
         "requests are computed again",
         "ended  ",
     )
-    assert said.count("\n") > len(expected), said
     told = [said.find(words) for words in expected]
     assert -1 not in told, said
     assert min(told) == told[0], "accepted comes first"
@@ -92,8 +91,8 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
 def test_the_log_outlives_the_kill_of_a_whole_server_and_no_log_is_said(tmp_path: Path) -> None:
     with serving(tmp_path / "d") as server:
         server.kill_all()
-        assert "serving" in logs(server).stdout
-        assert "serving" in call("logs", "--state-dir", str(server.run_dir), "-n", "30").stdout
+        assert "placement" in logs(server).stdout
+        assert len(call("logs", "--state-dir", str(server.run_dir), "--json", "-n", "5").stdout.splitlines()) == 5
     assert call("logs", "--run-dir", str(tmp_path / "none")).returncode == 6
     assert "--since: expected" in call("logs", "--state-dir", str(server.run_dir), "--since", "noon").stderr
     assert call("logs", "--state-dir", str(server.run_dir), "--since", "0s").stdout == ""
