@@ -21,6 +21,7 @@ from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
 from supervisor.cordons.command import cordon, uncordon
+from supervisor.doctor.command import doctor
 from supervisor.drill.command import drill
 from supervisor.log_reader.command import logs
 from supervisor.operator.cache_command import cache
@@ -35,6 +36,7 @@ from supervisor.operator.command_line import (
 from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
+from supervisor.top.command import top
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
 _TP = (
@@ -260,6 +262,7 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 
 main.add_command(cache)
 main.add_command(cordon)
+main.add_command(doctor)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
@@ -267,6 +270,7 @@ main.add_command(logs)
 main.add_command(tenants)
 main.add_command(restart)
 main.add_command(stop)
+main.add_command(top)
 main.add_command(uncordon)
 
 

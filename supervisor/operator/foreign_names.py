@@ -32,7 +32,6 @@ COMMANDS: Mapping[str, str] = {
     "reload": "supervisor restart",
     "help": "--help, also after each command",
     "version": "--version",
-    "logs": "the log is what `supervisor start` writes; under systemd `journalctl -u tardigrade` shows it",
     "bench": "python -m ops.bench in a checkout",
     "pull": _AT_START,
     "create": _AT_START,
