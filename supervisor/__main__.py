@@ -1,5 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | cordon | uncordon | restart | cache | keys | tenants | drill |
-check-config`.
+"""The command line: `supervisor --help` names its commands.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -20,6 +19,7 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.config.command import config
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.doctor.command import doctor
 from supervisor.drill.command import drill
@@ -36,6 +36,7 @@ from supervisor.operator.command_line import (
 from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
+from supervisor.shell.completion import completion
 from supervisor.top.command import top
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
@@ -242,8 +243,9 @@ def check_config(file: str | None, **flags: Any) -> None:
 
 @main.command(short_help="Show the processes of a running server.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C. supervisor top shows rates, too.")
 @server_flags
-def status(port: int, run_dir: Path | None, as_json: bool) -> None:
+def status(port: int, run_dir: Path | None, as_json: bool, watch: bool) -> None:
     """Show a running server: its addresses, and state, memory and restarts of its processes.
 
     \b
@@ -256,11 +258,17 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     from supervisor.operator.status_table import print_status
 
     where = run_dir_for(port, run_dir)
+    if watch:
+        from supervisor.top.status_watch import watch_status
+
+        return reach(lambda: watch_status(where, lambda report: print_status(report, as_json, zeromq_endpoint(where))))
     report = reach(lambda: operator_calls.ask_status(where))
     print_status(report, as_json, zeromq_endpoint(where))
 
 
 main.add_command(cache)
+main.add_command(completion)
+main.add_command(config)
 main.add_command(cordon)
 main.add_command(doctor)
 main.add_command(drain)

@@ -75,6 +75,19 @@ def test_a_screen_with_its_keys_goes_on_through_deaths(server: RunningServer, tm
         terminal.close()
 
 
+def test_the_status_is_shown_again_and_again_in_80_columns_until_ctrl_c(server: RunningServer, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "supervisor", "status", "--watch", "--run-dir", str(server.run_dir))
+    terminal = Terminal(tmp_path / "tmux", f"{' '.join(command)}; echo ended with $?; sleep 600")
+    try:
+        terminal.wait_for("gateway/0  ", "supervisor: pid")
+        assert server.kill("cache_directory/0")
+        terminal.wait_for("last exit: killed by SIGKILL")
+        terminal.press("C-c")
+        terminal.wait_for("ended with 0")
+    finally:
+        terminal.close()
+
+
 def test_figures_once_as_text_and_as_json(server: RunningServer) -> None:
     said = call("top", "--once", "--run-dir", str(server.run_dir))
     assert said.returncode == 0

@@ -1,0 +1,1 @@
+"""What the shell needs to complete commands."""
