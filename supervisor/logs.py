@@ -13,11 +13,13 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from messages.log_file.level_file import StreamLevel
 from messages.log_file.log_tee import LogTee, encoded, use_tee
 from messages.log_file.rotated_file import NO_LOG_FILE, LogFile, RotatedFile
 from messages.log_file.writer import LogWriter
@@ -27,9 +29,11 @@ _LOST = "lines of this log were lost: there was no room, because nobody has read
 _LOST_IN_FILE = "lines of this log file were lost: there was no room, or the disk has refused them"
 
 
-def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int, file: LogFile = NO_LOG_FILE) -> None:
+def configure_logs(
+    log_format: str, log_level: str, actor: str, incarnation: int, file: LogFile = NO_LOG_FILE, run_dir: Path | None = None
+) -> None:
     """Set up standard error, the log file, structlog and the standard logging of this process. Standard error shows events from
-    `log_level` on, and the file at least those from info on."""
+    `log_level` on, and the file at least those from info on. `run_dir`: where a change of the level is written down."""
 
     def add_identity(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event.setdefault("actor", actor)
@@ -51,7 +55,7 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
         sys.stderr = cast(TextIO, LogStream(sys.stderr.fileno(), partial(_line_about_lost_ones, _LOST, [*shared, *renderer])))
     level = logging.getLevelNamesMapping()[log_level.upper()]
     handlers = [_handler(sys.stderr, shared, renderer, max(level, logging.WARNING))]
-    tee = _tee(file, shared, level)
+    tee = _tee(file, shared, StreamLevel(level, run_dir))
     use_tee(tee)
     if tee is not None:
         in_file: list[Processor] = [structlog.processors.format_exc_info, lambda _, __, event: encoded(event).decode()]
@@ -67,7 +71,7 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
     logging.captureWarnings(True)  # of Python and its libraries, which are written to standard error otherwise
 
 
-def _tee(file: LogFile, shared: list[Processor], stream_level: int) -> LogTee | None:
+def _tee(file: LogFile, shared: list[Processor], stream_level: StreamLevel) -> LogTee | None:
     if not file.path or not file.most_bytes:
         return None
 

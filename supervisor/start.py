@@ -88,7 +88,7 @@ def start(
         state_path = state_dir_of(config, run_dir.path).absolute()
         state_dir = stack.enter_context(hold_state_dir(state_path, partial(link.keep, _STATE_LOCK, str(state_path))))
         log_file = LogFile(str(state_path / LOG_FILE), config.log_file_bytes)
-        configure_logs(config.log_format, config.log_level, "supervisor/0", 0, log_file)
+        configure_logs(config.log_format, config.log_level, "supervisor/0", 0, log_file, run_dir.path)
         make_curve_keys(config, state_path)
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
@@ -118,7 +118,7 @@ def resume(link: ParentLink) -> int:
     if SavedStateFile(run_dir.saved_state_path).left.roll.is_open:
         target = read_next_server(run_dir, descriptors)
         server = replace(target, groups=half_restarted(server.groups, target.groups))
-    configure_logs(server.log_format, server.log_level, "supervisor/0", 0, server.log_file)
+    configure_logs(server.log_format, server.log_level, "supervisor/0", 0, server.log_file, path)
     server = replace(server, state_dir=_resumed_state_dir(link))
     try:
         return run_server(server, Display.of(server), link, target)

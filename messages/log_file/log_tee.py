@@ -9,6 +9,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from messages.log_file.level_file import StreamLevel
 from messages.log_file.writer import FLUSH_S, LogWriter
 
 _MOST_LINE_BYTES = 1 << 16  # longer values are cut
@@ -19,10 +20,10 @@ _present: list[LogTee] = []  # of this process: one at most
 
 
 class LogTee:
-    """A processor of structlog, before the one that renders. `stream_level`: standard error gets no events below this level of
-    the standard logging module, and the file gets all that come here."""
+    """A processor of structlog, before the one that renders. `stream_level`: standard error gets no events below it, and the
+    file gets all that come here."""
 
-    def __init__(self, writer: LogWriter, stream_level: int) -> None:
+    def __init__(self, writer: LogWriter, stream_level: StreamLevel) -> None:
         self._writer, self._stream_level = writer, stream_level
 
     def __call__(self, _: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -34,7 +35,7 @@ class LogTee:
 
     def shows(self, level: str) -> bool:
         """True if standard error gets events of this level, such as "info"."""
-        return _LEVELS[level.upper()] >= self._stream_level
+        return _LEVELS[level.upper()] >= self._stream_level.number
 
     def write(self, *lines: bytes) -> None:
         """Write lines of JSON, which have no newlines, to the file alone."""

@@ -23,6 +23,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
@@ -66,7 +67,9 @@ def main(argv: list[str]) -> int:
         return ExitCode.FAULT
     spawn_spec = read_spawn_spec(spawn_spec_text)
     name, incarnation = spawn_spec.name, spawn_spec.incarnation
-    configure_logs(spawn_spec.log_format, spawn_spec.log_level, name, incarnation, spawn_spec.log_file)
+    configure_logs(
+        spawn_spec.log_format, spawn_spec.log_level, name, incarnation, spawn_spec.log_file, Path(spawn_spec.run_dir)
+    )
     log = structlog.get_logger()
     try:
         sys.setswitchinterval(_SWITCH_S)

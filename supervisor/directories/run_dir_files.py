@@ -11,6 +11,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    without that variable tardigrade-<uid>/<p
     server.json           what this server consists of, for the next supervisor
     server.next.json      what it consists of after the rolling restart that is under way
     supervisor.json       the command and the budgets that the next supervisor goes on with
+    log_level             from which on standard error shows events, where SIGHUP has changed it
     served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)

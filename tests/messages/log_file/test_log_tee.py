@@ -8,6 +8,7 @@ import logging
 import pytest
 import structlog
 
+from messages.log_file.level_file import StreamLevel
 from messages.log_file.log_tee import LogTee, encoded
 from messages.log_file.rotated_file import RotatedFile
 from messages.log_file.writer import LogWriter
@@ -24,7 +25,7 @@ class Lines(LogWriter):
 
 def test_the_file_gets_what_standard_error_leaves_out() -> None:
     lines = Lines()
-    tee = LogTee(lines, logging.WARNING)
+    tee = LogTee(lines, StreamLevel(logging.WARNING))
     with pytest.raises(structlog.DropEvent):
         tee(None, "info", {"event": "ready", "level": "info", "path": object})
     warning = {"event": "slow", "level": "warning"}
@@ -40,7 +41,7 @@ def test_a_traceback_is_text_in_the_file_without_values_and_stays_for_standard_e
         raise ValueError(len(secret))
     except ValueError as error:
         event = {"event": "failed", "level": "error", "exc_info": error}
-    assert LogTee(lines, logging.INFO)(None, "error", event)["exc_info"] is not None
+    assert LogTee(lines, StreamLevel(logging.INFO))(None, "error", event)["exc_info"] is not None
     assert "ValueError: 10" in str(lines.events[0]["exception"])
     assert "exc_info" not in lines.events[0]
 
