@@ -19,6 +19,7 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.bench.command import bench
 from supervisor.config.command import config
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.doctor.command import doctor
@@ -266,6 +267,7 @@ def status(port: int, run_dir: Path | None, as_json: bool, watch: bool) -> None:
     print_status(report, as_json, zeromq_endpoint(where))
 
 
+main.add_command(bench)
 main.add_command(cache)
 main.add_command(completion)
 main.add_command(config)

@@ -82,9 +82,6 @@ class Supervisor:
             server, self.children, self._policy, self.commands, display, self._saved, self._link, self.cordons
         )
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
-        self.commands.on_hangup = Hangup(
-            server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups
-        ).handle
         self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
@@ -102,6 +99,7 @@ class Supervisor:
         """
         is_replaced = False
         try:
+            self.commands.on_hangup = self._hangup().handle
             self.commands.open()
             self._link.beat()
             self._link.listen()
@@ -261,6 +259,9 @@ class Supervisor:
             return refusal
         self.commands.hand_over()
         return ""
+
+    def _hangup(self) -> Hangup:
+        return Hangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
 
     def _replace_groups(self, target: Server, titles: list[str]) -> str:
         """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""

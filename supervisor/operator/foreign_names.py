@@ -32,7 +32,6 @@ COMMANDS: Mapping[str, str] = {
     "reload": "supervisor restart",
     "help": "--help, also after each command",
     "version": "--version",
-    "bench": "python -m ops.bench in a checkout",
     "pull": _AT_START,
     "create": _AT_START,
     "rm": _AT_START,

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
 
 
 @dataclass(frozen=True)
