@@ -20,7 +20,6 @@ from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
 from supervisor.bench.command import bench
-from supervisor.config.command import config
 from supervisor.cordons.command import cordon, uncordon
 from supervisor.doctor.command import doctor
 from supervisor.drill.command import drill
@@ -38,6 +37,7 @@ from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
 from supervisor.shell.completion import completion
+from supervisor.shell.config_command import config
 from supervisor.top.command import top
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."

@@ -38,7 +38,7 @@ from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeCommand
-from supervisor.restart.hangup import Hangup
+from supervisor.restart.hangup import ReloadOnHangup
 from supervisor.restart.rolling import RollingRestart
 from supervisor.succession import Succession
 from supervisor.takeover import Takeover
@@ -260,8 +260,8 @@ class Supervisor:
         self.commands.hand_over()
         return ""
 
-    def _hangup(self) -> Hangup:
-        return Hangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
+    def _hangup(self) -> ReloadOnHangup:
+        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
 
     def _replace_groups(self, target: Server, titles: list[str]) -> str:
         """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
 
         show(title, result, Console())
     if not result["requests"]["good"]:
-        raise SystemExit(ExitCode.FAULT)
+        sys.exit(ExitCode.FAULT)
 
 
 def _own_url(where: Path) -> str:

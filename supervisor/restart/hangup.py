@@ -31,7 +31,7 @@ _RESTART = "supervisor restart --rolling"
 
 
 @dataclass(frozen=True)
-class Changes:
+class ConfigChanges:
     """What differs between a server and its configuration. `cheap`, `dear`: titles of groups that differ; the latter need a
     rolling restart. `own`: keys of the supervisor itself, which need one too."""
 
@@ -41,17 +41,17 @@ class Changes:
     is_level_other: bool
 
 
-def changes_of(server: Server, present: Iterable[Group], target: Server) -> Changes:
+def changes_of(server: Server, present: Iterable[Group], target: Server) -> ConfigChanges:
     """What SIGHUP would change. `present`: the groups as they are now."""
     wanted = {group.title: group for group in target.groups}
     others = [group for group in present if wanted[group.title].children != group.children]
     cheap = [group.title for group in others if all(role_of(child.name) in _CHEAP_ROLES for child in group.children)]
     own = [key for key in ("settings", "log_format", "log_file", "model_name") if getattr(server, key) != getattr(target, key)]
     dear = [group.title for group in others if group.title not in cheap]
-    return Changes(cheap, dear, own, server.log_level != target.log_level)
+    return ConfigChanges(cheap, dear, own, server.log_level != target.log_level)
 
 
-def with_cheap_changes(server: Server, present: tuple[Group, ...], target: Server, changes: Changes) -> Server:
+def with_cheap_changes(server: Server, present: tuple[Group, ...], target: Server, changes: ConfigChanges) -> Server:
     """The server after SIGHUP: as before, but with the new log level and the groups whose processes are cheap."""
     wanted = {group.title: group for group in target.groups}
     groups = tuple(wanted[group.title] if group.title in changes.cheap else group for group in present)
@@ -67,7 +67,7 @@ def has_terminal() -> bool:
     return True
 
 
-class Hangup:
+class ReloadOnHangup:
     """Handles SIGHUP for one supervisor. `groups`: as they are now. `begin(server, titles)`: replace these groups, or say why
     that is not possible now."""
 

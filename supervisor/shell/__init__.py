@@ -1,1 +1,1 @@
-"""What the shell needs to complete commands."""
+"""Commands that print what a shell or an editor needs: completion, a sample configuration."""

@@ -20,6 +20,11 @@ def completion(context: click.Context, shell: str) -> None:
     bash    echo 'source <(supervisor completion bash)' >> ~/.bashrc
     zsh     echo 'source <(supervisor completion zsh)' >> ~/.zshrc
     fish    supervisor completion fish > ~/.config/fish/completions/supervisor.fish
+
+    \b
+    Exit status:
+      0  printed
+      2  there is no script for this shell
     """
     from click.shell_completion import ShellComplete, get_completion_class
 

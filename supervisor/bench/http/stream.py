@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import Protocol as StreamProtocol  # no protocol in the sense of types
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -57,7 +58,7 @@ class Target:
         return ("\r\n".join(head) + "\r\n\r\n").encode() + content
 
 
-class StreamConnection(asyncio.Protocol):
+class StreamConnection(StreamProtocol):
     """A connection that carries one request after the other."""
 
     def __init__(self) -> None:

@@ -22,10 +22,10 @@ from supervisor.config.server_config import load_config
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.directories.server import Server, StartInputs, as_json
 from supervisor.operator.calls import ask_status
-from supervisor.restart.hangup import Hangup
+from supervisor.restart.hangup import ReloadOnHangup
 from supervisor.tree import build_tree
-from tests.supervisor.restart.test_rolling_restart import FACTS
 from tests.support.supervisor.command_line import DEADLINE_S, call
+from tests.support.supervisor.start_facts import FACTS
 
 
 class Reloading:
@@ -48,7 +48,7 @@ class Reloading:
             self.begun.append((after, titles))
             return refusal
 
-        self.hangup = Hangup(server, lambda: server.groups, dict, begin, False, configuration)
+        self.hangup = ReloadOnHangup(server, lambda: server.groups, dict, begin, False, configuration)
         with capture_logs() as self.lines:
             assert self.hangup.handle()
 
@@ -102,7 +102,7 @@ def test_a_configuration_that_cannot_count_changes_nothing(tmp_path: Path, table
 
 def test_a_closed_terminal_is_no_wish_for_a_reload(tmp_path: Path) -> None:
     server: Any = SimpleNamespace()
-    assert not Hangup(server, tuple, dict, lambda *_: "", is_in_terminal=True).handle()
+    assert not ReloadOnHangup(server, tuple, dict, lambda *_: "", is_in_terminal=True).handle()
 
 
 def wait_for(what: Callable[[], bool]) -> None:

@@ -1,1 +1,1 @@
-"""Tests of completion in shells."""
+"""Tests of completion and of printed configurations."""

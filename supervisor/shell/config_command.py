@@ -20,12 +20,24 @@ _ORIGIN = "Say of each value whether it comes from the file, a flag or the defau
 
 @click.group(short_help="Print a sample configuration, or the one of a server.")
 def config() -> None:
-    """Print a sample configuration, or the one that a server has. check-config checks one."""
+    """Print a sample configuration, or the one that a server has. check-config checks one.
+
+    \b
+    Exit status:
+      0  printed
+      2  the configuration cannot be used
+      6  no server was found
+    """
 
 
 @config.command(cls=CommandWithHints)
 def sample() -> None:
-    """Print a configuration file with every key, its meaning and its default: supervisor config sample > server.toml"""
+    """Print a configuration file with every key, its meaning and its default: supervisor config sample > server.toml
+
+    \b
+    Exit status:
+      0  printed
+    """
     from supervisor.config.sample import sample_text
 
     click.echo(sample_text(), nl=False)
