@@ -5,12 +5,8 @@ A key's meaning is the comment beside its field. Keys that the supervisor sets i
 
 from __future__ import annotations
 
-import ast
 import inspect
-import io
 import json
-import textwrap
-import tokenize
 from enum import Enum
 from typing import Any
 
@@ -20,6 +16,7 @@ import msgspec
 from messages.access.tenant_policy import TenantPolicy
 from ops.api_tables import number, words_of
 from supervisor.__main__ import start
+from supervisor.config.comments import comments_of
 from supervisor.config.server_config import ServerConfig, described
 from supervisor.config.tenant_tables import TENANTS
 
@@ -34,24 +31,6 @@ def settings_tables() -> str:
     blocks = [_section("", config, [name for name in table if name not in sections])]
     blocks += [_section(name, getattr(config, name), list(keys)) for name, keys in sections.items()]
     return "\n\n".join([*blocks, _section(f"{TENANTS}.NAME", TenantPolicy(), list(TenantPolicy.__struct_fields__))])
-
-
-def comments_of(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The comment of each field, beside it or in the lines above it, by the field's name; "" where there is none."""
-    source = textwrap.dedent(inspect.getsource(struct))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
-    body = ast.parse(source).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            first = node.lineno
-            while first - 1 in comments and comments[first - 1].line.lstrip().startswith("#"):
-                first -= 1
-            lines = [line for line in range(first, (node.end_lineno or node.lineno) + 1) if line in comments]
-            found[node.target.id] = " ".join(comments[line].string.lstrip("# ") for line in lines)
-    return found
 
 
 def _section(name: str, section: msgspec.Struct, keys: list[str]) -> str:

@@ -1,5 +1,4 @@
-"""The command line: `supervisor start | chat | run | pull | models | show | rm | status | drain | stop | cordon | uncordon |
-restart | cache | keys | tenants | drill | check-config`.
+"""The command line: `supervisor --help` names its commands.
 
 `ExitCode` in `messages/outcomes.py` has their exit statuses.
 
@@ -20,13 +19,16 @@ from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
+from supervisor.bench.command import bench
 from supervisor.chat.command import chat
 from supervisor.chat.run_command import run
 from supervisor.cordons.command import cordon, uncordon
+from supervisor.doctor.command import doctor
 from supervisor.drill.command import drill
 from supervisor.library.models_command import models, show
 from supervisor.library.pull_command import pull
 from supervisor.library.rm_command import rm
+from supervisor.log_reader.command import logs
 from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
     fail,
@@ -39,6 +41,9 @@ from supervisor.operator.command_line import (
 from supervisor.operator.drain_commands import drain, stop
 from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
+from supervisor.shell.completion import completion
+from supervisor.shell.config_command import config
+from supervisor.top.command import top
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
 _TP = (
@@ -244,8 +249,9 @@ def check_config(file: str | None, **flags: Any) -> None:
 
 @main.command(short_help="Show the processes of a running server.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C. supervisor top shows rates, too.")
 @server_flags
-def status(port: int, run_dir: Path | None, as_json: bool) -> None:
+def status(port: int, run_dir: Path | None, as_json: bool, watch: bool) -> None:
     """Show a running server: its addresses, and state, memory and restarts of its processes.
 
     \b
@@ -258,10 +264,15 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     from supervisor.operator.status_table import print_status
 
     where = run_dir_for(port, run_dir)
+    if watch:
+        from supervisor.top.status_watch import watch_status
+
+        return reach(lambda: watch_status(where, lambda report: print_status(report, as_json, zeromq_endpoint(where))))
     report = reach(lambda: operator_calls.ask_status(where))
     print_status(report, as_json, zeromq_endpoint(where))
 
 
+main.add_command(bench)
 main.add_command(cache)
 main.add_command(chat)
 main.add_command(models)
@@ -269,13 +280,18 @@ main.add_command(pull)
 main.add_command(rm)
 main.add_command(run)
 main.add_command(show)
+main.add_command(completion)
+main.add_command(config)
 main.add_command(cordon)
+main.add_command(doctor)
 main.add_command(drain)
 main.add_command(drill)
 main.add_command(keys)
+main.add_command(logs)
 main.add_command(tenants)
 main.add_command(restart)
 main.add_command(stop)
+main.add_command(top)
 main.add_command(uncordon)
 
 

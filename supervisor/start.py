@@ -33,6 +33,7 @@ from messages.access.audit_log import AUDIT_FILE
 from messages.descriptors.server import listen_at
 from messages.errors import ConfigError
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
+from messages.log_file.rotated_file import LOG_FILE, LogFile
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.access.server_keys import make_curve_keys
@@ -41,7 +42,8 @@ from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import COPIED as STATE_FILES
-from supervisor.directories.state_dir import StateDir, can_be_made, default_state_dir, hold_state_dir, note_gateways
+from supervisor.directories.state_dir import StateDir, hold_state_dir, note_gateways
+from supervisor.directories.state_dir_choice import state_dir_of
 from supervisor.fallback.start import fallback_facts
 from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, listen, url_of
 from supervisor.logs import configure_logs
@@ -83,8 +85,10 @@ def start(
             check_zeromq_ports(config.zeromq_host, config.zeromq_port, config.gateways)
         is_temporary = not (held or config.run_dir)
         run_dir = held or _hold_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
-        state_path = _state_dir_path(config, run_dir).absolute()
+        state_path = state_dir_of(config, run_dir.path).absolute()
         state_dir = stack.enter_context(hold_state_dir(state_path, partial(link.keep, _STATE_LOCK, str(state_path))))
+        log_file = LogFile(str(state_path / LOG_FILE), config.log_file_bytes)
+        configure_logs(config.log_format, config.log_level, "supervisor/0", 0, log_file, run_dir.path)
         make_curve_keys(config, state_path)
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
@@ -95,7 +99,7 @@ def start(
         custodian_fd = _listen_for_custodians(stack, config, run_dir, link)
         server, facts = _determine(config, run_dir, state_path, (listener, custodian_fd), placement)
         origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
-        server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir)
+        server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir, log_file=log_file)
         server.save()
         return run_server(server, Display.of(server), link)
 
@@ -114,7 +118,7 @@ def resume(link: ParentLink) -> int:
     if SavedStateFile(run_dir.saved_state_path).left.roll.is_open:
         target = read_next_server(run_dir, descriptors)
         server = replace(target, groups=half_restarted(server.groups, target.groups))
-    configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
+    configure_logs(server.log_format, server.log_level, "supervisor/0", 0, server.log_file, path)
     server = replace(server, state_dir=_resumed_state_dir(link))
     try:
         return run_server(server, Display.of(server), link, target)
@@ -150,22 +154,6 @@ def _hold_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = F
 def run_dir_path(config: ServerConfig) -> Path:
     """The run directory of this server."""
     return Path(config.run_dir) if config.run_dir else run_dir_of(config.port)
-
-
-def _state_dir_path(config: ServerConfig, run_dir: RunDir) -> Path:
-    """The state directory: the configured one; a configured or temporary run directory; else the default for this port, or the
-    run directory if the default cannot be written."""
-    if config.state_dir:
-        return Path(config.state_dir)
-    if config.run_dir or not config.port:
-        return run_dir.path
-    found = default_state_dir(config.port, os.environ, Path(os.path.expanduser("~")))
-    if can_be_made(found):
-        return found
-    structlog.get_logger().warning(
-        "the journals do not survive a reboot: set state_dir", wanted=str(found), used=str(run_dir.path)
-    )
-    return run_dir.path
 
 
 def _listen_for_custodians(stack: ExitStack, config: ServerConfig, run_dir: RunDir, link: ParentLink) -> int:

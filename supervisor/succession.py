@@ -23,6 +23,7 @@ from typing import NoReturn
 
 import structlog
 
+from messages.log_file.log_tee import flush_log_file
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import leave
 from supervisor.directories.saved_state import SavedStateFile
@@ -77,6 +78,7 @@ def leave_to_next(exit_status: int, link: ParentLink, saved: SavedStateFile) -> 
     """End this supervisor so that the parent starts the next one; if the parent is dead, become the parent."""
     if not link.has_lost_parent:
         leave(exit_status)
+    flush_log_file()
     interrupts = min(saved.now.command.n_interrupts, _REPEATED)
     state = ParentState(
         kept={f"{name} {kept.value}": kept.fd for name, kept in link.kept.items()},

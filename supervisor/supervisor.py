@@ -38,6 +38,7 @@ from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeCommand
+from supervisor.restart.hangup import ReloadOnHangup
 from supervisor.restart.rolling import RollingRestart
 from supervisor.succession import Succession
 from supervisor.takeover import Takeover
@@ -98,6 +99,7 @@ class Supervisor:
         """
         is_replaced = False
         try:
+            self.commands.on_hangup = self._hangup().handle
             self.commands.open()
             self._link.beat()
             self._link.listen()
@@ -256,6 +258,17 @@ class Supervisor:
         if refusal := self._rolling.begin(encoded, self._policy.active_of_standby()):
             return refusal
         self.commands.hand_over()
+        return ""
+
+    def _hangup(self) -> ReloadOnHangup:
+        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
+
+    def _replace_groups(self, target: Server, titles: list[str]) -> str:
+        """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""
+        if self._rolling.roll.is_open or not self._is_whole():
+            return f"expected a server that serves without a restart under way, got one that is {self.state}"
+        self._rolling.begin_here(target, titles)
+        self.commands.run_task(self._rolling.run())
         return ""
 
     def _is_whole(self) -> bool:

@@ -259,6 +259,7 @@ class GatewayActor(Actor, Post, Status):
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
         metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
         return {
+            **metrics.statistics(),
             **manager.equals.statistics(),
             **metrics.overload.show(manager.gate.queued, manager.gate.outlook),
             "active": manager.gate.n_active,

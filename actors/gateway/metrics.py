@@ -143,6 +143,11 @@ class GatewayMetrics:
             self._n_drafted += work.n_drafted
             self._n_accepted += work.n_accepted
 
+    def statistics(self) -> dict[str, float]:
+        """For `supervisor status` and `supervisor top`: requests that have ended, and their drafts."""
+        drafts = {"drafts_verified": float(self._n_drafted), "drafts_accepted": float(self._n_accepted)}
+        return {"requests": float(self.whole_s.count), **(drafts if self._n_drafted else {})}
+
     def totals(self) -> dict[str, float]:
         """Requests that have ended, tokens that clients have seen, the mean time of a request, tokens for each second of it,
         the shares of cached prompt tokens and of accepted drafts: the names are those of the JSON of /v1/metrics."""

@@ -43,6 +43,7 @@ from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
 from messages.lifecycle.lifecycle import Cause, Peer, RankEnding
 from messages.lifecycle.spawn_spec import SpawnSpec
+from messages.log_file.request_names import names_of
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -221,6 +222,8 @@ class SchedulerActor(Actor):
             return
         n_running = len(self._queues.running) if self._gang.is_alive else 0
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
+        if n_running:
+            self.log.info("requests are computed again", requests=names_of(one.request for one in self._queues.running))
         self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die
         self._endings.end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 

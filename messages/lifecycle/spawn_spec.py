@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from messages.errors import ConfigError
+from messages.log_file.rotated_file import NO_LOG_FILE, LogFile
 
 LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket that all gateways share
 CUSTODIAN_SOCKET = "custodian"  # name of the descriptor of the listening unix socket of all custodians, one after the other
@@ -26,6 +27,7 @@ class SpawnSpec(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_pid: int = 0  # whose death it watches; 0: of nobody
     orphan_s: float = 60.0  # how long it goes on serving after that death, unless the next supervisor adopts it
     descriptors: dict[str, int] = {}  # inherited file descriptors by name, such as LISTEN_SOCKET
+    log_file: LogFile = NO_LOG_FILE  # of the whole server
     gang_dir: str = ""  # workers: rendezvous directory of this incarnation of the gang
 
 

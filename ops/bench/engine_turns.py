@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import worker_child
-from ops.bench.serve_load import CONSOLE
+from supervisor.bench.serve_load import CONSOLE
 from supervisor.config.server_config import load_config
 
 _MOST_VOCABULARY = 10_000

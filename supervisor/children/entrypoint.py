@@ -23,6 +23,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
@@ -31,6 +32,7 @@ from messages.descriptors.reserve import hold_reserve
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
+from messages.log_file.log_tee import flush_log_file
 from messages.outcomes import ExitCode
 from supervisor.logs import configure_logs
 
@@ -65,7 +67,10 @@ def main(argv: list[str]) -> int:
     if not spawn_spec_text:  # a spare whose supervisor has ended: nobody reads a report
         return ExitCode.FAULT
     spawn_spec = read_spawn_spec(spawn_spec_text)
-    configure_logs(spawn_spec.log_format, spawn_spec.log_level, spawn_spec.name, spawn_spec.incarnation)
+    name, incarnation = spawn_spec.name, spawn_spec.incarnation
+    configure_logs(
+        spawn_spec.log_format, spawn_spec.log_level, name, incarnation, spawn_spec.log_file, Path(spawn_spec.run_dir)
+    )
     log = structlog.get_logger()
     try:
         sys.setswitchinterval(_SWITCH_S)
@@ -134,6 +139,7 @@ def _ignore_signals(name: str) -> None:
 
 def leave(status: int) -> NoReturn:
     """Exit without the interpreter's finalisation: all files and sockets are closed, and unloading torch takes too long."""
+    flush_log_file()
     with contextlib.suppress(OSError):  # a full disk must not change the exit status
         sys.stdout.flush()
         sys.stderr.flush()

@@ -161,6 +161,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     state_dir: str = ""  # journals; empty: run_dir if that is set, else one for this port that survives a reboot
     log_format: Literal["console", "json"] = "console"  # lines for people, or one JSON object a line
     log_level: Literal["auto", "debug", "info", "warning", "error"] = "auto"  # auto: warning on a terminal, else info
+    # most that server.log in state_dir takes, with the older ones; `supervisor logs` shows it; 0: there is none
+    log_file_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 << 20
     supervisor: SupervisorSettings = SupervisorSettings()
     gateway: GatewaySettings = GatewaySettings()
     custodian: CustodianSettings = CustodianSettings()

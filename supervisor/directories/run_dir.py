@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
+from messages.log_file.level_file import LEVEL_FILE
 from messages.run_dir import SERVED
 from supervisor.directories.atomic_file import AtomicFile, restore_files
 from supervisor.directories.orphans import kill_orphans, orphans_of, supervisor_at
@@ -34,6 +35,7 @@ from supervisor.directories.state_dir import make_private
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import read_newest
 
+_OF_ONE_SERVER = (PID, PARENT_PID, REGISTER, SERVER, SERVED, SAVED_STATE, NEXT_SERVER, LEVEL_FILE)
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _ORPHAN_DEATH_S = 10.0
 
@@ -237,7 +239,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in (PID, PARENT_PID, REGISTER, SERVER, SERVED, SAVED_STATE, NEXT_SERVER):
+            if entry.is_socket() or entry.name in _OF_ONE_SERVER:
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

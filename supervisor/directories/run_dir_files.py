@@ -11,6 +11,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    without that variable tardigrade-<uid>/<p
     server.json           what this server consists of, for the next supervisor
     server.next.json      what it consists of after the rolling restart that is under way
     supervisor.json       the command and the budgets that the next supervisor goes on with
+    log_level             from which on standard error shows events, where SIGHUP has changed it
     served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
@@ -38,9 +39,13 @@ _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 def check_length(path: Path) -> None:
     """Check the length of a run directory's path. Raises: ConfigError when the kernel refuses so long a socket path."""
-    excess = len(os.fsencode(path / _LONGEST_SOCKET_NAME)) - _SOCKET_PATH_BYTES
-    if excess > 0:
+    if (excess := excess_bytes(path)) > 0:
         raise ConfigError(f"run_dir: expected a path of at most {len(os.fsencode(path)) - excess} bytes, got {path}")
+
+
+def excess_bytes(path: Path) -> int:
+    """By how many bytes the path of a run directory is too long for the sockets in it; 0 or less: it is not."""
+    return len(os.fsencode(path / _LONGEST_SOCKET_NAME)) - _SOCKET_PATH_BYTES
 
 
 def supervisor_endpoint(path: Path) -> str:

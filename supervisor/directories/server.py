@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from messages.lifecycle.spawn_spec import SpawnSpec
+from messages.log_file.rotated_file import NO_LOG_FILE, LogFile
 from supervisor.config.server_config import SupervisorSettings
 from supervisor.directories.atomic_file import AtomicFile
 from supervisor.directories.run_dir import RunDir
@@ -49,6 +50,7 @@ class Server:
     zeromq_tcp: str = ""  # where its first gateway listens for ZeroMQ clients over TCP; "": it does not
     state_dir: StateDir | None = None  # None: another release's, or a test's; nobody makes it again
     is_temporary: bool = False  # its run directory was made for a random port
+    log_file: LogFile = NO_LOG_FILE
     origin: StartInputs | None = None  # None: a rolling restart keeps all settings
 
     def spawn_spec_template(self, incarnation: int) -> SpawnSpec:
@@ -65,6 +67,7 @@ class Server:
             log_level=self.log_level,
             settings=msgspec.Raw(b"{}"),
             beat_s=self.settings.beat_s,
+            log_file=self.log_file,
         )
 
     def save(self) -> None:

@@ -20,6 +20,15 @@ _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the sy
 def load(flags: dict[str, Any]) -> Any:
     """The configuration from the file and the flags. Exits as UNUSABLE when it cannot be used."""
     from messages.errors import ConfigError
+
+    try:
+        return config_of(flags)
+    except ConfigError as error:
+        fail(ExitCode.UNUSABLE, str(error))
+
+
+def config_of(flags: dict[str, Any]) -> Any:
+    """The configuration from the file and the flags. Raises: ConfigError when it cannot be used."""
     from supervisor.config.config_file import table_of
     from supervisor.config.server_config import load_config
 
@@ -29,10 +38,7 @@ def load(flags: dict[str, Any]) -> Any:
         if value is not None and key not in ("config", "assignments"):
             section, dot, name = key.partition("__")
             tables.append({section: {name: value}} if dot else {key: value})
-    try:
-        return load_config(path, [*tables, *map(table_of, assignments)])
-    except ConfigError as error:
-        fail(ExitCode.UNUSABLE, str(error))
+    return load_config(path, [*tables, *map(table_of, assignments)])
 
 
 def lasting(flags: dict[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,6 @@ COMMANDS: Mapping[str, str] = {
     "reload": "supervisor restart",
     "help": "--help, also after each command",
     "version": "--version",
-    "logs": "the log is what `supervisor start` writes; under systemd `journalctl -u tardigrade` shows it",
-    "bench": "python -m ops.bench in a checkout",
     "create": "supervisor start --model MODEL takes a folder, a GGUF file or a name on the Hugging Face hub",
     "list": "supervisor models",
     "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",

@@ -5,7 +5,7 @@ Only a stronger command replaces another; a drain alone can be taken back.
     command                  given by
     -----------------------  ---------------------------------------------------------------------
     DRAIN                    `supervisor drain`: every process stays, new requests are refused
-    DRAIN_AND_STOP           SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
+    DRAIN_AND_STOP           SIGTERM, SIGHUP of a terminal, Ctrl-C, `supervisor stop`
     STOP                     the end of a drain, a start that failed, a spent budget, nothing to finish yet
     STOP, all killed         Ctrl-C again
 
@@ -59,6 +59,7 @@ class TreeCommands:
         self.present = TreeCommand.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.has_served = False
+        self.on_hangup: Callable[[], bool] = lambda: False  # reloads the configuration; False: the terminal was closed
         self._children, self._display, self._drain_s = children, display, drain_s
         self._watch: DrainWatch | None = None  # of the newest drain
         self._failure = ExitCode.DONE  # the exit status when the tree gives up
@@ -194,6 +195,8 @@ class TreeCommands:
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._log.info("signal received", signal=signal.Signals(number).name)
+        if number == signal.SIGHUP and self.on_hangup():
+            return
         if number == signal.SIGINT and self._n_repeated:  # the last supervisor has handled it
             self._n_repeated -= 1
             return

@@ -25,9 +25,9 @@ class Roll(msgspec.Struct, frozen=True):
         """True while there are groups to replace and none has failed."""
         return bool(self.todo) and not self.failure
 
-    def begin(self, titles: Iterable[str]) -> Roll:
-        """The next rolling restart: it replaces the supervisor, and then the groups with these titles."""
-        return Roll(self.number + 1, (), (FIRST, *titles))
+    def begin(self, titles: Iterable[str], with_supervisor: bool = True) -> Roll:
+        """The next rolling restart: it replaces the supervisor, if it is wanted, and then the groups with these titles."""
+        return Roll(self.number + 1, (), (FIRST, *titles) if with_supervisor else tuple(titles))
 
     def replaced(self) -> Roll:
         """This restart with the first of `todo` moved to `done`."""

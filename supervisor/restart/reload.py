@@ -10,6 +10,7 @@ from messages.access.tenant_file import TENANT_FILE, TenantBook
 from messages.access.tenant_policy import TenantPolicy
 from messages.errors import ConfigError
 from messages.ids import actor_name
+from messages.log_file.rotated_file import LOG_FILE, LogFile
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.server import Server, StartInputs, as_json
 from supervisor.policy.child_spec import Group
@@ -21,7 +22,7 @@ _GPU_MONITOR = actor_name("gpu_monitor", 0)
 _SECTIONS = (
     "supervisor", "gateway", "custodian", "gpu_monitor", "scheduler", "cache_directory", "speculation", "worker", "embedder"
 )  # fmt: skip
-_FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level"})
+_FREE = frozenset({*_SECTIONS, "tenants", "model_name", "max_length", "log_format", "log_level", "log_file_bytes"})
 _GIVEN_OR_NOT = ("tls_cert", "tls_client_ca")  # of gateways: other files may be named, but clients must go on as before
 # they decide the tokens, or where the model fits
 _FIXED_OF_WORKER = ("dtype", "kv_dtype", "quantization", "load_format", "deterministic", "shared_weights")
@@ -54,6 +55,7 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
         model_name=config.model_name or facts.model_name,
         log_format=config.log_format,
         log_level=server.log_level if config.log_level == "auto" else config.log_level,
+        log_file=LogFile(str(facts.state_dir / LOG_FILE), config.log_file_bytes),
         origin=StartInputs(flags, table, server.origin.facts),
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -19,6 +20,7 @@ import structlog
 from messages.lifecycle import lifecycle
 from messages.lifecycle.lifecycle import Stop
 from messages.lifecycle.tree import ChildState
+from messages.log_file.level_file import LEVEL_FILE
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.directories.atomic_file import AtomicFile
@@ -73,8 +75,17 @@ class RollingRestart:
         except msgspec.DecodeError as error:
             return f"expected a description of the server after the restart, got something else ({error})"
         AtomicFile(self._server.run_dir.next_server_path).write(encoded)
+        with suppress(OSError):  # the new processes have the level of the configuration
+            (self._server.run_dir.path / LEVEL_FILE).unlink(missing_ok=True)
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""
+
+    def begin_here(self, target: Server, titles: list[str]) -> None:
+        """Replace these groups alone, so that the server is as `target` says; `run` follows in this supervisor."""
+        AtomicFile(target.run_dir.next_server_path).write(target.encoded())
+        self._target = target
+        self._server = replace(target, groups=self._children.groups)
+        self._note(self.roll.begin(titles, with_supervisor=False))
 
     def _is_replacing(self, record: ChildRecord) -> bool:
         """True if this incarnation ends because it is replaced."""

@@ -173,6 +173,7 @@ class Dispatcher:
         self.failover.replicas.remove(name)
         self.loads.remove(name)
         lost = self.book.close_all_of(name)
+        self.failover.note_again(name, lost)
         suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
         if cause in _SUSPICIOUS:
             self.balancer.died(name)

@@ -23,6 +23,7 @@ from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.ids import model_of
+from messages.log_file.request_names import names_of
 
 
 class Failover:
@@ -89,6 +90,13 @@ class Failover:
         if sequences:
             condition = self.replicas.condition(name)
             self._log.warning("sequences go to other replicas", away_from=name, condition=condition, sequences=len(sequences))
+        self.note_again(name, sequences)
         self.n_moved += len(sequences)
         for sequence in sequences:
             self._move(sequence)
+
+    def note_again(self, name: str, sequences: list[GrowingSequence]) -> None:
+        """Write into the log which requests leave this scheduler, or its death, to be submitted again."""
+        if sequences:
+            requests = names_of(one.request.spec.request for one in sequences)
+            self._log.info("requests are submitted again", away_from=name, requests=requests)

@@ -12,6 +12,7 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Request
+from messages.log_file.request_names import names_of
 
 
 def take_over_all(
@@ -29,7 +30,7 @@ def take_over_all(
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
     requests whose connections outlived it. Finished ones are not decoded. Requests of adopted journals are recorded here.
     """
-    resumed, n_other_numerics = 0, 0
+    resumed, n_other_numerics = list[str](), 0
     for answer in journal.finished:
         manager.finished.keep_record(answer, now_s)
         if answer.number in journal.adopted:
@@ -47,13 +48,20 @@ def take_over_all(
             request.ended_s = now_s
             manager.finished.keep(request, now_s)
         elif manager.take_over(request, entry.identity, request.spec.request in connected):
-            resumed += 1
+            resumed.append(request.spec.request)
             _begin_run(request, entry, journal, now_s, incarnation)
             n_other_numerics += entry.identity.numerics != models.at(entry.spec.model).identity.numerics
     if n_other_numerics:
         _warn_of_numerics(n_other_numerics, models)
     journal.adopt_all()
-    return resumed
+    return _said(resumed)
+
+
+def _said(resumed: list[str]) -> int:
+    """Write into the log which requests go on; returns how many."""
+    if resumed:
+        structlog.get_logger().info("requests of the journal go on", requests=names_of(resumed))
+    return len(resumed)
 
 
 def _warn_of_numerics(n_requests: int, models: ServedModels) -> None:

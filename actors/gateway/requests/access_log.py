@@ -19,6 +19,7 @@ from actors.gateway.requests.refusals import STATUS_BY_CODE
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.work_done import work_of
 from actors.gateway.settings import GatewaySettings
+from messages.log_file.log_tee import LogTee
 from messages.outcomes import EndReason
 
 _CANCELLED_STATUS = 499
@@ -68,11 +69,17 @@ class AccessLog:
             for fields in waiting:
                 self._log.info(_EVENT, **fields)
             return
+        tee = next((processor for processor in before if isinstance(processor, LogTee)), None)
         common: Any = {"event": _EVENT}
         for processor in before:
-            common = processor(None, "info", common)
+            common = common if processor is tee else processor(None, "info", common)
+        in_json = [msgspec.json.encode({**fields, **common}) for fields in waiting] if is_json or tee is not None else []
+        if tee is not None:
+            tee.write(*in_json)
+            if not tee.shows("info"):
+                return
         if is_json:
-            lines = [msgspec.json.encode({**fields, **common}).decode() for fields in waiting]
+            lines = [line.decode() for line in in_json]
         else:
             beginning = str(renderer(None, "info", common))
             lines = [f"{beginning} {_shown(fields)}" for fields in waiting]

@@ -16,7 +16,7 @@ from ops.bench.campaign.fault_schedule import Harm, ScheduledFault
 from ops.bench.campaign.oracle import Oracle
 from ops.bench.own_keys import add_key
 from ops.bench.own_server import OwnServer, own_server
-from ops.bench.serve_load import CONSOLE
+from supervisor.bench.serve_load import CONSOLE
 from supervisor.drill.figures import Tally, add_up, outcome_of, tallies_of
 from supervisor.drill.streams import StreamRequest, bearer, find_model
 from supervisor.operator.calls import ask_status

@@ -19,7 +19,7 @@ import msgspec
 from messages.generation.sampling import Sampling
 from ops.bench.children.direct_engine import DirectJob, DirectRun, load_engine
 from ops.bench.children.line_child import answer_lines, reserve_output
-from ops.bench.prompts import random_ids
+from supervisor.bench.prompts import random_ids
 
 
 def main(settings: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ops.bench.statistics import poisson_arrivals
+from supervisor.bench.statistics import poisson_arrivals
 
 _DURATION_S = 20.0  # of the mixed workload
 _SHORT_PER_S, _LONG_PER_S = 45.0, 2.0

@@ -15,8 +15,8 @@ from rich.table import Table
 from actors.gateway.settings import BalancingName
 from ops.bench.balance.gateway_model import FEWEST_SEQUENCES
 from ops.bench.balance.run import BalanceCase, BalanceLoad, BalanceResult, run
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import percentile
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import percentile
 
 _CHOICES = (FEWEST_SEQUENCES, *get_args(BalancingName))
 

@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from ops.bench.cliffs.workloads import WORKLOADS, TimedRequest
-from ops.bench.http.stream import Target
-from ops.bench.load import Load, LoadLimit
-from ops.bench.prompts import Job, random_ids
-from ops.bench.serve_load import CONSOLE, first_model, write_json
-from ops.bench.statistics import summarize
+from supervisor.bench.http.stream import Target
+from supervisor.bench.load import Load, LoadLimit
+from supervisor.bench.prompts import Job, random_ids
+from supervisor.bench.serve_load import CONSOLE, first_model, write_json
+from supervisor.bench.statistics import summarize
 
 _VOCABULARY = 10_000
 _UNANSWERED = 10_000  # requests at most

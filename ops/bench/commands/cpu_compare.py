@@ -14,7 +14,7 @@ from ops.bench.children.line_child import ChildEnded, LineChild
 from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
+from supervisor.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
 from supervisor.config.server_config import load_config
 
 

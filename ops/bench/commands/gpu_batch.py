@@ -17,12 +17,12 @@ import click
 from messages.errors import ConfigError
 from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import worker_child
-from ops.bench.http.stream import Target
-from ops.bench.load import Load, LoadLimit
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from ops.bench.prompts import Job
-from ops.bench.serve_load import CONSOLE, first_model, write_json
+from supervisor.bench.http.stream import Target
+from supervisor.bench.load import Load, LoadLimit
+from supervisor.bench.prompts import Job
+from supervisor.bench.serve_load import CONSOLE, first_model, write_json
 from supervisor.config.server_config import load_config
 
 _TEMPERATURE = 0.6

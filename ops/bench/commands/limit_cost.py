@@ -23,8 +23,8 @@ import psutil
 
 from ops.bench.own_keys import add_key
 from ops.bench.own_server import own_server
-from ops.bench.prompts import random_ids
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.prompts import random_ids
+from supervisor.bench.serve_load import CONSOLE, write_json
 from supervisor.drill.streams import bearer
 from supervisor.operator.calls import ask_status
 

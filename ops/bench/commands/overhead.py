@@ -22,8 +22,8 @@ from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import WorkerChild, worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from ops.bench.prompts import random_ids
-from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
+from supervisor.bench.prompts import random_ids
+from supervisor.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
 from supervisor.config.server_config import load_config
 
 _DEADLINE_S = 900.0

@@ -16,7 +16,7 @@ import click
 from actors.scheduler.sequences.policy import PolicyName
 from ops.bench.policies import figures, traces
 from ops.bench.policies.replay import PolicyRun
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 _TENANTS_END_S = 35.0
 _PRIORITY_RUNS = (  # policy, `scheduler.urgent_step_s`

@@ -8,7 +8,7 @@ import socket
 import click
 
 from ops.bench.children.empty_server import serve_chunks
-from ops.bench.serve_load import LoadPlan, measure, report
+from supervisor.bench.serve_load import LoadPlan, measure, report
 
 
 @click.command(context_settings={"show_default": True})

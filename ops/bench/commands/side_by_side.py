@@ -12,7 +12,7 @@ from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart
 from ops.bench.peers.peer_server import PeerServer, our_server, peer_server
 from ops.bench.peers.turns import Figures, Workload, take_turns
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 
 @click.command(context_settings={"show_default": True})

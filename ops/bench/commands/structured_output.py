@@ -30,7 +30,7 @@ from messages.wire.arrays import EMPTY_I32, int32s
 from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart, own_server
-from ops.bench.serve_load import first_model, write_json
+from supervisor.bench.serve_load import first_model, write_json
 from supervisor.config.server_config import load_config
 
 _PERSON: dict[str, Any] = {

@@ -21,9 +21,9 @@ from typing import Any
 import click
 
 from ops.bench.own_server import own_server
-from ops.bench.prompts import random_ids
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import auc, summarize
+from supervisor.bench.prompts import random_ids
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import auc, summarize
 
 _VOCABULARY = 10_000
 _FLAGS = ("--model", "hash-chain", "--gpus", "0", "--no-standby", "--api-keys", "--max-length", "4096")

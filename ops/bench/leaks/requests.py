@@ -14,7 +14,7 @@ from typing import Any
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.errors import ClientError
-from ops.bench.http.response import BrokenResponse, HttpResponse
+from supervisor.bench.http.response import BrokenResponse, HttpResponse
 
 _DEADLINE_S = 120.0
 _VOCABULARY = 32_768

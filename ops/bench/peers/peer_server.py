@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ops.bench.own_server import ServerDidNotStart, free_ports, own_server
-from ops.bench.serve_load import first_model
+from supervisor.bench.serve_load import first_model
 
 _PORT = "{port}"
 _POLL_S = 0.1

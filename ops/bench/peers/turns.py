@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 from ops.bench.peers.peer_server import PeerServer
 from ops.bench.peers.process_tree import memory_bytes, processor_s
-from ops.bench.serve_load import LoadPlan, measure
+from supervisor.bench.serve_load import LoadPlan, measure
 
 _LEAST_REQUESTS = 4  # of one turn
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from messages.generation.terms import Terms
 from ops.bench.cliffs.workloads import TimedRequest
-from ops.bench.statistics import poisson_arrivals
+from supervisor.bench.statistics import poisson_arrivals
 
 LIGHT_FROM_S = 5.0  # when the second caller begins
 _TENANTS_S = 35.0

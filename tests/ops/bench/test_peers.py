@@ -11,7 +11,7 @@ from ops.bench.own_server import ServerDidNotStart
 from ops.bench.peers.peer_server import PeerServer, peer_server
 from ops.bench.peers.process_tree import memory_bytes, processor_s
 from ops.bench.peers.turns import Workload, take_turns
-from ops.bench.serve_load import LoadPlan
+from supervisor.bench.serve_load import LoadPlan
 
 WORK = Workload("completions", 2, 8, 4, waves=3)
 PAIR = [PeerServer(name, f"http://{name}", os.getpid(), 1.0) for name in ("ours", "theirs")]

@@ -29,7 +29,6 @@ from supervisor.operator.foreign_names import COMMANDS, FLAGS
         ("start --swap-space 4", "--swap-space: unknown; here it is --host-cache BYTES"),
         ("start --ssl-certfile server.pem", "--ssl-certfile: unknown; here it is --tls-cert"),
         ("start --workers 4", "--workers: unknown; here it is --gateways for processes that accept requests"),
-        ("logs", "logs: unknown command; the log is what `supervisor start` writes"),
         ("start --api-key secret", "--api-key: unknown; here it is --api-keys; `supervisor keys add` makes a key"),
         ("check-config --served-model-name x", "--served-model-name: unknown; here it is --model-name"),
         ("start org/name", "org/name: expected no more arguments; did you mean --model org/name?"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,13 +10,13 @@ import pytest
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig, load_config
 from supervisor.directories.server import Server, StartInputs, as_json, decode_server, half_restarted
-from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart
 from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
+from tests.support.supervisor.start_facts import FACTS
 from tests.support.supervisor.supervisor_rig import SupervisorRig, playing
 
 
@@ -104,8 +103,6 @@ async def test_a_child_that_does_not_hand_over_is_killed(open_rig, monkeypatch: 
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
-
-FACTS = StartFacts(Path("/s"), Path("/r"), 5, "hash-chain", "hash-chain", 0, Placement("cpu", (), 1, 1, ""), 2)
 
 
 def server_with(*flags: dict) -> Server:

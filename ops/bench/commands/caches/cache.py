@@ -21,7 +21,7 @@ from ops.bench.cache.replay import LedgerCache, PageCache, Replayed, replay
 from ops.bench.cache.trace_file import HashedRequest, hashed, read_trace
 from ops.bench.cache.vllm_rule import VllmRule
 from ops.bench.machine import describe_machine
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 _VLLM = "vLLM's rule"
 _NAMES = [name.value for name in EvictionName]

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from ops.bench.directory.round_trips import DirectoryPair, DirectoryTimes
 from ops.bench.machine import describe_machine
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import summarize
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import summarize
 
 _ROWS = {
     "bare_s": "bare ZeroMQ round trip of the two processes",

@@ -10,7 +10,7 @@ from messages.errors import ConfigError
 from ops.bench.children.line_child import ChildEnded
 from ops.bench.engine_turns import EngineTurns, show_turns
 from ops.bench.machine import describe_machine
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 
 @click.command(context_settings={"show_default": True})

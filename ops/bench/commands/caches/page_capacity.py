@@ -12,7 +12,7 @@ from rich.table import Table
 from messages.steps import PAGE_TOKENS
 from ops.bench.cache.page_capacity import measure_capacity, measure_ledger
 from ops.bench.machine import describe_machine
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 _STEPS_MS = (1.08, 5.6, 61.0)  # of 64 rows, docs/performance.md: SmolLM2 and 8B on an H200, SmolLM2 on two cores
 

@@ -19,8 +19,8 @@ from rich.table import Table
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.returning.conversations import AskedServer, TierFigures, TurnFailed, make_prompts
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import summarize
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import summarize
 
 _PINNED_S = 120.0
 _TOLD_S = 3.0  # a scheduler tells of its figures about once a second

@@ -22,7 +22,7 @@ from ops.bench.semantic.index_speed import IndexFigures, index_figures
 from ops.bench.semantic.replay import ThresholdFigures, replay
 from ops.bench.semantic.served import ServedFigures, serve_workload
 from ops.bench.semantic.workload import PosedQuestion, made_up_texts, read_questions, repeated_workload
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 _THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 

@@ -16,7 +16,7 @@ import click
 from ops.bench.day.day import DayPlan, run_day
 from ops.bench.day.report import day_as_json, print_day, write_day_svg
 from ops.bench.machine import describe_machine
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 
 @click.command(context_settings={"show_default": True})

@@ -22,8 +22,8 @@ from ops.bench.campaign.fault_schedule import Harm, coverage
 from ops.bench.campaign.part import CampaignPart, PartResult, run_part
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import free_ports
-from ops.bench.serve_load import CONSOLE, write_json
 from ops.bench.side_by_side import FailedPart, side_by_side
+from supervisor.bench.serve_load import CONSOLE, write_json
 from supervisor.drill.figures import add_up, as_json
 from supervisor.drill.report import print_report
 

@@ -28,8 +28,8 @@ from ops.bench.leaks.part import WatchPart, watch_part
 from ops.bench.leaks.watch import Watched, WatchPlan
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import free_ports
-from ops.bench.serve_load import CONSOLE, write_json
 from ops.bench.side_by_side import FailedPart, side_by_side
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 
 @click.command(context_settings={"show_default": True})

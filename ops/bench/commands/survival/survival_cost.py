@@ -19,7 +19,7 @@ from rich.table import Table
 
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
+from supervisor.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import ask_status
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ops.bench.lengths import Lengths
+from supervisor.bench.lengths import Lengths
 
 # Frequent English words that are one token in nearly every vocabulary when a space stands before them.
 _WORDS = (

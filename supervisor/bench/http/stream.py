@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import Protocol as StreamProtocol  # no protocol in the sense of types
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Target:
         return ("\r\n".join(head) + "\r\n\r\n").encode() + content
 
 
-class StreamConnection(asyncio.Protocol):
+class StreamConnection(StreamProtocol):
     """A connection that carries one request after the other."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from itertools import chain, pairwise, product
 
 import msgspec
 
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.load import Run
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.load import Run
 
 _ADDED = (
     "client_cpu_s", "n_ended", "n_good", "input_tokens", "output_tokens", "chunks",

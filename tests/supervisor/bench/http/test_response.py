@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
+from supervisor.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
 
 EVENTS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=40), max_size=8)
 

@@ -20,13 +20,13 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ops.bench.http.stream import Target
-from ops.bench.lengths import parse_lengths
-from ops.bench.load import Load, LoadLimit, Run
-from ops.bench.prompts import Job, Tokenize, jobs_of_file, random_ids, random_text, synthetic_jobs
-from ops.bench.report import figures, show
-from ops.bench.samples import Samples, add_up, samples_of
-from ops.bench.statistics import poisson_arrivals
+from supervisor.bench.http.stream import Target
+from supervisor.bench.lengths import parse_lengths
+from supervisor.bench.load import Load, LoadLimit, Run
+from supervisor.bench.prompts import Job, Tokenize, jobs_of_file, random_ids, random_text, synthetic_jobs
+from supervisor.bench.report import figures, show
+from supervisor.bench.samples import Samples, add_up, samples_of
+from supervisor.bench.statistics import poisson_arrivals
 
 CONSOLE = Console(stderr=True)
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}

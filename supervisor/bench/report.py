@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from ops.bench.samples import Samples
-from ops.bench.statistics import summarize
+from supervisor.bench.samples import Samples
+from supervisor.bench.statistics import summarize
 
 _MS = 1e3
 LATENCIES = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "e2e_ms")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.bench.statistics import auc, percentile, poisson_arrivals, summarize
+from supervisor.bench.statistics import auc, percentile, poisson_arrivals, summarize
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=200)
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.http.stream import ConnectionPool, Target
-from ops.bench.prompts import Job
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.http.stream import ConnectionPool, Target
+from supervisor.bench.prompts import Job
 
 MakeBody = Callable[[Job], tuple[str, dict]]  # (path, JSON body)
 

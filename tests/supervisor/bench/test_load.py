@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench.http.completion_events import MeasuredAnswer
-from ops.bench.http.stream import Target
-from ops.bench.lengths import parse_lengths
-from ops.bench.load import Load, LoadLimit
-from ops.bench.prompts import Job, jobs_of_file, random_text, synthetic_jobs
-from ops.bench.report import figures
-from ops.bench.samples import add_up, samples_of
-from ops.bench.serve_load import LoadPlan, share_out
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.http.stream import Target
+from supervisor.bench.lengths import parse_lengths
+from supervisor.bench.load import Load, LoadLimit
+from supervisor.bench.prompts import Job, jobs_of_file, random_text, synthetic_jobs
+from supervisor.bench.report import figures
+from supervisor.bench.samples import add_up, samples_of
+from supervisor.bench.serve_load import LoadPlan, share_out
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -122,7 +122,7 @@ def test_nothing_more_is_sent_after_so_many_or_so_long(monkeypatch: pytest.Monke
 
 
 def test_without_usage_chunks_stand_in_for_tokens() -> None:
-    from ops.bench.load import Run
+    from supervisor.bench.load import Run
 
     answer = MeasuredAnswer(scheduled_s=0.0, sent_s=0.0)
     for second in (1.0, 2.0, 3.0):

@@ -1,0 +1,1 @@
+"""`supervisor bench`: measures a running server that speaks OpenAI's API."""

@@ -1,0 +1,1 @@
+"""`supervisor logs`: reads the log file of a server."""

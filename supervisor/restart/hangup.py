@@ -1,0 +1,114 @@
+"""What SIGHUP does to a server that no terminal has started: its configuration is read again, and what may change changes.
+
+    keys, tenants.json, certificates    their readers notice a change by themselves
+    log_level                           at once, in all processes
+    settings of cheap processes         those of these groups are replaced one after the other, and no request is lost
+    all else                            is refused or left as it is; the log says which command applies it
+
+In a terminal SIGHUP means that it was closed; the server then finishes its requests and ends, as after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from messages.errors import ConfigError
+from messages.ids import role_of
+from messages.log_file.level_file import write_level
+from supervisor.config.server_config import ServerConfig
+from supervisor.directories.server import Server
+from supervisor.operator.command_line import config_of
+from supervisor.policy.child_spec import Group
+from supervisor.policy.roll import order_of_groups
+from supervisor.restart.reload import reloaded
+
+_CHEAP_ROLES = frozenset(("accounts", "cache_directory", "speculation", "scheduler", "gateway"))
+_RESTART = "supervisor restart --rolling"
+
+
+@dataclass(frozen=True)
+class ConfigChanges:
+    """What differs between a server and its configuration. `cheap`, `dear`: titles of groups that differ; the latter need a
+    rolling restart. `own`: keys of the supervisor itself, which need one too."""
+
+    cheap: list[str]
+    dear: list[str]
+    own: list[str]
+    is_level_other: bool
+
+
+def changes_of(server: Server, present: Iterable[Group], target: Server) -> ConfigChanges:
+    """What SIGHUP would change. `present`: the groups as they are now."""
+    wanted = {group.title: group for group in target.groups}
+    others = [group for group in present if wanted[group.title].children != group.children]
+    cheap = [group.title for group in others if all(role_of(child.name) in _CHEAP_ROLES for child in group.children)]
+    own = [key for key in ("settings", "log_format", "log_file", "model_name") if getattr(server, key) != getattr(target, key)]
+    dear = [group.title for group in others if group.title not in cheap]
+    return ConfigChanges(cheap, dear, own, server.log_level != target.log_level)
+
+
+def with_cheap_changes(server: Server, present: tuple[Group, ...], target: Server, changes: ConfigChanges) -> Server:
+    """The server after SIGHUP: as before, but with the new log level and the groups whose processes are cheap."""
+    wanted = {group.title: group for group in target.groups}
+    groups = tuple(wanted[group.title] if group.title in changes.cheap else group for group in present)
+    return replace(server, groups=groups, log_level=target.log_level, origin=target.origin)
+
+
+def has_terminal() -> bool:
+    """True if this process has a terminal that may be closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+class ReloadOnHangup:
+    """Handles SIGHUP for one supervisor. `groups`: as they are now. `begin(server, titles)`: replace these groups, or say why
+    that is not possible now."""
+
+    def __init__(
+        self,
+        server: Server,
+        groups: Callable[[], tuple[Group, ...]],
+        active_of_standby: Callable[[], dict[str, str]],
+        begin: Callable[[Server, list[str]], str],
+        is_in_terminal: bool | None = None,
+        configuration: Callable[[dict[str, object]], ServerConfig] = config_of,
+    ) -> None:
+        self._server, self._groups, self._active_of_standby = server, groups, active_of_standby
+        self._begin, self._configuration = begin, configuration
+        self._is_in_terminal = has_terminal() if is_in_terminal is None else is_in_terminal
+        self._log = structlog.get_logger()
+
+    def handle(self) -> bool:
+        """Reload the configuration. Returns False if SIGHUP means that the terminal was closed."""
+        if self._is_in_terminal:
+            return False
+        try:
+            self._reload()
+        except (ConfigError, OSError) as error:
+            self._log.error("configuration not reloaded: the server goes on as it is", reason=str(error))
+        return True
+
+    def _reload(self) -> None:
+        server, groups = self._server, self._groups()
+        if server.origin is None:
+            raise ConfigError("the server has not written down its settings; stop and start it")
+        target = reloaded(server, self._configuration(server.origin.flags), server.origin.flags)
+        changes = changes_of(server, groups, target)
+        after = with_cheap_changes(server, groups, target, changes)
+        if changes.cheap and (refusal := self._begin(after, order_of_groups(changes.cheap, self._active_of_standby()))):
+            raise ConfigError(refusal)
+        if not changes.cheap:
+            after.save()
+        self._server = after
+        if changes.is_level_other:
+            write_level(server.run_dir.path, after.log_level)
+        self._log.info("configuration reloaded", replaced=changes.cheap, log_level=after.log_level)
+        if changes.dear or changes.own:
+            self._log.warning("some changes need a rolling restart", groups=changes.dear, own=changes.own, command=_RESTART)

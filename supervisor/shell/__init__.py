@@ -1,0 +1,1 @@
+"""Commands that print what a shell or an editor needs: completion, a sample configuration."""

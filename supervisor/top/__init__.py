@@ -1,0 +1,1 @@
+"""`supervisor top`: what a server does now, on one screen."""

@@ -1,0 +1,42 @@
+"""`supervisor doctor` on this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from supervisor.doctor.checks import CHECKS
+from supervisor.doctor.collect import collect
+from tests.support.supervisor.command_line import call
+
+
+def test_it_sees_a_port_that_another_program_has_and_a_directory_that_others_may_read(tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir(mode=0o755)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        flags = ("--port", str(port), "--run-dir", str(shown), "--state-dir", str(tmp_path / "none" / "yet"))
+        said = call("doctor", "--json", *flags)
+        text = call("doctor", *flags)
+    found = {one["check"]: one for one in json.loads(said.stdout)}
+    assert set(found) == set(CHECKS)
+    assert said.returncode == text.returncode == 2
+    assert found["port"]["verdict"] == "failure"
+    assert "in use" in found["port"]["text"]
+    assert "chmod 700" in found["run directory"]["repair"]
+    assert "FAILURE  port" in text.stdout
+    assert found["port"]["repair"] in text.stdout
+    assert not list(tmp_path.glob("none")), "nothing is made"
+
+
+def test_facts_of_this_machine(tmp_path: Path) -> None:
+    facts = collect("127.0.0.1", 0, tmp_path / "run", tmp_path, is_ours=False)
+    assert facts.missing_packages == ()
+    assert facts.memory_available > 0
+    assert facts.cores > 0
+    assert facts.state_dir.exists
+    assert facts.state_dir.sync_ms
+    assert facts.state_dir.file_system
+    assert not facts.run_dir.exists
+    assert collect("127.0.0.1", 0, tmp_path / ("x" * 120), tmp_path, is_ours=False).run_dir_excess

@@ -1,0 +1,98 @@
+"""`supervisor logs` against a real server whose processes are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from messages.lifecycle.tree import ChildState
+from supervisor.operator.calls import ask_status
+from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
+from tests.support.workers.pulse import PULSE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def stream(server: RunningServer, has_begun: threading.Event) -> None:
+    """Read one streamed completion to its end."""
+    body = {"model": "hash-chain", "prompt": "a", "max_tokens": 6000, "seed": 1, "stream": True}
+    headers = {"Content-Type": "application/json", "X-Request-Id": "mine"}
+    request = urllib.request.Request(server.status()["url"] + "/v1/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        for line in answer:
+            if line.startswith(b"data: {"):
+                has_begun.set()
+
+
+def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
+    """Until this incarnation can serve."""
+    end_s = time.monotonic() + DEADLINE_S
+    while True:
+        child = next(child for child in ask_status(server.run_dir, DEADLINE_S).children if child.name == name)
+        if child.state is ChildState.READY and child.incarnation == incarnation:
+            return
+        assert time.monotonic() < end_s, child
+
+
+def logs(server: RunningServer, *flags: str) -> subprocess.CompletedProcess[str]:
+    return call("logs", "--run-dir", str(server.run_dir), *flags)
+
+
+def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path: Path) -> None:
+    """The terminal shows errors only; the file has all. A reader that follows goes on through every death."""
+    with serving(tmp_path / "d", "--log-level", "error") as server:
+        command = [sys.executable, "-m", "supervisor", "logs", "-f", "--json", "gateway", "--run-dir", str(server.run_dir)]
+        follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        has_begun = threading.Event()
+        caller = threading.Thread(target=stream, args=(server, has_begun))
+        with PULSE.held():
+            caller.start()
+            assert has_begun.wait(DEADLINE_S)
+            for name in ("gateway/0", "scheduler/0", "worker/0.0"):
+                assert server.kill(name)
+                wait_until(server, name, 2)
+        PULSE.end()
+        caller.join(DEADLINE_S)
+        assert follower.stdout is not None
+        ended = next(event for line in follower.stdout if (event := json.loads(line))["event"] == "request")
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(DEADLINE_S) == 0
+        follower.stdout.close()
+        said = logs(server, "--request", "mine").stdout
+        assert logs(server, "--request", ended["request"]).stdout.count("ended") >= 1
+        assert logs(server, "--request", "nobodys").stdout == ""
+        warned = [json.loads(line) for line in logs(server, "--json", "--level", "warning", "worker").stdout.splitlines()]
+    expected = (
+        "accepted",
+        "first token",
+        "child=gateway/0.1",
+        "requests of the journal go on",
+        "child=scheduler/0.1",
+        "requests are submitted again",
+        "child=worker/0.0.1",
+        "requests are computed again",
+        "ended  ",
+    )
+    told = [said.find(words) for words in expected]
+    assert -1 not in told, said
+    assert min(told) == told[0], "accepted comes first"
+    assert max(told) == told[-1], "the end comes last"
+    assert [line["event"] for line in warned][:2] == ["child died", "child ready again"]
+
+
+def test_the_log_outlives_the_kill_of_a_whole_server_and_no_log_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path / "d") as server:
+        server.kill_all()
+        assert "placement" in logs(server).stdout
+        assert len(call("logs", "--state-dir", str(server.run_dir), "--json", "-n", "5").stdout.splitlines()) == 5
+    assert call("logs", "--run-dir", str(tmp_path / "none")).returncode == 6
+    assert "--since: expected" in call("logs", "--state-dir", str(server.run_dir), "--since", "noon").stderr
+    assert call("logs", "--state-dir", str(server.run_dir), "--since", "0s").stdout == ""

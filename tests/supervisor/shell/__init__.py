@@ -1,0 +1,1 @@
+"""Tests of completion and of printed configurations."""
