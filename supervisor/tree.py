@@ -112,8 +112,9 @@ def _accounts(config: ServerConfig, facts: StartFacts) -> Group:
 def _gpu_monitor(config: ServerConfig, facts: StartFacts) -> list[Group]:
     settings, used = config.gpu_monitor, [gpu.device_id for gpu in facts.placement.gpus]
     settings = msgspec.structs.replace(settings, devices=settings.devices or used)
-    why = "reads the sensors of the GPUs; without it there are no metrics of them"
-    group = _single(config, actor_name("gpu_monitor", 0), why, settings)
+    group = _single(
+        config, actor_name("gpu_monitor", 0), "reads the sensors of GPUs, of which there are no metrics else", settings
+    )
     return [replace(group, is_optional=True)] if settings.enabled and settings.devices else []
 
 

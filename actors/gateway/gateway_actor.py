@@ -157,8 +157,7 @@ class GatewayActor(Actor, Post, Status):
     def drain(self, deadline_s: float) -> None:
         """Accept nothing new; drained when every sequence has ended and its client has read the ending."""
         if self._manager is None:
-            self.child.drained()
-            return
+            return self.child.drained()
         if self.draining is not None:
             self.draining.stop()
         self.draining = Draining(
@@ -186,8 +185,6 @@ class GatewayActor(Actor, Post, Status):
             self.embedding_dispatcher.embedder_down(self.child.deaths[name].cause)
         if role_of(name) == "cache_directory":
             self.similar_queries.directory_down()
-
-    # -- mail -----------------------------------------------------------------------------------------------------
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
@@ -295,8 +292,7 @@ class GatewayActor(Actor, Post, Status):
 
 async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of a gateway; returns the exit status."""
-    actor = GatewayActor(spawn_spec)
-    exit_status = await actor.run()
+    exit_status = await (actor := GatewayActor(spawn_spec)).run()
     if actor.child.is_handing_over:
         os._exit(exit_status)  # the end of the loop would close the connections that the next incarnation goes on with
     return exit_status
