@@ -112,9 +112,7 @@ def _accounts(config: ServerConfig, facts: StartFacts) -> Group:
 def _gpu_monitor(config: ServerConfig, facts: StartFacts) -> list[Group]:
     settings, used = config.gpu_monitor, [gpu.device_id for gpu in facts.placement.gpus]
     settings = msgspec.structs.replace(settings, devices=settings.devices or used)
-    group = _single(
-        config, actor_name("gpu_monitor", 0), "reads the sensors of GPUs, of which there are no metrics else", settings
-    )
+    group = _single(config, actor_name("gpu_monitor", 0), "reads the sensors of GPUs for metrics, and nothing else", settings)
     return [replace(group, is_optional=True)] if settings.enabled and settings.devices else []
 
 

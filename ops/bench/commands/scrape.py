@@ -21,8 +21,8 @@ import psutil
 from messages.access.api_key import Role
 from ops.bench.own_keys import add_key
 from ops.bench.own_server import own_server
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import summarize
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import summarize
 from supervisor.drill.streams import bearer
 from supervisor.operator.calls import ask_status
 

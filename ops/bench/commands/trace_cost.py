@@ -21,7 +21,7 @@ import psutil
 from rich.console import Console
 
 from ops.bench.own_server import free_ports, own_server
-from ops.bench.serve_load import CONSOLE, LoadPlan, take_samples, write_json
+from supervisor.bench.serve_load import CONSOLE, LoadPlan, take_samples, write_json
 from supervisor.operator.calls import ask_status
 
 _FLAGS = ("--model", "hash-chain", "--gpus", "0", "--no-standby", "--log-level", "warning")

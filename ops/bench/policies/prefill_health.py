@@ -22,7 +22,7 @@ from messages.steps import Plan
 from ops.bench.cliffs.device import Device
 from ops.bench.cliffs.simulated import Simulated, SimulatedRun
 from ops.bench.cliffs.workloads import TimedRequest
-from ops.bench.statistics import poisson_arrivals
+from supervisor.bench.statistics import poisson_arrivals
 from supervisor.child_watch import CHECK_EVERY_S
 from supervisor.policy.child_spec import Deadlines
 from supervisor.policy.liveness import Liveness

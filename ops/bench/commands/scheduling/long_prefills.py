@@ -11,7 +11,7 @@ import time
 import click
 
 from ops.bench.policies.prefill_health import WatchedPrefills, long_prefills
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 
 @click.command(context_settings={"show_default": True})

@@ -12,7 +12,7 @@ import click
 from actors.scheduler.sequences.policy import PolicyName
 from ops.bench.machine import describe_machine
 from ops.bench.policies.planner_load import PlannerLoad, PlanTimes
-from ops.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.serve_load import CONSOLE, write_json
 
 _STEP_US = 9_200.0  # of an 8B model with 256 sequences, as measured
 _BASELINE = "fcfs, one caller"

@@ -23,8 +23,8 @@ from messages.client import AsyncClient
 from messages.lifecycle.tree import ChildState
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, own_server
-from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.statistics import summarize
+from supervisor.bench.serve_load import CONSOLE, write_json
+from supervisor.bench.statistics import summarize
 from supervisor.operator.calls import ask_status
 
 _READY_S, _ABOUT_S, _LATE_S = 120.0, 0.05, 2.0
