@@ -12,10 +12,10 @@ import msgspec
 
 from messages.ids import role_of
 from messages.lifecycle.cache_figures import PrefixFigures, cache_figures
+from messages.lifecycle.gpu_figures import gpu_figures
 from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
 
 _KEPT_RATES = 60  # seconds that the curve shows
-_OF_GPU = " of gpu "  # in the names of a GPU's figures, between the figure and the GPU
 _OLD_S = 3.0  # a rate is forgotten when its actors have said nothing for so long
 _SMOOTH_S = 0.2  # two heartbeats that are closer together give no rate
 
@@ -169,15 +169,10 @@ def _row(child: ChildStatus) -> ChildRow:
 
 
 def _gpus(report: StatusReport) -> list[GpuRow]:
-    """The GPUs of which an actor tells; none on a machine without any."""
-    fields = set(GpuRow.__struct_fields__)
-    found = dict[str, dict[str, float]]()
-    for child in report.children:
-        for key, value in child.statistics.items():
-            figure, of, gpu = key.partition(_OF_GPU)
-            if of and figure in fields:
-                found.setdefault(gpu, {})[figure] = value
-    return [GpuRow(name=gpu, **figures) for gpu, figures in sorted(found.items())]
+    """The GPUs of which the monitor tells; none on a machine without any."""
+    told = {gpu: figures for child in report.children for gpu, figures in gpu_figures(child.statistics).items()}
+    names = GpuRow.__struct_fields__[1:]
+    return [GpuRow(gpu, *(getattr(figures, name) for name in names)) for gpu, figures in sorted(told.items())]
 
 
 def _tenants(report: StatusReport) -> dict[str, float]:
