@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from supervisor.operator.command_line import reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from messages.lifecycle.tree import StatusReport
     from supervisor.top.figures import TopFigures, Trends
     from supervisor.top.screen import View
@@ -129,6 +130,8 @@ class _Source:
 
     def renew(self) -> None:
         """Ask for new figures; without an answer the old ones say for how long there was none."""
+        from concurrent.futures import Future, wait
+
         import msgspec
 
         from supervisor.operator import calls

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import httpx
+if TYPE_CHECKING:
+    import httpx  # most starts need none: it takes 8 MB of each supervisor
 
 _TIMEOUT_S = 30.0  # of a connection, and between two parts of a file
 _TRIES = 6  # in a row without a new byte
@@ -51,6 +52,8 @@ def fetch_file(
 
     Raises: TransferError.
     """
+    import httpx
+
     partial, known = incomplete_of(target), 0
 
     def note(n_bytes: int) -> None:
@@ -87,6 +90,8 @@ def _attempt(
     client: httpx.Client, file: RemoteFile, out: BinaryIO, note: Callable[[int], None], is_stopped: Callable[[], bool]
 ) -> str:
     """Ask for what is missing and write what comes; returns why it ended early, "" if it did not. Raises: TransferError."""
+    import httpx
+
     have = out.tell()
     headers = {**file.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     try:

@@ -1,4 +1,4 @@
-"""The processes of a server import neither rich nor threads for products of matrices, and what comes later finds both."""
+"""The processes of a server import neither rich nor httpx, nor threads for products of matrices. What comes later finds all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ DEADLINE_S = 60.0
 SCRIPT = """
 import os, sys
 import {module}
-print({{"structlog", "numpy"}} <= set(sys.modules), "rich" in sys.modules, len(os.listdir("/proc/self/task")))
+print({{"structlog", "numpy"}} <= set(sys.modules), bool({{"rich", "httpx"}} & set(sys.modules)))
+print(len(os.listdir("/proc/self/task")))
 import rich.console
 print(os.environ.get("OPENBLAS_NUM_THREADS"))
 """
 
 
-@pytest.mark.parametrize("module", ["supervisor.children.entrypoint", "supervisor.start"])
+@pytest.mark.parametrize("module", ["supervisor.children.entrypoint", "supervisor.start, supervisor.placement.host"])
 @pytest.mark.parametrize("threads", [None, "2"])
 def test_a_process_of_the_server_imports_what_it_uses(module: str, threads: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
@@ -27,4 +28,4 @@ def test_a_process_of_the_server_imports_what_it_uses(module: str, threads: str 
         [sys.executable, "-c", SCRIPT.format(module=module)],
         capture_output=True, text=True, timeout=DEADLINE_S, check=True, env=environment,
     )  # fmt: skip
-    assert run.stdout == f"True False 1\n{threads}\n"
+    assert run.stdout == f"True False\n1\n{threads}\n"
