@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.operator.command_line import fail, reach, run_dir_for, server_flags
+from supervisor.operator.command_line import KEY_HINT, fail, reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
@@ -106,9 +106,12 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
 
 def _cause(error: OSError) -> str:
     """What went wrong, in the words of the system."""
+    from http import HTTPStatus
     from urllib.error import HTTPError, URLError
 
-    inner = error.reason if isinstance(error, URLError) and not isinstance(error, HTTPError) else error
+    if isinstance(error, HTTPError):
+        return f"{error}; {KEY_HINT}" if error.code == HTTPStatus.UNAUTHORIZED else str(error)
+    inner = error.reason if isinstance(error, URLError) else error
     return str(getattr(inner, "strerror", None) or inner)
 
 

@@ -13,7 +13,7 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.chat.talk_command import TalkCommand
-from supervisor.operator.command_line import PORT, fail, fail_without_server
+from supervisor.operator.command_line import KEY_HINT, PORT, fail, fail_without_server
 
 _URL = "Server: ipc://PATH, tcp://HOST:PORT, or http://127.0.0.1:PORT. Default: that on port 8000, else a private one."
 _MODEL = "Model, as for start: a running server that has it, else a private one."
@@ -124,7 +124,8 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (ConfigError, InvalidRequest) as error:
-        fail(ExitCode.UNUSABLE, str(error))
+        key = f"; {KEY_HINT}" if str(error).startswith("Authorization: ") else ""
+        fail(ExitCode.UNUSABLE, f"{error}{key}")
     except NoServer as error:
         fail_without_server(error)
     except Unavailable as error:

@@ -14,6 +14,7 @@ from messages.run_dir import DEFAULT_PORT, MAX_PORT
 PORT = click.IntRange(0, MAX_PORT)
 SECONDS = click.FloatRange(min=0.0, max=86_400.0)
 
+KEY_HINT = "--api-key or $OPENAI_API_KEY gives a key"
 _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
 
 
