@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from messages.outcomes import ExitCode
 from messages.run_dir import DEFAULT_PORT
 from supervisor.operator.command_line import PORT, SECONDS, fail
 
-_STATE_DIR = "Its state directory, if it was started with --state-dir or --run-dir."
+_STATE_DIR = "Its state directory, if it does not run and is started with --state-dir or --run-dir."
 _ROLES = ("user", "admin", "metrics")
 
 
@@ -158,9 +157,9 @@ def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any])
 
 def _file(port: int, state_dir: Path | None) -> Path:
     from messages.access.key_file import KEY_FILE
-    from supervisor.directories.state_dir import default_state_dir
+    from supervisor.access.place import state_dir_for
 
-    return (state_dir or default_state_dir(port, os.environ, Path.home())) / KEY_FILE
+    return state_dir_for(port, state_dir) / KEY_FILE
 
 
 def _day(at_s: float) -> str:

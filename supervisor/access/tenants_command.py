@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from messages.outcomes import ExitCode
 from messages.run_dir import DEFAULT_PORT
 from supervisor.operator.command_line import PORT, fail
 
-_STATE_DIR = "Its state directory, if it was started with --state-dir or --run-dir."
+_STATE_DIR = "Its state directory, if it does not run and is started with --state-dir or --run-dir."
 _NO_LIMIT = "0: any number."
 
 
@@ -121,9 +120,9 @@ def _changed(port: int, state_dir: Path | None, change: Callable[[Any], Any]) ->
 
 def _file(port: int, state_dir: Path | None) -> Path:
     from messages.access.tenant_file import TENANT_FILE
-    from supervisor.directories.state_dir import default_state_dir
+    from supervisor.access.place import state_dir_for
 
-    return (state_dir or default_state_dir(port, os.environ, Path.home())) / TENANT_FILE
+    return state_dir_for(port, state_dir) / TENANT_FILE
 
 
 def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any]) -> None:

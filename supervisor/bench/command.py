@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.operator.command_line import fail, reach, run_dir_for, server_flags
+from supervisor.operator.command_line import KEY_HINT, fail, reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plan_of(url: str, options: dict[str, Any]) -> tuple[LoadPlan, str]:
 
     if options["requests"] is None and options["duration_s"] is None:
         options["requests"] = 4 * options["concurrency"]
-    plan = LoadPlan(url=url, **options)
+    plan = LoadPlan(url=url if "://" in url else f"http://{url}", **options)
     loop = f"open loop, {plan.rate_per_s:g} requests/s" if plan.rate_per_s else f"closed loop, {plan.concurrency} clients"
     return plan, f"{plan.url}: {loop}, {plan.input_lengths} -> {plan.output_lengths} tokens"
 
@@ -91,7 +91,7 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
     try:
         result = measure(plan)
     except OSError as error:
-        fail(ExitCode.NO_SERVER, f"{plan.url}: {error}")
+        fail(ExitCode.NO_SERVER, f"{plan.url}: {_cause(error)}")
     except ValueError as error:
         fail(ExitCode.UNUSABLE, str(error))
     if out or as_json:
@@ -102,6 +102,17 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
         show(title, result, Console())
     if not result["requests"]["good"]:
         sys.exit(ExitCode.FAULT)
+
+
+def _cause(error: OSError) -> str:
+    """What went wrong, in the words of the system."""
+    from http import HTTPStatus
+    from urllib.error import HTTPError, URLError
+
+    if isinstance(error, HTTPError):
+        return f"{error}; {KEY_HINT}" if error.code == HTTPStatus.UNAUTHORIZED else str(error)
+    inner = error.reason if isinstance(error, URLError) else error
+    return str(getattr(inner, "strerror", None) or inner)
 
 
 def _own_url(where: Path) -> str:

@@ -50,7 +50,8 @@ def _summary(values: Sequence[float]) -> dict | None:
 
 def show(title: str, result: dict, console: Console) -> None:
     """The figures as a table for people."""
-    table = Table(title=title, title_justify="left")
+    console.print(title, highlight=False, soft_wrap=True)
+    table = Table()
     for column in ("", "mean", "p50", "p90", "p99", "max"):
         table.add_column(column, justify="left" if not column else "right")
     for name in LATENCIES:

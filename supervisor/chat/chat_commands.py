@@ -25,6 +25,7 @@ class CommandResult:
 def run_command(line: str, conversation: Conversation) -> CommandResult:
     """Carry out a line that begins with a slash."""
     word, _, rest = line[1:].strip().partition(" ")
+    word = _ALIASES.get(word, word)
     if word in _COMMANDS:
         return _COMMANDS[word].run(rest.strip(), conversation)
     close = get_close_matches(word, _COMMANDS, n=1)
@@ -90,6 +91,7 @@ _COMMANDS: Mapping[str, _ChatCommand] = {
     "help": _ChatCommand(_help, "", "this list"),
     "exit": _ChatCommand(_exit, "", "leave, as Ctrl-D does"),
 }
+_ALIASES = {"bye": "exit", "quit": "exit", "?": "help"}  # as other chats name them
 _KEYS = (
     '"""                  begins and ends a text of several lines; on a terminal also Alt-Enter',
     "Ctrl-C               stops the answer",

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.operator.command_line import PORT, fail
+from supervisor.chat.talk_command import TalkCommand
+from supervisor.operator.command_line import KEY_HINT, PORT, fail, fail_without_server
 
 _URL = "Server: ipc://PATH, tcp://HOST:PORT, or http://127.0.0.1:PORT. Default: that on port 8000, else a private one."
 _MODEL = "Model, as for start: a running server that has it, else a private one."
@@ -37,7 +38,7 @@ def talk_flags(command: Any) -> Any:
     return command
 
 
-@click.command(short_help="Talk to a model in the terminal.")
+@click.command(cls=TalkCommand, short_help="Talk to a model in the terminal.")
 @click.option("--model", help=_MODEL)
 @talk_flags
 @click.option("--history/--no-history", default=True, help="Keep the lines that are typed, for this user. Default: on.")
@@ -123,6 +124,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (ConfigError, InvalidRequest) as error:
-        fail(ExitCode.UNUSABLE, str(error))
-    except (NoServer, Unavailable) as error:
+        key = f"; {KEY_HINT}" if str(error).startswith("Authorization: ") else ""
+        fail(ExitCode.UNUSABLE, f"{error}{key}")
+    except NoServer as error:
+        fail_without_server(error)
+    except Unavailable as error:
         fail(ExitCode.NO_SERVER, str(error))

@@ -6,6 +6,7 @@ The options and their ranges are those of the client library, which checks them;
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from messages.client.options import Options, request_of
@@ -23,7 +24,9 @@ def option_of(name: str, text: str) -> Any:
     Raises: InvalidRequest naming the option and what was expected.
     """
     if name not in SETTABLE:
-        raise InvalidRequest(f"expected one of {', '.join(SETTABLE)}, got {name}", name)
+        close = get_close_matches(name, SETTABLE, n=1)
+        known = "an option of a request" if close else f"one of {', '.join(SETTABLE)}"
+        raise InvalidRequest(f"expected {known}, got {name}{f'; did you mean {close[0]}?' if close else ''}", name)
     value = _value(text)
     if _TYPES[name] is str and not isinstance(value, str):
         value = text

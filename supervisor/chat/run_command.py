@@ -11,6 +11,7 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.chat.command import explained, opened, served_model, talk_flags
+from supervisor.chat.talk_command import TalkCommand
 from supervisor.operator.command_line import fail
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _PIPE = "-"
 
 
-@click.command(short_help="Ask a model one thing.")
+@click.command(cls=TalkCommand, short_help="Ask a model one thing.")
 @click.argument("model")
 @click.argument("prompt", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one line of JSON.")

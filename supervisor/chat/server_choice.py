@@ -53,13 +53,17 @@ class _ServedModel(msgspec.Struct):
 
 def endpoint_at(url: str) -> str:
     """The ZeroMQ endpoint for what a user names: "ipc://..." and "tcp://..." are endpoints; "http://127.0.0.1:PORT" is the
-    server of this user on this machine with that port. Raises: ConfigError."""
+    server of this user on this machine with that port. Raises: ConfigError; NoServer if nothing runs there."""
+    from supervisor.operator.calls import check_running
+
     if url.startswith(("ipc://", "tcp://")):
         return url
     with suppress(ValueError):  # of a port that is no number
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname in _LOCAL and parts.port:
-            return zeromq_endpoint(run_dir_with(parts.port))
+            where = run_dir_with(parts.port)
+            check_running(where)
+            return zeromq_endpoint(where)
     raise ConfigError(
         f"url: expected ipc://PATH, tcp://HOST:PORT (a server with --zeromq-port) or http://127.0.0.1:PORT of a server on this"
         f" machine, got {url!r}"
@@ -126,7 +130,7 @@ def _waiting(what: str) -> Iterator[Callable[[], None]]:
 def chosen(url: str | None, port: int | None, run_dir: Path | None, model: str | None) -> ChosenServer:
     """The server that the flags of a command name; without any, the one that `supervisor status` finds, or a private one.
 
-    Raises: ConfigError, Unavailable; NoServer if a port or a run directory is named and nothing runs there.
+    Raises: ConfigError, Unavailable; NoServer if a place is named and nothing runs there.
     """
     from messages.run_dir import DEFAULT_PORT
     from supervisor.operator.calls import check_running, is_alive

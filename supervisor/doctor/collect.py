@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from supervisor.doctor.facts import UNLIMITED, DirectoryFacts, GpuFacts, HostFacts
+from supervisor.doctor.facts import UNLIMITED, DirectoryFacts, DriverFacts, HostFacts
 
 _PRODUCT, _FOREIGN = "tardigrade-serve", "supervisor"
 _N_SYNCS, _SYNC_BYTES = 9, 4096
@@ -77,7 +77,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _gpus() -> GpuFacts:
+def _gpus() -> DriverFacts:
     files = sorted(Path("/dev").glob("nvidia[0-9]*"))
     unreadable = tuple(str(file) for file in files if not os.access(file, os.R_OK | os.W_OK))
     driver, error, sick = "", "", list[str]()
@@ -94,7 +94,7 @@ def _gpus() -> GpuFacts:
                     sick += [f"GPU {index}: {n_errors} memory errors that were not corrected"] if n_errors else []
         except pynvml.NVMLError as found:
             error = str(found)
-    return GpuFacts(
+    return DriverFacts(
         devices=len(files), unreadable=unreadable, driver=driver, nvml_error=error, sick=tuple(sick), torch_cuda=_torch_cuda()
     )
 

@@ -20,7 +20,7 @@ class DirectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     sync_ms: float | None = 1.0  # median of a small write with fsync; None: it failed
 
 
-class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
+class DriverFacts(msgspec.Struct, frozen=True, kw_only=True):
     """NVIDIA GPUs and their driver."""
 
     devices: int = 0  # device files
@@ -37,7 +37,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     python: tuple[int, int]
     missing_packages: tuple[str, ...] = ()  # "name (expected ..., got ...)"
     foreign_supervisor: str = ""  # version of PyPI's package `supervisor`; "": it is not installed
-    gpu: GpuFacts = GpuFacts()
+    gpu: DriverFacts = DriverFacts()
     cores: float = 2.0  # that this process may use, by its mask and its group's quota
     open_files: int = 1 << 20  # hard limit
     locked_memory: int = UNLIMITED

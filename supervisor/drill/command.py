@@ -10,11 +10,12 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import PORT, SECONDS
+from supervisor.operator.foreign_names import CommandWithHints
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
+@click.command(cls=CommandWithHints, short_help="Harm a server under load; report what was lost and how long streams paused.")
 @click.argument("url", required=False)
 @click.option(
     "--port", type=PORT, help="HTTP port of a server on this machine, without URL. Default: that of --run-dir, else 8000."

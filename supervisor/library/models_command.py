@@ -9,6 +9,7 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import fail
+from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from supervisor.library.stored_facts import StoredFacts
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _NO_MODELS = "no model is here; supervisor pull smollm2 fetches a small one"
 
 
-@click.command(short_help="List the models on this machine.")
+@click.command(cls=CommandWithHints, short_help="List the models on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def models(as_json: bool) -> None:
     """List the models on this machine: from packages, and in the cache of the Hugging Face hub.
@@ -39,7 +40,7 @@ def models(as_json: bool) -> None:
         click.echo(_table(rows) if rows else _NO_MODELS)
 
 
-@click.command(short_help="Show one model on this machine.")
+@click.command(cls=CommandWithHints, short_help="Show one model on this machine.")
 @click.argument("model")
 @click.option("--template", "only_template", is_flag=True, help="Print the chat template alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")

@@ -8,9 +8,10 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import fail
+from supervisor.operator.foreign_names import CommandWithHints
 
 
-@click.command(short_help="Fetch a model to this machine.")
+@click.command(cls=CommandWithHints, short_help="Fetch a model to this machine.")
 @click.argument("model")
 def pull(model: str) -> None:
     """Fetch MODEL, so that a start with it needs no network.

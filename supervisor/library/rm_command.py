@@ -8,9 +8,10 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.operator.command_line import fail
+from supervisor.operator.foreign_names import CommandWithHints
 
 
-@click.command(short_help="Remove a model from this machine.")
+@click.command(cls=CommandWithHints, short_help="Remove a model from this machine.")
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rm(model: str, yes: bool) -> None:

@@ -77,6 +77,8 @@ def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, fol
         raw = list(raw)
         wanted = with_own_id(raw, wanted)
     found = story(raw, wanted) if wanted.request and not as_json else list(selected(raw, wanted))
+    if not (found or follow):
+        click.echo(f"supervisor: no such line in {path}", err=True)
     text = None if as_json else LogText(_has_colors(), wanted.own_id or wanted.request)
     _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
     try:

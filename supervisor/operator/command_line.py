@@ -14,6 +14,7 @@ from messages.run_dir import DEFAULT_PORT, MAX_PORT
 PORT = click.IntRange(0, MAX_PORT)
 SECONDS = click.FloatRange(min=0.0, max=86_400.0)
 
+KEY_HINT = "--api-key or $OPENAI_API_KEY gives a key"
 _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
 
 
@@ -68,14 +69,20 @@ def run_dir_for(port: int, run_dir: Path | None) -> Path:
 def reach(call: Any) -> Any:
     """Call a server. Exits as NO_SERVER when there is none, and names those that there are."""
     from supervisor.operator.calls import NoServer
-    from supervisor.operator.server_search import served_ports
 
     try:
         return call()
     except NoServer as error:
-        ports = ", ".join(map(str, served_ports()))
-        there_are = f"servers of this user run on port {ports}; " if ports else ""
-        fail(ExitCode.NO_SERVER, f"{error}; {there_are}--port or --run-dir names another server, {_SERVICE_DIR}")
+        fail_without_server(error)
+
+
+def fail_without_server(error: Exception) -> NoReturn:
+    """Exit as NO_SERVER, and name the servers that there are."""
+    from supervisor.operator.server_search import served_ports
+
+    ports = ", ".join(map(str, served_ports()))
+    there_are = f"servers of this user run on port {ports}; " if ports else ""
+    fail(ExitCode.NO_SERVER, f"{error}; {there_are}--port or --run-dir names another server, {_SERVICE_DIR}")
 
 
 def fail(status: int, text: str) -> NoReturn:

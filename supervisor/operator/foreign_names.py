@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "version": "--version",
     "create": "supervisor start --model MODEL takes a folder, a GGUF file or a name on the Hugging Face hub",
     "list": "supervisor models",
+    "ls": "supervisor models",
     "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",
 }
 
@@ -135,17 +136,25 @@ class CommandWithHints(click.Command):
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             for name in (error.option_name, *given):  # of "-tp", click names "-t"
-                if said := hint(name, FLAGS):
+                if said := self.hint_for(name):
                     raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
             raise
         if rest and not ctx.resilient_parsing:
-            raise click.UsageError(f"{rest[0]}: expected no more arguments{self._flag_for(rest[0])}", ctx)
+            raise click.UsageError(f"{rest[0]}: expected no more arguments{self.instead_of(rest[0])}", ctx)
         return rest
 
-    def _flag_for(self, value: str) -> str:
-        flags = {name for parameter in self.params for name in parameter.opts}
+    def hint_for(self, name: str) -> str:
+        """What there is in the place of a flag; "" if nothing is known."""
+        return hint(name, FLAGS)
+
+    def has_flag(self, flag: str) -> bool:
+        """Whether this command has the flag."""
+        return any(flag in parameter.opts for parameter in self.params)
+
+    def instead_of(self, value: str) -> str:
+        """What was meant by an argument too many."""
         flag = "--port" if value.isdecimal() else "--config" if value.endswith(".toml") else "--model"
-        return f"; did you mean {flag} {value}?" if flag in flags else ""
+        return f"; did you mean {flag} {value}?" if self.has_flag(flag) else ""
 
 
 class GroupWithHints(click.Group):

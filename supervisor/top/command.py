@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ _ANSWER_S = 5.0
 
 
 @click.command(cls=CommandWithHints, short_help="Watch a server on one screen.")
-@click.option("--once", is_flag=True, help="Print one screen and end.")
+@click.option("--once", is_flag=True, help="Print one screen and end. So it is without a terminal, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as a line of JSON each second, or once.")
 @server_flags
 def top(once: bool, as_json: bool, port: int, run_dir: Path | None) -> None:
@@ -44,6 +45,7 @@ def top(once: bool, as_json: bool, port: int, run_dir: Path | None) -> None:
     from supervisor.top.figures import Trends
 
     where, trends = run_dir_for(port, run_dir), Trends()
+    once = once or not (as_json or sys.stdout.isatty())
     figures = trends.screen(reach(lambda: calls.ask_status(where)), time.monotonic())
     try:
         if once or as_json:

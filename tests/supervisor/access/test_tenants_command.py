@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from messages.access.audit_log import AUDIT_FILE, AuditRecord
@@ -13,6 +15,8 @@ from messages.access.tenant_file import TENANT_FILE, read_tenants
 from messages.access.tenant_policy import TenantPolicy
 from messages.lifecycle.tree import StatusReport
 from supervisor.__main__ import main
+from supervisor.access.place import state_dir_for
+from supervisor.directories.run_dir_files import SERVER
 from supervisor.usage.tenant_lines import tenant_lines
 from tests.support.examples.messages import INTERNAL
 
@@ -33,6 +37,21 @@ def test_a_tenant_is_set_listed_and_removed(tmp_path: Path) -> None:
     assert listed[1].split() == ["acme", "1", "-5", "1", "1", "0", "0", "0", "0"]
     assert run(tmp_path, "remove", "acme").exit_code == 0
     assert read_tenants(tmp_path / TENANT_FILE) == {}
+
+
+def test_a_running_server_is_followed_to_its_own_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / SERVER).write_text(json.dumps({"keys_dir": str(tmp_path / "state")}))
+    monkeypatch.setattr("supervisor.access.place.run_dir_with", lambda _: tmp_path / "run")
+    assert state_dir_for(8000, None) == tmp_path / "state"
+    assert state_dir_for(8000, tmp_path) == tmp_path
+    (tmp_path / "run" / SERVER).write_text(
+        json.dumps({"log_file": {"path": str(tmp_path / "b" / "server.log"), "most_bytes": 1}})
+    )
+    assert state_dir_for(8000, None) == tmp_path / "b", "without keys it has a log file"
+    monkeypatch.setattr("supervisor.access.place.run_dir_with", lambda _: tmp_path / "none")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "usual"))
+    assert state_dir_for(8000, None) == tmp_path / "usual" / "tardigrade" / "8000"
 
 
 def test_every_key_of_a_policy_has_a_flag(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from supervisor.chat.request_options import assigned
         ("/set temperature", "temperature has its default again"),
         ("/set top_p", "top_p is not set"),
         ("/set temperature -1", "temperature: expected float >= 0.0, got -1"),
-        ("/set temprature 1", "temprature: expected one of add_generation_prompt, "),
+        ("/set temprature 1", "temprature: expected an option of a request, got temprature; did you mean temperature?"),
         ("/set n 2", "n: expected one of "),
         ("/system Be short.", "system prompt: Be short."),
         ("/system off", "no system prompt"),
@@ -55,7 +55,8 @@ def test_the_next_request_has_what_was_set_and_said() -> None:
 def test_help_names_every_command_and_exit_ends() -> None:
     text = run_command("/help", Conversation()).text
     assert all(name in text for name in command_names())
-    assert run_command("/exit", Conversation()).is_end
+    assert run_command("/?", Conversation()).text == text
+    assert all(run_command(line, Conversation()).is_end for line in ("/exit", "/bye", "/quit"))
 
 
 def test_options_of_a_command_line() -> None:

@@ -92,10 +92,11 @@ def test_run_prints_one_answer(server: RunningServer) -> None:
     [
         (["run", "hash-chain"], 2, "prompt: expected a text as the second argument or from a pipe, got none"),
         (["run", "nonsense", "a"], 2, "model: nonsense: no such file or folder; expected smollm2, "),
-        (["run", "hash-chain", "a", "-o", "top=1"], 2, "top: expected one of add_generation_prompt"),
+        (["run", "hash-chain", "a", "-o", "top=1"], 2, "top: expected an option of a request, got top; did you mean "),
         (["chat", "--url", "http://llm.example.com:8000"], 2, "url: expected ipc://PATH, tcp://HOST:PORT"),
         (["chat", "--run-dir", "/nowhere"], 6, "run_dir: expected a running server in /nowhere, got none"),
         (["chat", "--url", "ipc:///nowhere/zeromq-0"], 6, "ipc:///nowhere/zeromq-0: no server answered within"),
+        (["chat", "--url", "http://127.0.0.1:9"], 6, "run_dir: expected a running server in "),
     ],
 )
 def test_what_cannot_be_done_is_said_on_one_line(argv: list[str], status: int, said: str) -> None:

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from supervisor.doctor.checks import CHECKS, Verdict, findings
-from supervisor.doctor.facts import DirectoryFacts, GpuFacts, HostFacts
+from supervisor.doctor.facts import DirectoryFacts, DriverFacts, HostFacts
 
 MIB = 1 << 20
 GOOD_DIR = DirectoryFacts(path="/var/lib/tardigrade", exists=True)
-GOOD_GPU = GpuFacts(devices=2, driver="580.65", torch_cuda="13.0")
+GOOD_GPU = DriverFacts(devices=2, driver="580.65", torch_cuda="13.0")
 GOOD = HostFacts(python=(3, 12), gpu=GOOD_GPU, run_dir=GOOD_DIR, state_dir=GOOD_DIR)
 
 
@@ -62,7 +62,7 @@ BAD: list[tuple[str, Verdict, dict[str, Any], str]] = [
 
 def test_nothing_is_found_on_a_good_machine() -> None:
     assert [one for one in findings(GOOD) if one.verdict is not Verdict.GOOD or one.repair] == []
-    no_gpu = msgspec.structs.replace(GOOD, gpu=GpuFacts(), locked_memory=64 * 1024, port_is_ours=True)
+    no_gpu = msgspec.structs.replace(GOOD, gpu=DriverFacts(), locked_memory=64 * 1024, port_is_ours=True)
     assert [one.check for one in findings(no_gpu) if one.verdict is not Verdict.GOOD] == []
 
 

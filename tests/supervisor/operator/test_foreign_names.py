@@ -18,6 +18,12 @@ from supervisor.operator.foreign_names import COMMANDS, FLAGS
     [
         ("serve org/name", "serve: unknown command; here it is supervisor start --model MODEL"),
         ("list", "list: unknown command; here it is supervisor models"),
+        ("ls", "ls: unknown command; here it is supervisor models"),
+        ("chat smollm2", "smollm2: expected no more arguments; did you mean --model smollm2?"),
+        ("chat --top-p 0.9", "--top-p: unknown; here it is -o top_p=VALUE"),
+        ("chat --seed 1", "--seed: unknown; here it is -o seed=VALUE"),
+        ("run smollm2 What is it?", "is: expected no more arguments; a prompt of several words needs quotes"),
+        ("run --model smollm2 Hello", "--model: unknown; here it is the first argument, MODEL"),
         ("start --tensor-parallel-size 2", "--tensor-parallel-size: unknown; here it is --tp"),
         ("start --gpu-memory-utilization=0.8", "--gpu-memory-utilization: unknown; here it is --set worker.memory_share=0.9"),
         ("start -tp 2", "-tp: unknown; here it is --tp"),

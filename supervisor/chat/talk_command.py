@@ -1,0 +1,22 @@
+"""How `chat` and `run` answer flags that they do not have: most are options of a request."""
+
+from __future__ import annotations
+
+from supervisor.operator.foreign_names import CommandWithHints
+
+
+class TalkCommand(CommandWithHints):
+    """A command whose requests have options that are no flags of its own."""
+
+    def hint_for(self, name: str) -> str:
+        """What there is in the place of a flag; "" if nothing is known."""
+        from supervisor.chat.request_options import SETTABLE
+
+        if name in ("--model", "-m") and not self.has_flag("--model"):
+            return "here it is the first argument, MODEL"
+        option = name.removeprefix("--").replace("-", "_")
+        return f"here it is -o {option}=VALUE" if name.startswith("--") and option in SETTABLE else super().hint_for(name)
+
+    def instead_of(self, value: str) -> str:
+        """What was meant by an argument too many."""
+        return super().instead_of(value) if self.has_flag("--model") else "; a prompt of several words needs quotes"
