@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
-from messages.errors import ClientError, Overloaded
+from messages.errors import ClientError, Overloaded, Unavailable
 
 _Result = TypeVar("_Result")
 
@@ -52,3 +52,20 @@ async def _insist(call: Callable[[], Awaitable[_Result]]) -> _Result:
         except Overloaded as error:
             await asyncio.sleep(min(max(error.retry_after_s, 0.05), _LONGEST_WAIT_S))
     return await call()
+
+
+async def while_served(answers: Coroutine[Any, Any, _Result], ended: Coroutine[Any, Any, None]) -> _Result:
+    """What `answers` returns. `ended` returns when nobody can give them any more.
+
+    Raises: Unavailable then, and what `answers` raises.
+    """
+    work, watch = asyncio.ensure_future(answers), asyncio.ensure_future(ended)
+    try:
+        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Unavailable("the private server has ended")
+        return work.result()
+    finally:
+        work.cancel()
+        watch.cancel()
+        await asyncio.gather(work, watch, return_exceptions=True)

@@ -1,9 +1,10 @@
 """Runs a command for as long as the process lives that has started this program: `python guard.py DIR COMMAND...`.
 
-Standard input is a pipe from that process. It ends when that process does, also by kill -9; then the command gets SIGTERM,
-later SIGINT twice, which `supervisor start` takes as an order to kill all processes, at last SIGKILL. If this program dies
-first, the kernel sends the command SIGTERM. DIR, the private directory of the command, is removed at the end. The exit status
-is the command's. Only the standard library is imported, so that the start costs milliseconds.
+Standard input is a pipe from that process. When it ends, or the process does, also by kill -9 and while a child that it has
+forked keeps the pipe open, the command gets SIGTERM, later SIGINT twice, which `supervisor start` takes as an order to kill all
+processes, at last SIGKILL. If this program dies first, the kernel sends the command SIGTERM. DIR, the private directory of the
+command, is removed at the end. The exit status is the command's. Only the standard library is imported, so that the start costs
+milliseconds.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run `command` until it has ended or standard input has; returns its exit status."""
+    """Run `command` until it, standard input or the parent of this process has ended; returns its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # who ends this program closes its standard input
-    libc, pid = ctypes.CDLL(None, use_errno=True), os.getpid()
+    libc, pid, parent = ctypes.CDLL(None, use_errno=True), os.getpid(), _pidfds(os.getppid())
 
     def prepare() -> None:  # safe after the fork: this program has one thread
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -36,12 +37,20 @@ def main(folder: str, command: list[str]) -> int:
 
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=prepare)
     ended = os.pidfd_open(child.pid)
-    readable, _, _ = select.select([0, ended], [], [])
+    readable, _, _ = select.select([0, ended, *parent], [], [])
     is_proven = ended in readable or _end(child, ended)
     status = child.wait()
     if is_proven:  # after SIGKILL processes of the server may live on, and use what is in there
         shutil.rmtree(folder, ignore_errors=True)
     return status if status >= 0 else 128 - status
+
+
+def _pidfds(pid: int) -> list[int]:
+    """A descriptor that is readable when this process has ended; none if it has ended already."""
+    try:
+        return [os.pidfd_open(pid)]
+    except OSError:
+        return []
 
 
 def _end(child: subprocess.Popen[bytes], ended: int) -> bool:

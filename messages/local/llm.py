@@ -13,7 +13,7 @@ from messages.client import AsyncClient, Client
 from messages.client.answer import Answer
 from messages.client.options import NO_DEADLINE, documents_options
 from messages.errors import InvalidRequest
-from messages.local.batch import answers_of
+from messages.local.batch import answers_of, while_served
 from messages.local.private_server import START_S, PrivateServer
 
 MOST_AT_ONCE = 256  # calls that the server has at a time; the others wait here, in order
@@ -102,7 +102,8 @@ class LLM:
 
         def work(client: AsyncClient, on_answer: Callable[[Answer], None]) -> Coroutine[Any, Any, list[Answer]]:
             call = client.chat if is_chat else client.generate
-            return answers_of([partial(call, one, **options) for one in asked], MOST_AT_ONCE, on_answer)
+            answers = answers_of([partial(call, one, **options) for one in asked], MOST_AT_ONCE, on_answer)
+            return while_served(answers, self.server.ended())
 
         with _bar(len(asked), progress) as on_answer:
             return self.client.run(partial(work, on_answer=on_answer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
@@ -24,6 +25,7 @@ from messages.run_dir import SERVED, zeromq_endpoint
 
 START_S = 3600.0  # a model may have to be downloaded first
 _POLL_S = 0.05
+_LOOK_S, _LOOKS = 1.0, 5  # how often a call looks for its server, and after how many looks without one it gives up
 _END_S = 60.0  # more than the guard takes for all of its steps
 _LONGEST_FOLDER_BYTES = 60  # what is left of a socket's path
 _LAST_LINES = 20
@@ -75,6 +77,14 @@ class PrivateServer:
     def is_alive(self) -> bool:
         """True until the server has ended."""
         return self._guard.poll() is None
+
+    async def ended(self) -> None:
+        """Return some seconds after the server has ended. Its guard ends and its folder stays, or comes again soon, where only
+        the first process of the server has died."""
+        n_without = 0
+        while n_without < _LOOKS:
+            n_without = 0 if self.is_alive or self._folder.exists() else n_without + 1
+            await asyncio.sleep(_LOOK_S)
 
     def _wait(self, end_s: float, on_wait: Callable[[], None]) -> None:
         log = self._log.open("rb") if self._log.exists() else None  # the guard removes the file

@@ -114,7 +114,7 @@ def decode_server(run_dir: RunDir, encoded: bytes, descriptors: Mapping[str, int
     server = Server(**values, run_dir=run_dir)
     if descriptors is None:
         return server
-    return replace(server, groups=tuple(_with_descriptors(group, descriptors) for group in server.groups))
+    return replace(server, groups=tuple(with_descriptors(group, descriptors) for group in server.groups))
 
 
 def as_json(struct: msgspec.Struct) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def half_restarted(present: tuple[Group, ...], target: tuple[Group, ...]) -> tup
     return tuple(replace(group, children=children.get(group.title, group.children)) for group in target)
 
 
-def _with_descriptors(group: Group, descriptors: Mapping[str, int]) -> Group:
-    """The same group with the numbers that its descriptors have in this process."""
+def with_descriptors(group: Group, descriptors: Mapping[str, int]) -> Group:
+    """The same group with the numbers that its descriptors have in this process. Raises: KeyError for a name without one."""
     children = tuple(
         replace(child, descriptors={name: descriptors[name] for name in child.descriptors}) for child in group.children
     )

@@ -12,7 +12,7 @@ from messages.errors import ConfigError
 from messages.ids import actor_name
 from messages.log_file.rotated_file import LOG_FILE, LogFile
 from supervisor.config.server_config import ServerConfig
-from supervisor.directories.server import Server, StartInputs, as_json
+from supervisor.directories.server import Server, StartInputs, as_json, with_descriptors
 from supervisor.policy.child_spec import Group
 from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
@@ -40,7 +40,7 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
     table = as_json(config)
     _refuse_fixed(server.origin.config, table)
     facts = StartFacts.from_builtins(server.origin.facts)
-    groups = _without_unknown(server, build_tree(config, facts))
+    groups = _with_present_numbers(server, _without_unknown(server, build_tree(config, facts)))
     if lacks_accounts(server) and any(policy.is_limited for policy in _policies(config, facts)):
         raise ConfigError(
             "tenants: expected none with limits, because this server was started by a release that does not count what tenants"
@@ -72,6 +72,16 @@ def _without_unknown(server: Server, groups: tuple[Group, ...]) -> tuple[Group, 
     missing = {_ACCOUNTS} if lacks_accounts(server) else set[str]()
     missing |= {_GPU_MONITOR} - {group.title for group in server.groups}
     return tuple(one for one in groups if one.title not in missing)
+
+
+def _with_present_numbers(server: Server, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups with the numbers that descriptors have now: those of the facts are numbers of the first supervisor."""
+    numbers = {**_numbers_in(groups), **_numbers_in(server.groups)}
+    return tuple(with_descriptors(group, numbers) for group in groups)
+
+
+def _numbers_in(groups: Iterable[Group]) -> dict[str, int]:
+    return {name: number for group in groups for child in group.children for name, number in child.descriptors.items()}
 
 
 def _policies(config: ServerConfig, facts: StartFacts) -> Iterable[TenantPolicy]:

@@ -60,6 +60,8 @@ def _compile(wanted: GrammarWanted) -> CompilerAnswer:
         return CompilerAnswer(compiled=compile_grammar(Grammar(kind=wanted.kind, text=wanted.text), wanted.reasoning).text)
     except (GrammarError, MemoryError) as error:
         return CompilerAnswer(error=str(error) or "one that needs too much memory")
+    except RecursionError:
+        return CompilerAnswer(error="one that is nested too deeply")
 
 
 def main(limit_s: float) -> None:

@@ -72,7 +72,7 @@ class CollectorConnection:
             body = gzip.compress(body, 1)
         try:
             return self._call(body)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # the last one: what this thread must survive
             self.close()
             return Delivered(Outcome.LATER, f"{type(error).__name__}: {error}")
 
@@ -85,7 +85,7 @@ class CollectorConnection:
         if response.will_close or not response.isclosed():
             self.close()
         if 200 <= response.status < 300:
-            return Delivered(Outcome.TAKEN, n_rejected=_rejected(answer, response.headers.get("content-type", "")))
+            return Delivered(Outcome.TAKEN, n_rejected=rejected_spans(answer, response.headers.get("content-type", "")))
         outcome = Outcome.LATER if response.status in _RETRYABLE else Outcome.REFUSED
         wait = response.headers.get("retry-after", "")
         return Delivered(outcome, f"status {response.status}", retry_s=float(wait) if wait.isdecimal() else 0.0)
@@ -103,11 +103,11 @@ class CollectorConnection:
             self._connection = None
 
 
-def _rejected(answer: bytes, content_type: str) -> int:
+def rejected_spans(answer: bytes, content_type: str) -> int:
     """How many spans a collector says that it has not taken; only answers in JSON are read."""
     if "json" not in content_type or not answer:
         return 0
     try:
-        return int(msgspec.json.decode(answer, type=_ExportAnswer).partial_success.rejected_spans)
-    except (ValueError, msgspec.DecodeError):
+        return max(0, int(msgspec.json.decode(answer, type=_ExportAnswer).partial_success.rejected_spans))
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return 0

@@ -6,6 +6,7 @@ needs it: spans leave after a second instead of five, and more of them may wait.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -20,6 +21,7 @@ Compression = Literal["none", "gzip"]
 _ENDPOINT, _ENDPOINT_OF_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 _DEFAULT_ENDPOINT, _PATH = "http://localhost:4318", "/v1/traces"
 _SERVICE = "tardigrade"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def export_settings(settings: TracesSettings, environment: Mapping[str, str]) ->
         sampler, argument = "parentbased_traceidratio", str(settings.sampling)
     return ExportSettings(
         url=url,
-        headers=_pairs("OTEL_EXPORTER_OTLP_HEADERS", _of_traces(environment, "HEADERS")),
+        headers=_headers(environment),
         timeout_s=_milliseconds(environment, "OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"),
         protocol=protocol,  # pyright: ignore[reportArgumentType]
         compression=compression,  # pyright: ignore[reportArgumentType]
@@ -80,11 +82,28 @@ def _url(settings: TracesSettings, environment: Mapping[str, str]) -> str:
     base = settings.endpoint or environment.get(_ENDPOINT, "") or _DEFAULT_ENDPOINT
     of_traces = "" if settings.endpoint else environment.get(_ENDPOINT_OF_TRACES, "")
     url = of_traces or base.rstrip("/") + _PATH
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(url):
         name = "observability.traces_endpoint" if settings.endpoint else _ENDPOINT_OF_TRACES if of_traces else _ENDPOINT
         raise ConfigError(f"{name}: expected http://host:port or https://host:port, got {of_traces or base!r}")
     return url
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port != 0  # raises ValueError beyond 65,535
+    except ValueError:
+        return False
+    is_sendable = url.isascii() and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and is_sendable
+
+
+def _headers(environment: Mapping[str, str]) -> dict[str, str]:
+    variable = "OTEL_EXPORTER_OTLP_HEADERS"
+    headers = _pairs(variable, _of_traces(environment, "HEADERS"))
+    if not all(_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable() for name, value in headers.items()):
+        raise ConfigError(f"{variable}: expected names and values that a header of HTTP can have")  # the value may be a secret
+    return headers
 
 
 def _of_traces(environment: Mapping[str, str], what: str) -> str:

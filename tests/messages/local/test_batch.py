@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from messages.errors import InvalidRequest, Overloaded
-from messages.local.batch import MOST_REFUSALS, answers_of
+from messages.errors import InvalidRequest, Overloaded, Unavailable
+from messages.local.batch import MOST_REFUSALS, answers_of, while_served
 
 
 async def test_answers_come_in_the_order_of_the_calls_and_so_many_run_at_a_time() -> None:
@@ -75,3 +75,14 @@ async def test_the_first_error_names_its_call_and_cancels_the_others() -> None:
         await answers_of([endless, wrong], 2, lambda _: None)
     assert caught.value.__notes__ == ["at index 1 of 2"]
     assert was_cancelled
+
+
+async def test_calls_end_with_their_server() -> None:
+    async def after(event: asyncio.Event) -> None:
+        await event.wait()
+
+    ready, never = asyncio.Event(), asyncio.Event()
+    ready.set()
+    assert await while_served(asyncio.sleep(0, "answer"), after(never)) == "answer"
+    with pytest.raises(Unavailable, match="the private server has ended"):
+        await while_served(after(never), after(ready))

@@ -18,15 +18,19 @@ from supervisor.operator.calls import is_alive
 from tests.support.waiting import until
 
 _PROGRAM = """
+import os, sys
 from messages.local import LLM
 llm = LLM("hash-chain")
 print(llm.server.run_dir, llm.server._guard.pid, llm.generate("a", max_tokens=4, seed=1).text, sep="|", flush=True)
+if "with a child" in sys.argv[1] and not os.fork():
+    sys.stdin.read()  # holds all that it has inherited until the test is over
+    os._exit(0)
 input()
 """
 
 
-def _run_program() -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _run_program(victim: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", _PROGRAM, victim], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +89,16 @@ def test_a_start_has_a_deadline_and_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["program", "guard", "end of the program"])
+@pytest.mark.parametrize("victim", ["program", "program with a child", "guard", "end of the program"])
 async def test_the_server_ends_with_its_program(victim: str) -> None:
-    program = _run_program()
+    program = _run_program(victim)
     assert program.stdin is not None
     assert program.stdout is not None
     run_dir, guard, text = program.stdout.readline().strip().split("|")
     assert text
     assert is_alive(Path(run_dir))
     match victim:
-        case "program":
+        case "program" | "program with a child":
             program.kill()
         case "guard":
             os.kill(int(guard), signal.SIGKILL)

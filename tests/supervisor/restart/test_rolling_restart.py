@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from messages.errors import ConfigError
+from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
 from supervisor.config.server_config import ServerConfig, load_config
 from supervisor.directories.server import Server, StartInputs, as_json, decode_server, half_restarted
 from supervisor.policy.child_spec import Group
@@ -124,6 +125,14 @@ def test_settings_of_the_sections_change() -> None:
     assert new.origin.facts == FACTS.to_builtins()
     assert [g.children for g in half_restarted(server.groups, new.groups)] == [g.children for g in server.groups]
     assert decode_server(None, new.encoded()) == new  # type: ignore[arg-type]
+
+
+def test_descriptors_keep_the_numbers_that_they_have_in_the_present_supervisor() -> None:
+    server = server_with()
+    numbers = {name: 40 + number for number, name in enumerate((LISTEN_SOCKET, CUSTODIAN_SOCKET))}
+    later = replace(server, groups=decode_server(None, server.encoded(), numbers).groups)  # type: ignore[arg-type]
+    assert later.groups != server.groups
+    assert reloaded(later, load_config(None), {}).groups == later.groups
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ async def test_a_grammar_that_never_compiles_is_refused_and_others_are_not_kept(
     assert await compiler.compile(WORDS) == compile_grammar(WORDS), "what is known needs no process"
 
 
+async def test_a_schema_that_is_nested_too_deeply_ends_no_process() -> None:
+    compiler = GrammarCompiler()
+    text = '{"properties": {"a": ' * 400 + "{}" + "}}" * 400
+    with pytest.raises(GrammarError, match="one that is nested too deeply"):
+        await compiler.compile(Grammar(kind=GrammarKind.JSON_SCHEMA, text=text))
+    assert len(compiler._idle) == 1
+
+
 async def test_a_process_that_others_kill_is_replaced() -> None:
     compiler = GrammarCompiler()
     await compiler.compile(WORDS)

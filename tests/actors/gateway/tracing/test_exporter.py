@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from actors.gateway.settings import TracesSettings
 from actors.gateway.tracing import exporter as exporter_file
 from actors.gateway.tracing.attempts import ClosedAttempt, LossCause
-from actors.gateway.tracing.collector import CollectorConnection, Delivered, Outcome
+from actors.gateway.tracing.collector import CollectorConnection, Delivered, Outcome, rejected_spans
 from actors.gateway.tracing.ended_request import EndedRequest, Trouble, encode_ended
 from actors.gateway.tracing.export_settings import export_settings
 from actors.gateway.tracing.exporter import GIVE_UP_S, LONGEST_WAIT_S, Exporter, Retries
@@ -121,6 +121,18 @@ def test_spans_that_a_collector_does_not_take_of_a_call_are_counted(tmp_path: Pa
     rig.add(ERROR, ERROR, ERROR)
     rig.exporter.stop(60.0)
     assert (rig.n_exported(), rig.n_dropped("refused")) == (2, 1)
+
+
+@pytest.mark.parametrize("answer", [b'{"x":' + b"[" * 30_000, b'{"partialSuccess": {"rejectedSpans": "-8"}}', b"{", b"\xff"])
+def test_an_answer_that_says_nothing_rejects_no_span(answer: bytes) -> None:
+    assert rejected_spans(answer, "application/json") == 0
+
+
+def test_a_call_that_cannot_be_made_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    with span_collector() as collector:
+        connection = connection_to(collector)
+        monkeypatch.setitem(connection._headers, "api-key", "a\nb")
+        assert connection.send(b"{}").outcome is Outcome.LATER
 
 
 def test_a_file_that_somebody_has_removed_is_counted(tmp_path: Path) -> None:
