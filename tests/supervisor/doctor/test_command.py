@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from supervisor.doctor.checks import CHECKS
 from supervisor.doctor.collect import collect
@@ -12,9 +13,9 @@ from tests.support.supervisor.command_line import call
 
 
 def test_it_sees_a_port_that_another_program_has_and_a_directory_that_others_may_read(tmp_path: Path) -> None:
-    shown = tmp_path / "shown"
-    shown.mkdir(mode=0o755)
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with TemporaryDirectory(prefix="tg-", dir="/tmp") as folder, socket.create_server(("127.0.0.1", 0)) as other:
+        shown = Path(folder)  # short enough for sockets
+        shown.chmod(0o755)
         port = other.getsockname()[1]
         flags = ("--port", str(port), "--run-dir", str(shown), "--state-dir", str(tmp_path / "none" / "yet"))
         said = call("doctor", "--json", *flags)
