@@ -111,12 +111,17 @@ def test_what_comes_is_what_was_asked_for(seed: int) -> None:
     borrower.close()
 
 
-def test_a_flipped_bit_is_noticed() -> None:
+def _lent(content_hash: int) -> tuple[_Rank, _Rank, ForeignMemory]:
+    """A lender with content 7 at place 1 under this hash, a borrower, and the lender's places as the borrower reads them."""
     rng = random.Random(1)
     lender, borrower = _Rank(rng), _Rank(rng)
-    foreign = borrower.map(lender)
     lender.pages[2] = _content(7)
-    lender.store(2, 1, 7).wait()
+    lender.store(2, 1, content_hash).wait()
+    return lender, borrower, borrower.map(lender)
+
+
+def test_a_flipped_bit_is_noticed() -> None:
+    _, borrower, foreign = _lent(7)
     assert not _failed(borrower.load(foreign, 1, 3, 7))
     foreign.memory.places[1, 5] ^= 1
     assert _failed(borrower.load(foreign, 1, 3, 7)) == [0]
@@ -124,21 +129,13 @@ def test_a_flipped_bit_is_noticed() -> None:
 
 def test_bytes_and_checksum_of_another_content_under_its_hash_are_noticed() -> None:
     """As a reader may see a place that is overwritten between its hash and its checksum."""
-    rng = random.Random(1)
-    lender, borrower = _Rank(rng), _Rank(rng)
-    foreign = borrower.map(lender)
-    lender.pages[2] = _content(7)
-    lender.store(2, 1, 8).wait()
+    _, borrower, foreign = _lent(8)
     foreign._hashes[1] = 7
     assert _failed(borrower.load(foreign, 1, 3, 7)) == [0]
 
 
 def test_nothing_comes_from_memory_that_is_not_pinned_yet_or_was_given_back() -> None:
-    rng = random.Random(1)
-    lender, borrower = _Rank(rng), _Rank(rng)
-    foreign = borrower.map(lender)
-    lender.pages[2] = _content(7)
-    lender.store(2, 1, 7).wait()
+    _, borrower, foreign = _lent(7)
     n_pinned = len(borrower.pins.pieces)
     foreign.close()
     assert len(borrower.pins.pieces) < n_pinned
@@ -146,9 +143,7 @@ def test_nothing_comes_from_memory_that_is_not_pinned_yet_or_was_given_back() ->
 
 
 def test_places_outside_and_memory_of_another_size_are_refused() -> None:
-    rng = random.Random(1)
-    lender, borrower = _Rank(rng), _Rank(rng)
-    foreign = borrower.map(lender)
+    lender, borrower, foreign = _lent(7)
     assert foreign.memory.n_places == _N_PLACES
     assert _failed(borrower.load(foreign, 40, 3, 7)) == [0]
     with pytest.raises(ValueError, match="places: expected numbers from 0 to 3, got 9 to 9"):
