@@ -21,6 +21,7 @@ from gpu_workers.model_store.gguf_types import BLOCKS
 from gpu_workers.model_store.model_folder import ModelNotFoundError
 from gpu_workers.models.resolve import read_config
 from messages.hash_chain import HASH_CHAIN
+from tests.support.hub.small_gguf import qwen2_writer
 
 CONFIG = {
     "model_type": "llama",
@@ -36,14 +37,7 @@ CONFIG = {
 
 def _write_gguf(path: Path, has_vocab_size: bool = True) -> None:
     """A file with keys of several types, arrays of strings and of numbers, and two tensors."""
-    writer = gguf.GGUFWriter(path, "qwen2")
-    writer.add_block_count(2)
-    writer.add_context_length(128)
-    writer.add_embedding_length(64)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
+    writer = qwen2_writer(path)
     writer.add_rope_freq_base(10_000.0)
     if has_vocab_size:
         writer.add_vocab_size(5)

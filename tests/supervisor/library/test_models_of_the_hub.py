@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save
@@ -23,6 +22,7 @@ from supervisor.library import in_use
 from supervisor.library.in_use import servers_using
 from supervisor.library.stored_model import find_stored, stored_models
 from tests.support.hub.fake_hub import FakeHub, fake_hub, sha256_of
+from tests.support.hub.small_gguf import qwen2_writer
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 120.0
@@ -45,14 +45,7 @@ TEMPLATE = "{{ messages[0]['content'] }}"
 def gguf_content(folder: Path) -> bytes:
     """A small GGUF file of a Qwen2."""
     path = folder / "made.gguf"
-    writer = gguf.GGUFWriter(path, "qwen2")
-    writer.add_block_count(2)
-    writer.add_context_length(128)
-    writer.add_embedding_length(64)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
+    writer = qwen2_writer(path)
     writer.add_token_list(["a", "b"])
     writer.add_eos_token_id(1)
     writer.add_file_type(7)
