@@ -20,6 +20,7 @@ PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat
 }  # fmt: skip
 HostCacheDtype = Literal["same", "int4", "adaptive"]
 Quantization = Literal["none", "int8", "int4", "fp8"]
+QuantizationChoice = Literal["auto", "none", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
@@ -44,8 +45,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 3.5, for heads whose size is a power of two
     kv_dtype: KvDtype = "auto"
     # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
-    # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype
-    quantization: Quantization = "none"
+    # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype; auto: none on GPUs; on CPU cores with
+    # instructions for 8-bit integers (VNNI) and dtype auto: int4 for GGUF files of type Q4_1, whose numbers stay as they are,
+    # and int8 for others
+    quantization: QuantizationChoice = "auto"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -130,6 +133,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         if self.dtype != "auto":
             return self.dtype
         return "bfloat16" if self.device == "cuda" else "float32"
+
+    @property
+    def weights(self) -> Quantization:
+        """The quantisation of the weights. What "auto" stands for is decided before ranks are started, so a rank that still
+        finds it here leaves the weights as they are."""
+        return "none" if self.quantization == "auto" else self.quantization
 
     def length_limit(self, model_max_length: int = _HASH_CHAIN_MAX_LENGTH) -> int:
         """Tokens of one sequence: `max_length`, but at most the model's own limit."""

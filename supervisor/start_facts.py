@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gpu_workers.settings import Quantization
 from supervisor.placement.placement import Placement
 
 
@@ -28,13 +29,14 @@ class EmbeddingFacts:
 
 @dataclass(frozen=True)
 class FallbackFacts:
-    """The fallback model: what clients call it, its folder, tokens of its context (0: unknown), and its dtype ("" for a model
-    without arithmetic)."""
+    """The fallback model: what clients call it, its folder, tokens of its context (0: unknown), its dtype ("" for a model
+    without arithmetic) and what its weights become."""
 
     name: str
     folder: str
     max_length: int
     dtype: str
+    quantization: Quantization = "none"
 
 
 @dataclass(frozen=True)

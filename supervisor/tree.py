@@ -261,6 +261,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         config.worker,
         model_folder=facts.model_setting,
         dtype=placement.dtype or config.worker.dtype,
+        quantization=placement.quantization_of(config.worker),
         device=placement.device,
         device_index=0,
         rank=rank,
@@ -295,5 +296,4 @@ def _cpu_env(threads: int) -> dict[str, str]:
 
 def _length(config: ServerConfig, facts: StartFacts) -> int:
     """Tokens of one sequence: the smaller of the operator's limit and the model's context length; 0 if neither is known."""
-    both = [n for n in (config.max_length, facts.model_length) if n]
-    return min(both) if both else 0
+    return min((n for n in (config.max_length, facts.model_length) if n), default=0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpu_workers.model_store.gguf_types import tensor_bytes
+from gpu_workers.model_store.gguf_types import FILE_TYPES, tensor_bytes
 
 _MAGIC = b"GGUF"
 _MISSING = object()
@@ -104,6 +104,11 @@ class GgufHeader(GgufKeys):
     def tensor_names(self) -> frozenset[str]:
         """The file's own names of its tensors."""
         return self._tensor_names
+
+    @property
+    def file_type(self) -> str:
+        """What most of the weights are, such as "Q4_1"; "" where unknown."""
+        return FILE_TYPES.get(self.key("general.file_type", -1), "")
 
     def key(self, name: str, default: Any = _MISSING) -> Any:
         """The value of a key that is no array; the default where it is missing.

@@ -28,6 +28,7 @@ class ModelConfig:
     has_head: bool = True  # False: it gives hidden states only, as embedding models do
     rms_eps: float = 1e-6
     dtype: str = "bfloat16"  # of the files: float32, float16 or bfloat16
+    stored_as: str = ""  # of a GGUF file: the type of most of its weights, such as "Q4_1"; "" where unknown
 
     @property
     def layer_parameters(self) -> int:

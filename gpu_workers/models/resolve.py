@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -105,7 +105,8 @@ def read_config(name: str, may_download: bool = True) -> ModelConfig | None:
     if found.kind is ModelKind.FOLDER:
         return read_folder_config(found.path)
     try:
-        return parse_model_config(hugging_face_config(GgufHeader(found.path)))
+        header = GgufHeader(found.path)
+        return replace(parse_model_config(hugging_face_config(header)), stored_as=header.file_type)
     except ModelConfigError as error:
         raise ModelConfigError(f"{found.path}: {error}") from error
 

@@ -33,7 +33,7 @@ def config_of(config: ServerConfig) -> ServerConfig:
 
 def facts_of(facts: StartFacts, model: FallbackFacts) -> StartFacts:
     """The facts of a server of the fallback model alone."""
-    placement = Placement("cpu", (), 1, 1, model.dtype)
+    placement = Placement("cpu", (), 1, 1, model.dtype, quantization=model.quantization)
     own = {"model_setting": model.folder, "model_name": model.name, "model_length": model.max_length}
     return replace(facts, placement=placement, fallback=None, **own)
 

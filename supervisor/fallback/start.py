@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from gpu_workers.cpu.instructions import has_int8_dot
 from gpu_workers.models.resolve import resolve_model
+from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.operator.display import Display
+from supervisor.placement.fallback_room import plan_fallback
+from supervisor.placement.hardware import Host
 from supervisor.start_facts import FallbackFacts
 
 
@@ -23,6 +27,8 @@ def fallback_facts(config: ServerConfig, url: str) -> FallbackFacts | None:
         raise ConfigError(f"fallback_model: {error}") from None
     finally:
         display.close()
-    dtype = "float32" if config.fallback.dtype == "auto" else config.fallback.dtype
-    length = model.config.max_position if model.config else 0
-    return FallbackFacts(config.fallback.model_name or model.name, model.setting, length, dtype if model.config else "")
+    name = config.fallback.model_name or model.name
+    if model.config is None:
+        return FallbackFacts(name, model.setting, 0, "")
+    placement = plan_fallback(config, Host((), memory_bytes(), has_int8_dot()))
+    return FallbackFacts(name, model.setting, model.config.max_position, placement.dtype, placement.quantization)

@@ -16,11 +16,6 @@ from gpu_workers.models.resolve import read_config
 from messages.errors import ConfigError
 from supervisor.library.stored_model import StoredModel
 
-# `general.file_type` of the GGUF format: what most of the tensors are
-_GGUF_FILES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
-    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16",
-}  # fmt: skip
 _LICENSE_LINE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
 _FRONT = "---\n"
 
@@ -55,12 +50,11 @@ def facts_of(model: StoredModel) -> StoredFacts:
     header = _header(model)
     raw = _raw_config(model)
     room, lack = _fit(model.name) if config else _embedder_fit(model.name, reason)
-    kind = int(header.key("general.file_type", -1)) if header else -1
     return StoredFacts(
         model_type=config.model_type if config else str(raw.get("model_type", "")),
         n_parameters=rank_parameters(config, shard_model(config, 0, 1)) if config else 0,
         context_tokens=config.max_position if config else int(raw.get("max_position_embeddings") or 0),
-        numbers=_GGUF_FILES.get(kind, "GGUF") if header else _numbers(raw),
+        numbers=header.file_type or "GGUF" if header else _numbers(raw),
         license=_license(model, header),
         room=room,
         lack=lack,

@@ -31,5 +31,6 @@ def numerics_of(config: ServerConfig, placement: Placement) -> str:
     where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device
     worker = config.worker
     dtypes = f"{placement.dtype or 'exact'}" + (f" kv-{worker.kv_dtype}" if worker.kv_dtype != "auto" else "")
-    dtypes += f" weights-{worker.quantization}" if worker.quantization != "none" else ""
+    weights = placement.quantization_of(worker)
+    dtypes += f" weights-{weights}" if weights != "none" else ""
     return f"{dtypes} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"

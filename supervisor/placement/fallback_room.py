@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_workers.models.resolve import find_model, read_config
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Host
-from supervisor.placement.placement import PlacementRequest
+from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.placement_offers import check_deterministic, check_quantization
 from supervisor.placement.plan import plan_placement
 
@@ -28,13 +30,17 @@ def worker_of(config: ServerConfig) -> WorkerSettings:
     )
 
 
-def request_of(config: ServerConfig) -> PlacementRequest:
-    """What the fallback model asks of the placement: one rank on CPU cores."""
-    return PlacementRequest(0, 1, 1, config.fallback.max_length, worker_of(config), standby=False)
+def plan_fallback(config: ServerConfig, host: Host) -> Placement:
+    """The placement of the fallback model: one rank on the CPU cores of `host`.
+
+    Raises: ConfigError; others as `read_config`.
+    """
+    asked = PlacementRequest(0, 1, 1, config.fallback.max_length, worker_of(config), standby=False)
+    return plan_placement(replace(host, gpus=()), read_config(config.fallback_model), asked)
 
 
-def check_fallback(config: ServerConfig, memory_bytes: int) -> None:
-    """Check that the fallback model, if there is one, is there or can be fetched, and runs on a host of `memory_bytes`.
+def check_fallback(config: ServerConfig, host: Host) -> None:
+    """Check that the fallback model, if there is one, is there or can be fetched, and runs on the CPU cores of `host`.
 
     Raises: ConfigError naming the key.
     """
@@ -52,7 +58,7 @@ def check_fallback(config: ServerConfig, memory_bytes: int) -> None:
     if longest and asked > longest:
         raise ConfigError(f"fallback.max_length: expected at most {longest} (the model's), got {asked}")
     try:
-        placement = plan_placement(Host((), memory_bytes), model, request_of(config))
+        placement = plan_fallback(config, host)
         check_deterministic(placement, "auto")
         check_quantization(placement)
     except ConfigError as error:

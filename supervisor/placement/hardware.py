@@ -21,3 +21,4 @@ class Host:
 
     gpus: tuple[Gpu, ...]
     memory_bytes: int
+    has_int8_dot: bool = False  # its processor has instructions for products of 8-bit integers

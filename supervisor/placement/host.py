@@ -8,6 +8,7 @@ import resource
 from typing import Any
 
 from actors.gpu_monitor.nvml_handles import handle_of, text_of
+from gpu_workers.cpu.instructions import has_int8_dot
 from gpu_workers.embedding.model_files import check_model
 from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.model_store.model_config import ModelConfig
@@ -41,12 +42,13 @@ def plan_start(config: ServerConfig) -> Placement:
     Raises: ConfigError naming the key.
     """
     check_disk_cache(config.worker)
-    host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
+    gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
+    host = Host(gpus, memory_bytes(), has_int8_dot())
     asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
     _check_embedder(config)
-    check_fallback(config, host.memory_bytes)
+    check_fallback(config, host)
     try:
         model = _read_model(config)
     except ConfigError:

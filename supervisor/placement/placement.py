@@ -36,7 +36,8 @@ class Placement:
     room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
     context_tokens: int = 0  # the model's context length
     deterministic: bool = False  # see `WorkerSettings.deterministic`
-    quantization: Quantization = "none"  # see `WorkerSettings.quantization`
+    quantization: Quantization = "none"  # of the weights; see `WorkerSettings.quantization`
+    quantization_reason: str = ""  # why, where nobody has asked for it
     kv_dtype: KvDtype = "auto"  # see `WorkerSettings.kv_dtype`
     has_standby: bool = False  # each replica has a second gang, on the same devices
 
@@ -44,6 +45,10 @@ class Placement:
     def ranks(self) -> int:
         """Worker processes of all replicas."""
         return self.tp * self.replicas
+
+    def quantization_of(self, worker: WorkerSettings) -> Quantization:
+        """What the operator has asked for; where that is "auto", what was decided here."""
+        return self.quantization if worker.quantization == "auto" else worker.quantization
 
     def has_vault(self, asked: bool | None) -> bool:
         """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang always has a vault,
@@ -70,6 +75,8 @@ class Placement:
         if self.dtype:
             weights = f"weights take {gib_text(self.weight_bytes)} of {gib_text(self.memory_bytes)} GiB"
             parts += [*self._numerics(), weights + (" on each GPU" if self.gpus else "")]
+        if self.quantization_reason:
+            parts.append(f"{self.quantization}: {self.quantization_reason}")
         if self.room_tokens:
             made_for = f"(the model was made for {self.context_tokens:,})"
             parts.append(f"memory for sequences of {self.room_tokens:,} tokens {made_for}")

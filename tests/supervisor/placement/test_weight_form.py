@@ -1,0 +1,67 @@
+"""What weights become where the operator leaves that to the server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_workers.models.resolve import read_config
+from gpu_workers.settings import WorkerSettings
+from supervisor.placement.hardware import Gpu, Host
+from supervisor.placement.placement import PlacementRequest
+from supervisor.placement.plan import plan_placement
+from supervisor.placement.weight_form import choose_form
+
+SMOLLM2 = read_config("smollm2")
+assert SMOLLM2 is not None
+FLOATS = replace(SMOLLM2, stored_as="F16")
+HOST = Host((), 64 << 30, has_int8_dot=True)
+H200 = Gpu("0", "NVIDIA H200", 150_000_000_000, (9, 0))
+
+
+def test_a_file_of_4_bits_keeps_its_numbers_and_others_get_8_bits() -> None:
+    assert SMOLLM2 is not None
+    assert SMOLLM2.stored_as == "Q4_1"
+    assert choose_form(HOST, SMOLLM2, WorkerSettings(), is_on_cpu=True).quantization == "int4"
+    for stored_as in ("", "Q4_0", "Q8_0", "F16"):
+        model = replace(SMOLLM2, stored_as=stored_as)
+        assert choose_form(HOST, model, WorkerSettings(), is_on_cpu=True).quantization == "int8"
+
+
+@pytest.mark.parametrize(
+    ("host", "worker", "is_on_cpu"),
+    [
+        (replace(HOST, has_int8_dot=False), WorkerSettings(), True),
+        (HOST, WorkerSettings(dtype="float32"), True),
+        (HOST, WorkerSettings(dtype="bfloat16"), True),
+        (HOST, WorkerSettings(quantization="none"), True),
+        (HOST, WorkerSettings(), False),
+    ],
+)
+def test_floats_stay_where_they_are_asked_for_or_nothing_is_faster(host: Host, worker: WorkerSettings, is_on_cpu: bool) -> None:
+    form = choose_form(host, FLOATS, worker, is_on_cpu=is_on_cpu)
+    assert (form.quantization, form.reason) == ("none", "")
+
+
+def test_what_is_asked_for_is_not_changed() -> None:
+    form = choose_form(HOST, SMOLLM2, WorkerSettings(quantization="int8"), is_on_cpu=True)
+    assert (form.quantization, form.reason) == ("int8", "")
+
+
+def test_the_plan_says_what_was_chosen_and_why() -> None:
+    plan = plan_placement(HOST, FLOATS, PlacementRequest(standby=False))
+    assert plan.quantization == "int8"
+    assert plan.text().endswith("GiB, int8: fastest on this processor; --quantization none keeps floats")
+    assert plan.summary() == "1 replica x tp 1 on CPU cores, float32, int8 weights"
+    plain = plan_placement(HOST, FLOATS, PlacementRequest(standby=False, worker=WorkerSettings(quantization="none")))
+    assert plan.weight_bytes < 0.5 * plain.weight_bytes, "the estimate is that of the weights that will be loaded"
+
+
+def test_gpus_keep_floats() -> None:
+    plan = plan_placement(Host((H200,), 64 << 30, has_int8_dot=True), FLOATS, PlacementRequest())
+    assert (plan.device, plan.quantization, plan.quantization_reason) == ("cuda", "none", "")
+
+
+def test_the_hash_chain_has_no_weights() -> None:
+    assert plan_placement(HOST, None, PlacementRequest()).quantization == "none"
