@@ -119,7 +119,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
         *_door_flags(),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
-        click.option("--quantization", "worker__quantization", help="Weights: auto, none, int8, int4 (CPU cores) or fp8 (GPUs)."),
+        click.option("--quantization", "worker__quantization", help="Weights: auto, none, int8, int4, or fp8 on GPUs."),
         click.option("--kv-dtype", "worker__kv_dtype", help="Keys and values: auto, int8, int4 or fp8 (GPUs)."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
