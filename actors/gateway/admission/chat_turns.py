@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.gateway.requests.refusals import invalid
+from actors.gateway.text.tools.call_splitter import json_text
 
 _ROLE_ALIASES = {"developer": "system", "function": "tool"}
 ROLES = ("system", "user", "assistant", "tool", *_ROLE_ALIASES)
@@ -111,6 +112,7 @@ def _parsed(text: str) -> Any:
     """The object that a text holds; the text itself if it holds none, because another model may have written it."""
     try:
         value = json.loads(text or "{}")
+        json_text(value)  # it has no infinities and no NaN, which JSON lacks and Python reads
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, dict) else text

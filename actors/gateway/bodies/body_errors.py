@@ -17,6 +17,8 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`$")
 _EXPECTED = re.compile(r"Expected `([^`]*)`(?: of length ([<>]=) (\d+)| ([<>]=? \S+))?(?:, got `\w+`)?$")
 _MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte (\d+)\)$")
+_SURROGATE = "surrogate pair"  # in msgspec's message about a character of which only one half was escaped
+_HALF_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\)[^\\]{0,5}\}\s*$")  # msgspec takes what follows it for missing
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 _KINDS = {
@@ -58,6 +60,8 @@ def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
         text = "UTF-8, got other bytes"
     elif isinstance(error, RecursionError):
         text = "JSON, got lists or objects that are nested too deeply"
+    elif _has_half(str(error), raw):
+        text = "JSON with whole characters, got half of one (\\ud800 to \\udfff outside of a pair)"
     elif malformed:
         text = f"JSON, got malformed JSON at byte {malformed[2]}: {malformed[1]}"
     elif "truncated" in str(error):
@@ -67,6 +71,11 @@ def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
     else:
         text = f"JSON, got other bytes: {error}"
     return Refusal("invalid", f"body: expected {text}")
+
+
+def _has_half(words: str, raw: bytes | bytearray) -> bool:
+    """True if an escape is half of a character. `words`: of msgspec's error."""
+    return _SURROGATE in words or ("truncated" in words and _HALF_AT_END.search(raw[-_MOST_NAME_CHARACTERS:]) is not None)
 
 
 def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct]) -> Refusal:

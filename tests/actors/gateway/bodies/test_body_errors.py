@@ -18,6 +18,7 @@ from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, 
 ELSE = "anything else is not supported by this server"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 TEXT = {"prompt": "hi"}
+HALF = r"expected JSON with whole characters, got half of one (\ud800 to \udfff outside of a pair)"
 
 
 class NamedBody(msgspec.Struct):
@@ -114,6 +115,11 @@ def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
         (b'{"a" 1}', "expected JSON, got malformed JSON at byte 5: expected ':'"),
         (b'{"a": 1}x', "expected JSON, got malformed JSON at byte 9: trailing characters"),
         (b'{"a": "\xff"}', "expected UTF-8, got other bytes"),
+        (rb'{"a": "\ud800"}', HALF),
+        (rb'{"a": ["\uD83Dx"]}', HALF),
+        (rb'{"a": "\ud800 and more text"}', HALF),
+        (rb'{"a": "\udc00"}', HALF),
+        (rb'{"a": "\ud83d', "expected complete JSON, got JSON that ends at byte 13"),
         (gzip.compress(b"{}", mtime=0), "expected JSON, got compressed bytes; send it without Content-Encoding"),
         (b"[" * 100_000, "expected JSON, got lists or objects that are nested too deeply"),
         (b'{"temperature": 1e999}', "expected JSON with numbers in the range of 64 bits, got a number outside of it"),
