@@ -10,7 +10,7 @@ import msgspec
 from actors.gateway.http.errors import refusal_of
 from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS
 from actors.gateway.http.formats.responses.output import OutputWalk, logprobs_of
-from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.text.models.text_model import TextModel
@@ -93,12 +93,28 @@ def output_of(request: Request, model: TextModel) -> list[dict[str, Any]]:
     return OutputWalk(request.sequences[0], model).whole_output() if is_split else [message_item(request, model)]
 
 
+def told_output(request: Request, model: TextModel) -> list[dict[str, Any]]:
+    """The items of a response that is over as the conversation has them that goes on from it: without log probabilities, which
+    no model reads, and which every later response would keep."""
+    sequence = request.sequences[0]
+    if request.spec.splitting is not None:
+        return OutputWalk(sequence, model, with_logprobs=False).whole_output()
+    return [_message_item(request, [])]
+
+
 def message_item(request: Request, model: TextModel, known: Sequence[msgspec.Raw] = ()) -> dict[str, Any]:
     """The item with the text of a response that is over. `known`: the log probabilities of its first tokens."""
     sequence = request.sequences[0]
+    return _message_item(request, [*known, *logprobs_of(sequence, len(known), len(sequence.ids), model)])
+
+
+def _message_item(request: Request, logprobs: list[msgspec.Raw]) -> dict[str, Any]:
+    sequence = request.sequences[0]
     assert sequence.ended is not None, "the response is over"
-    is_whole = sequence.ended.reason == "stop"
-    return message_of(request, "completed" if is_whole else "incomplete", [text_part(sequence, model, known)])
+    status = "completed" if sequence.ended.reason == "stop" else "incomplete"
+    text = "".join(sequence.texts) + sequence.tail
+    part = {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
+    return message_of(request, status, [part])
 
 
 def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -109,12 +125,6 @@ def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> 
 def item_id(request: Request) -> str:
     """The id of the message in a response."""
     return "msg_" + request.spec.request.removeprefix("resp_")
-
-
-def text_part(sequence: GrowingSequence, model: TextModel, known: Sequence[msgspec.Raw] = ()) -> dict[str, Any]:
-    """The part of a message with the text of a sequence that is over. `known`: as for `message_item`."""
-    logprobs = [*known, *logprobs_of(sequence, len(known), len(sequence.ids), model)]
-    return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": "".join(sequence.texts) + sequence.tail}
 
 
 def status_of(ended: Ended) -> str:

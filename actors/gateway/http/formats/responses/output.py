@@ -75,9 +75,10 @@ class Step(NamedTuple):
 class OutputWalk:
     """The items of one answer, which begin and end with the runs of its channels. Its tokens are read in order."""
 
-    def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
-        """`sequence`: of a request with a `splitting`."""
+    def __init__(self, sequence: GrowingSequence, model: TextModel, *, with_logprobs: bool = True) -> None:
+        """`sequence`: of a request with a `splitting`. `with_logprobs`: the items have log probabilities if it has any."""
         self._sequence, self._model, self._split = sequence, model, SplitText(sequence)
+        self._with_logprobs = with_logprobs
         self._tools = _called_in(sequence)
         self._n_told = self._n_calls = 0  # tokens before which nothing is held back; calls that have begun
         self._open: OutputItem | None = None
@@ -156,7 +157,8 @@ class OutputWalk:
         """`text` comes from tokens `first` .. `stop` - 1."""
         item = self._open
         assert item is not None, "it has begun"
-        found = logprobs_of(self._sequence, first, stop, self._model) if item.kind is ItemKind.MESSAGE else ()
+        shows_them = self._with_logprobs and item.kind is ItemKind.MESSAGE
+        found = logprobs_of(self._sequence, first, stop, self._model) if shows_them else ()
         item.text += text
         item.logprobs += found
         return [Step(ItemChange.MORE, item, text, found)]

@@ -12,6 +12,7 @@ import pytest
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS
 from actors.gateway.http.formats.registry import format_of
+from actors.gateway.http.formats.responses.object import told_output
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import ResponseTerms
 from actors.gateway.text.channels import Splitting
@@ -87,3 +88,13 @@ def test_a_whole_body_lets_others_have_turns(splitting: Splitting | None) -> Non
     assert pieces.count(b"") >= N // SPAN_TOKENS
     assert model.n_asked == N * (1 + WIDTH)
     assert len(_content(json.loads(b"".join(pieces)))) == N
+
+
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+def test_a_conversation_keeps_no_log_probabilities(splitting: Splitting | None) -> None:
+    request, model = _request(splitting), CountedText()
+    (item,) = told_output(request, model)
+    (part,) = item["content"]
+    assert part["logprobs"] == []
+    assert part["text"] == "".join(f"w{i} " for i in range(N))
+    assert not model.n_asked
