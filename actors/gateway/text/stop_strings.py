@@ -50,10 +50,12 @@ class StopStringFilter:
 
 def held_length(text: str, wanted: Sequence[str]) -> int:
     """Length of the longest suffix of `text` that is a proper prefix of a wanted string."""
-    longest = 0
+    longest, size = 0, len(text)
     for s in wanted:
-        for length in range(min(len(s) - 1, len(text)), longest, -1):
-            if text.endswith(s[:length]):
-                longest = length
+        first, at = s[:1], size - len(s)
+        # only where the first character of `s` stands can its beginning begin
+        while (at := text.find(first, max(at + 1, 0), size - longest)) >= 0:
+            if s.startswith(text[at:]):
+                longest = size - at
                 break
     return longest

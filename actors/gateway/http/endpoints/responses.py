@@ -21,7 +21,7 @@ from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
 from actors.gateway.http.endpoints.streams import events_after, generated
 from actors.gateway.http.formats.responses.events import event_before
-from actors.gateway.http.formats.responses.object import output_of, response_object
+from actors.gateway.http.formats.responses.object import response_object, told_output
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH
 from actors.gateway.http.request_identity import event_number, name_of, request_of
 from actors.gateway.other_gateways.questions import fetched
@@ -181,7 +181,7 @@ def _items_after(services: Services, request: Request) -> Items:
     """The items of a response and of its output, which its successor begins with. Raises: Refusal for one that is not over."""
     if not request.is_over:
         raise invalid(_PREVIOUS, "a response that is over", request.spec.request)
-    return [*_items_of(request), *output_of(request, services.model_of(request).text)]
+    return [*_items_of(request), *told_output(request, services.model_of(request).text)]
 
 
 def _items_of(request: Request) -> Items:

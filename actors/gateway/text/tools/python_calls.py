@@ -36,14 +36,18 @@ class Pythonic(CallSplitter):
             return not _HEAD_BEGUN.match(self.held) and self.fail()
         if head[1] not in self.names:
             return self.fail()
-        end = _closed(self.held, head.end() - 1)
+        self._name, self._span = head[1], _PythonSpan(head.end() - 1)
+        return self.go(self._read_arguments)
+
+    def _read_arguments(self) -> bool:
+        start, end = self._span.start, self._span.find_end(self.held)
         if end < 0:
             return False
-        arguments = _arguments_of(self.held[head.end() - 1 : end])
+        arguments = _arguments_of(self.held[start:end])
         if arguments is None:
             return self.fail()
         self.take(end)
-        self.called(TextPiece(Channel.CALL, head[1]), TextPiece(Channel.ARGUMENTS, arguments))
+        self.called(TextPiece(Channel.CALL, self._name), TextPiece(Channel.ARGUMENTS, arguments))
         return self.go(self._read_after)
 
     def _read_after(self) -> bool:
@@ -53,22 +57,29 @@ class Pythonic(CallSplitter):
         return self.go(self._read_call) if found == "," else self.leave()
 
 
-def _closed(text: str, start: int) -> int:
-    """The position after the bracket that closes the one at `start`; -1: it has not come."""
-    depth, quote, at = 0, "", start
-    while found := _STRUCTURE.search(text, at):
-        character, at = found[0], found.end()
-        if character == "\\":
-            at += bool(quote)
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        else:
-            depth += 1 if character in "([{" else -1
-            if not depth:
-                return at
-    return -1
+class _PythonSpan:
+    """Finds the bracket that closes the one at `start` of a growing text. No part of the text is read twice."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self._at = start
+        self._depth, self._quote = 0, ""
+
+    def find_end(self, text: str) -> int:
+        """The position after that bracket; -1: it has not come. `text`: as before, or longer."""
+        while found := _STRUCTURE.search(text, self._at):
+            character, self._at = found[0], found.end()
+            if character == "\\":
+                self._at += bool(self._quote)
+            elif self._quote:
+                self._quote = "" if character == self._quote else self._quote
+            elif character in "\"'":
+                self._quote = character
+            else:
+                self._depth += 1 if character in "([{" else -1
+                if not self._depth:
+                    return self._at
+        self._at = max(self._at, len(text))
+        return -1
 
 
 def _arguments_of(bracketed: str) -> str | None:

@@ -19,7 +19,6 @@ from actors.gateway.http.formats.responses.object import (
     message_of,
     response_object,
     status_of,
-    text_part,
 )
 from actors.gateway.http.formats.responses.output import logprobs_of
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -53,6 +52,7 @@ class ResponseEvents(StreamWriter):
         self._request, self._model_name, self._model = request, model_name, model
         self._place = {"item_id": item_id(request), "output_index": 0, "content_index": 0}
         self._wants_logprobs = request.spec.sampling.logprobs >= 0
+        self._logprobs: list[msgspec.Raw] = []  # of the first tokens; the last events have all of them, four times
         head = {"type": _DELTA, **self._place, "logprobs": []}
         before = b"event: " + _DELTA.encode() + b"\ndata: " + _encode(head)[:-1]
         self._delta = before.replace(b"%", b"%%") + b',"sequence_number":%d,"delta":%b}\n'
@@ -74,6 +74,8 @@ class ResponseEvents(StreamWriter):
         text = sequence.texts[number]
         if self._wants_logprobs:
             logprobs = logprobs_of(sequence, number, number + 1, self._model)
+            if number == len(self._logprobs):
+                self._logprobs += logprobs
             return event_of(_DELTA, _N_BEFORE + number, **self._place, logprobs=logprobs, delta=text)
         return self._delta % (_N_BEFORE + number, _encode(text)) if text else b""
 
@@ -86,16 +88,17 @@ class ResponseEvents(StreamWriter):
         request, sequence = self._request, self._request.sequences[0]
         ended, first = failure or sequence.ended, _N_BEFORE + len(sequence.ids) + 1
         assert ended is not None, "the request is over"
-        response = response_object(request, self._model_name, self._model)
+        item = message_item(request, self._model, self._logprobs)
+        (part,) = item["content"]
+        response = response_object(request, self._model_name, self._model, [item])
         name = last_name(ended)
         if failure is not None:
             return [event_of(name, first, response=response)]
-        part = text_part(sequence, self._model)
         text = {"text": part["text"], "logprobs": part["logprobs"]}
         return [
             event_of("response.output_text.done", first, **self._place, **text),
             event_of("response.content_part.done", first + 1, **self._place, part=part),
-            event_of("response.output_item.done", first + 2, output_index=0, item=message_item(request, self._model)),
+            event_of("response.output_item.done", first + 2, output_index=0, item=item),
             event_of(name, first + 3, response=response),
         ]
 

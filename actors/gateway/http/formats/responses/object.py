@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from actors.gateway.http.errors import refusal_of
-from actors.gateway.http.formats.responses.output import logprobs_of, split_output
-from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS
+from actors.gateway.http.formats.responses.output import OutputWalk, logprobs_of
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.text.models.text_model import TextModel
@@ -19,12 +20,35 @@ _decode = msgspec.json.Decoder().decode
 
 
 def response_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
-    """The JSON of a response as it is now, in one piece."""
-    yield _encode(response_object(request, model_name, model))
+    """The JSON of a response as it is now. An empty piece comes after each span of tokens, so that a long answer with log
+    probabilities holds up nobody."""
+    output = None
+    if request.is_over and request.sequences[0].wants_logprobs:
+        output = yield from _output_in_spans(request, model)
+    yield _encode(response_object(request, model_name, model, output))
 
 
-def response_object(request: Request, model_name: str, model: TextModel) -> dict[str, Any]:
-    """A response as it is now: without output while it runs."""
+def _output_in_spans(request: Request, model: TextModel) -> Generator[bytes, None, list[dict[str, Any]]]:
+    """Yields an empty piece after each span of tokens and returns the items."""
+    sequence = request.sequences[0]
+    starts = range(0, len(sequence.ids), SPAN_TOKENS)
+    if request.spec.splitting is not None:
+        walk = OutputWalk(sequence, model)
+        for start in starts[1:]:
+            walk.of_token(start - 1)
+            yield b""
+        return walk.whole_output()
+    known: list[msgspec.Raw] = []
+    for start in starts:
+        known += logprobs_of(sequence, start, min(start + SPAN_TOKENS, len(sequence.ids)), model)
+        yield b""
+    return [message_item(request, model, known)]
+
+
+def response_object(
+    request: Request, model_name: str, model: TextModel, output: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """A response as it is now: without output while it runs. `output`: its items if they are known."""
     sequence = request.sequences[0]
     if not request.is_over or sequence.ended is None:
         return begun_object(request, model_name)
@@ -35,7 +59,7 @@ def response_object(request: Request, model_name: str, model: TextModel) -> dict
     elif ended.reason == "length":
         found["incomplete_details"] = {"reason": "max_output_tokens"}
     if not ended.is_failure or sequence.ids:
-        found["output"] = output_of(request, model)
+        found["output"] = output_of(request, model) if output is None else output
     return found
 
 
@@ -66,15 +90,31 @@ def begun_object(request: Request, model_name: str) -> dict[str, Any]:
 def output_of(request: Request, model: TextModel) -> list[dict[str, Any]]:
     """The items of a response that is over. One that is not split has its message alone."""
     is_split = request.spec.splitting is not None
-    return split_output(request.sequences[0], model) if is_split else [message_item(request, model)]
+    return OutputWalk(request.sequences[0], model).whole_output() if is_split else [message_item(request, model)]
 
 
-def message_item(request: Request, model: TextModel) -> dict[str, Any]:
-    """The item with the text of a response that is over."""
+def told_output(request: Request, model: TextModel) -> list[dict[str, Any]]:
+    """The items of a response that is over as the conversation has them that goes on from it: without log probabilities, which
+    no model reads, and which every later response would keep."""
+    sequence = request.sequences[0]
+    if request.spec.splitting is not None:
+        return OutputWalk(sequence, model, with_logprobs=False).whole_output()
+    return [_message_item(request, [])]
+
+
+def message_item(request: Request, model: TextModel, known: Sequence[msgspec.Raw] = ()) -> dict[str, Any]:
+    """The item with the text of a response that is over. `known`: the log probabilities of its first tokens."""
+    sequence = request.sequences[0]
+    return _message_item(request, [*known, *logprobs_of(sequence, len(known), len(sequence.ids), model)])
+
+
+def _message_item(request: Request, logprobs: list[msgspec.Raw]) -> dict[str, Any]:
     sequence = request.sequences[0]
     assert sequence.ended is not None, "the response is over"
-    is_whole = sequence.ended.reason == "stop"
-    return message_of(request, "completed" if is_whole else "incomplete", [text_part(sequence, model)])
+    status = "completed" if sequence.ended.reason == "stop" else "incomplete"
+    text = "".join(sequence.texts) + sequence.tail
+    part = {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
+    return message_of(request, status, [part])
 
 
 def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -85,12 +125,6 @@ def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> 
 def item_id(request: Request) -> str:
     """The id of the message in a response."""
     return "msg_" + request.spec.request.removeprefix("resp_")
-
-
-def text_part(sequence: GrowingSequence, model: TextModel) -> dict[str, Any]:
-    """The part of a message with the text of a sequence that is over."""
-    logprobs = logprobs_of(sequence, 0, len(sequence.ids), model)
-    return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": "".join(sequence.texts) + sequence.tail}
 
 
 def status_of(ended: Ended) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ class ItemChange(Enum):
 _KINDS = {Channel.REASONING: ItemKind.REASONING, Channel.CONTENT: ItemKind.MESSAGE, Channel.NO_CALL: ItemKind.MESSAGE}
 _PREFIXES = {ItemKind.REASONING: "rs_", ItemKind.MESSAGE: "msg_", ItemKind.CALL: "fc_", ItemKind.CUSTOM_CALL: "ctc_"}
 _NO_TOOL = CalledTool("")
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass
@@ -56,7 +58,7 @@ class OutputItem:
     number: int = 0
     tool: CalledTool = _NO_TOOL  # of a call
     text: str = ""
-    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[msgspec.Raw] = field(default_factory=list)
     is_whole: bool = False
     is_no_call: bool = False  # the text looked like a call and was none
 
@@ -67,15 +69,16 @@ class Step(NamedTuple):
     change: ItemChange
     item: OutputItem
     text: str = ""
-    logprobs: list[dict[str, Any]] = []
+    logprobs: Sequence[msgspec.Raw] = ()
 
 
 class OutputWalk:
     """The items of one answer, which begin and end with the runs of its channels. Its tokens are read in order."""
 
-    def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
-        """`sequence`: of a request with a `splitting`."""
+    def __init__(self, sequence: GrowingSequence, model: TextModel, *, with_logprobs: bool = True) -> None:
+        """`sequence`: of a request with a `splitting`. `with_logprobs`: the items have log probabilities if it has any."""
         self._sequence, self._model, self._split = sequence, model, SplitText(sequence)
+        self._with_logprobs = with_logprobs
         self._tools = _called_in(sequence)
         self._n_told = self._n_calls = 0  # tokens before which nothing is held back; calls that have begun
         self._open: OutputItem | None = None
@@ -96,6 +99,18 @@ class OutputWalk:
         ended = self._sequence.ended
         begun = [] if self.items else self._begin(ItemKind.MESSAGE)
         return begun + self._end(is_whole=ended is not None and ended.reason == "stop")
+
+    @property
+    def output(self) -> list[dict[str, Any]]:
+        """The items so far as clients read them. What looked like a call and was none is a message."""
+        return [item_json(self._sequence, item) for item in self.items if not item.is_no_call]
+
+    def whole_output(self) -> list[dict[str, Any]]:
+        """As `output`, for an answer that is over, whose tokens may not have been read."""
+        self.of_ending()
+        if self._sequence.ended is not None and not self._sequence.ended.is_failure:
+            self.close()
+        return self.output
 
     def _pass(self, number: int) -> None:
         for known in range(self._split.n_read, number):
@@ -142,7 +157,8 @@ class OutputWalk:
         """`text` comes from tokens `first` .. `stop` - 1."""
         item = self._open
         assert item is not None, "it has begun"
-        found = logprobs_of(self._sequence, first, stop, self._model) if item.kind is ItemKind.MESSAGE else []
+        shows_them = self._with_logprobs and item.kind is ItemKind.MESSAGE
+        found = logprobs_of(self._sequence, first, stop, self._model) if shows_them else ()
         item.text += text
         item.logprobs += found
         return [Step(ItemChange.MORE, item, text, found)]
@@ -166,15 +182,6 @@ def _called_in(sequence: GrowingSequence) -> dict[str, CalledTool]:
     if spec.splitting is None or spec.splitting.tools is None:
         return {}
     return called_tools(msgspec.json.decode(spec.response.shown)["tools"])
-
-
-def split_output(sequence: GrowingSequence, model: TextModel) -> list[dict[str, Any]]:
-    """The items of a split answer that is over, as clients read them. What looked like a call and was none is a message."""
-    walk = OutputWalk(sequence, model)
-    walk.of_ending()
-    if sequence.ended is not None and not sequence.ended.is_failure:
-        walk.close()
-    return [item_json(sequence, item) for item in walk.items if not item.is_no_call]
 
 
 def item_json(sequence: GrowingSequence, item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:
@@ -210,8 +217,9 @@ def output_id(sequence: GrowingSequence, item: OutputItem) -> str:
     return f"{_PREFIXES[item.kind]}{sequence.request.spec.request.removeprefix('resp_')}_{item.index}"
 
 
-def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:
-    """The log-probabilities of tokens first .. stop - 1; [] if they were not asked for."""
+def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[msgspec.Raw]:
+    """The log-probabilities of tokens first .. stop - 1 as JSON, which several events repeat; [] if they were not asked for."""
     if not sequence.wants_logprobs or first >= stop:
         return []
-    return logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]
+    content = logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]
+    return [msgspec.Raw(_encode(one)) for one in content]

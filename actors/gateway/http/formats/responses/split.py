@@ -45,6 +45,7 @@ class SplitResponseEvents(ResponseEvents):
         super().__init__(request, model_name, model)
         self._sequence = request.sequences[0]
         self._walk = OutputWalk(self._sequence, model)
+        self._output: list[dict[str, Any]] | None = None  # once the ending was read
 
     def openings(self) -> list[bytes]:
         """The response without content."""
@@ -63,6 +64,7 @@ class SplitResponseEvents(ResponseEvents):
         steps = self._walk.of_ending()
         if sequence.ended is not None and not sequence.ended.is_failure:
             steps += self._walk.close()
+        self._output = self._walk.output
         return self._event(len(sequence.ids) + 1, steps)
 
     def last(self, failure: Ended | None) -> list[bytes]:
@@ -70,7 +72,8 @@ class SplitResponseEvents(ResponseEvents):
         ended = failure or self._sequence.ended
         assert ended is not None, "the request is over"
         number = FIRST_OF_SPLIT + (len(self._sequence.ids) + 2) * NUMBERS_OF_EVENT
-        return [event_of(last_name(ended), number, response=response_object(self._request, self._model_name, self._model))]
+        response = response_object(self._request, self._model_name, self._model, self._output)
+        return [event_of(last_name(ended), number, response=response)]
 
     def _event(self, event: int, steps: list[Step]) -> bytes:
         """Event number `event` of the stream, with the parts that these steps need; b"" without any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import groupby
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.text.pieces import Channel
+from actors.gateway.text.tools import python_calls
 from actors.gateway.text.tools.dialects import Dialect, ToolRules, dialect_of
 
 NAMES = ["get_weather", "now"]
@@ -136,6 +138,26 @@ def test_arguments_come_as_the_model_writes_them() -> None:
     pieces = splitter.push('<tool_call>\n{"name": "now", "arguments": {"a": "b')
     assert pieces == [(Channel.CALL, "now"), (Channel.ARGUMENTS, '{"a": "b')]
     assert splitter.push('c"') == [(Channel.ARGUMENTS, 'c"')]
+
+
+class _CountedSearches:
+    """A pattern that counts the characters which it was asked to search."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern, self.n_read = pattern, 0
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        found = self._pattern.search(text, at)
+        self.n_read += max((found.end() if found else len(text)) - at, 0)
+        return found
+
+
+def test_a_long_call_in_python_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = _CountedSearches(python_calls._STRUCTURE)
+    monkeypatch.setattr(python_calls, "_STRUCTURE", counted)
+    text = "[now(a=[" + ", ".join(f"{{'k{i}': '({i}) \\\\'}}" for i in range(200)) + "])]"
+    assert [name for name, _ in split(P, list(text))] == [Channel.CALL, Channel.ARGUMENTS]
+    assert counted.n_read <= len(text)
 
 
 def test_only_the_first_calls_are_shown() -> None:
