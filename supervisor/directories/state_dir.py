@@ -163,4 +163,4 @@ def check_private(path: Path, key: str) -> None:
     if found.st_uid != os.getuid():
         raise ConfigError(f"{key}: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
     if found.st_mode & 0o077:
-        raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
+        raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}; chmod 700 {path}")

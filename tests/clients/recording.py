@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,8 @@ _PART_BYTES = 1 << 16
 
 
 class Recorder:
-    """The requests that have come: path, headers that matter and body, one of each form. `url`: where clients send them."""
+    """The requests that were served: path, headers that matter and body, one of each form. `url`: where clients send them.
+    One that is refused is not kept: some clients ask so what a server can do, and then send another request."""
 
     def __init__(self, target: str, forced: ForcedCall | None = None) -> None:
         """`target`: the address of the server behind it. `forced`: changes what is passed on, not what is kept."""
@@ -38,7 +40,8 @@ class Recorder:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", "0")))
-                recorder._pass_on(self, recorder._kept(self, body))
+                passed_on, kept = recorder._kept(self, body)
+                recorder._pass_on(self, passed_on, kept)
 
             def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  (the name in the base class)
                 pass
@@ -46,26 +49,31 @@ class Recorder:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def _kept(self, call: BaseHTTPRequestHandler, raw: bytes) -> bytes:
-        """Keep a body of a new form; what is passed on of it."""
+    def _kept(self, call: BaseHTTPRequestHandler, raw: bytes) -> tuple[bytes, dict[str, Any] | None]:
+        """Keep a body of a new form; (what is passed on of it, what is kept or None)."""
         try:
             body = json.loads(raw)
         except ValueError:
-            return raw
+            return raw, None
+        kept: dict[str, Any] | None = None
         headers = {name: call.headers[name] for name in KEPT_HEADERS if name in call.headers}
         form = json.dumps([call.path, form_of(body)])
         with self._lock:
             if form not in self._forms:
                 self._forms.add(form)
-                self.requests.append({"path": call.path, "headers": headers, "body": body})
-        return raw if self._forced is None else json.dumps(self._forced.put_into(call.path, body)).encode()
+                kept = {"path": call.path, "headers": headers, "body": body}
+                self.requests.append(kept)
+        return raw if self._forced is None else json.dumps(self._forced.put_into(call.path, body)).encode(), kept
 
-    def _pass_on(self, call: BaseHTTPRequestHandler, body: bytes) -> None:
+    def _pass_on(self, call: BaseHTTPRequestHandler, body: bytes, kept: dict[str, Any] | None = None) -> None:
         link = http.client.HTTPConnection(self._target, timeout=_LIMIT_S)
         try:
             headers = {name: value for name, value in call.headers.items() if name.lower() not in _NOT_PASSED_ON}
             link.request(call.command, call.path, body or None, headers)
             answer = link.getresponse()
+            if kept is not None and answer.status >= HTTPStatus.BAD_REQUEST:
+                with self._lock:
+                    self.requests.remove(kept)
             call.send_response_only(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _NOT_PASSED_ON:

@@ -33,6 +33,8 @@ _ANTHROPIC_TYPES: dict[int, str] = {
 }
 ANTHROPIC_HEADER = "anthropic-version"  # Anthropic's clients send it with every request
 _TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
+THREAD_FIELD = "thread"  # of Anthropic's API: the server would hold the conversation
+_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD_FIELD]}
 _MOST_PATH_CHARACTERS = 120
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset", "/ping": "/live"}  # vLLM's, SGLang's
@@ -56,11 +58,13 @@ def ollama_error(status: int, message: str, field: str = "", name: str = "") -> 
 
 
 def anthropic_error(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
-    """The JSON object of an error in Anthropic's format. Agents know by its words that a prompt is too long, and shorten it."""
+    """The JSON object of an error in Anthropic's format. Agents know by its words that a prompt is too long, and shorten it.
+    The tool runners of Anthropic's clients know by its details that there are no threads, and send the whole conversation."""
     if name == _OPENAI_NAMES["too_long"]:
         message = f"{_TOO_LONG}: {message}"
     kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    details = {"details": _NO_THREADS} if field == THREAD_FIELD else {}
+    return {"type": "error", "error": {"type": kind, "message": message, **details}}
 
 
 _BODIES_BY_PATH: tuple[tuple[str, ErrorBody], ...] = (("/api/", ollama_error), ("/v1/messages", anthropic_error))

@@ -57,6 +57,23 @@ def test_a_forced_call_that_is_cut_off_is_read_whole_and_streamed(client: Any, m
     assert whole.content[0].type == streamed.content[0].type == ("tool_use" if max_tokens > 12 else "text")
 
 
+def test_a_tool_runner_shows_the_model_the_whole_conversation(client: Any) -> None:
+    heard: list[bool] = []
+
+    @anthropic.beta_tool
+    def is_warm(warm: bool) -> str:
+        """Whether it is warm."""
+        heard.append(warm)
+        return "sunny"
+
+    terms: dict[str, Any] = {"model": MODEL, "max_tokens": 40, "messages": ASK, "extra_body": {"temperature": 0}}
+    choice = {"type": "tool", "name": "is_warm"}
+    messages = list(client.beta.messages.tool_runner(**terms, tools=[is_warm], tool_choice=choice, max_iterations=2))
+    assert [message.stop_reason for message in messages] == ["tool_use", "tool_use"]
+    assert len(heard) > 0
+    assert messages[1].usage.input_tokens + messages[1].usage.cache_read_input_tokens > messages[0].usage.input_tokens
+
+
 def test_thinking_and_an_output_format(client: Any) -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     assert client.messages.create(model=MODEL, max_tokens=1100, messages=ASK, thinking=thinking, stop_sequences=["."]).content

@@ -69,7 +69,7 @@ def test_nothing_is_touched_before_it_begins(path: Path) -> None:
 def test_a_directory_that_others_can_read_is_refused(path: Path) -> None:
     path.mkdir(mode=0o755)
     path.chmod(0o755)
-    with pytest.raises(ConfigError, match=r"expected mode 0700 on .*, got 0755"):
+    with pytest.raises(ConfigError, match=r"expected mode 0700 on .*, got 0755; chmod 700 /"):
         RunDir.acquire(path)
 
 

@@ -77,6 +77,7 @@ NAMES_HERE: dict[str, tuple[str, ...]] = {
         ("max_tokens", "max_output_tokens", "options.num_predict"),
     ),
     "stop_sequences": ("stop", "options.stop"),
+    **{name: (f"options.{name}",) for name in ("temperature", "top_p", "top_k", "min_p", "seed", "stop")},
     "response_format": ("text.format", "output_config.format", "format"),
     "reasoning_effort": ("reasoning.effort", "think"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ _KINDS = {
     "grammar": GrammarKind.LARK,
 }
 _OBJECT = {"type": "object"}
+# vLLM's, beside the grammar, which ask for what is so here in any case
+_AS_HERE = ("disable_any_whitespace", "disable_additional_properties", "disable_fallback")
+_EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)  # no line of a Lark grammar begins so
 
 
 def wanted_grammar(fields: Mapping[str, Any]) -> tuple[Grammar | None, str]:
@@ -32,7 +36,7 @@ def wanted_grammar(fields: Mapping[str, Any]) -> tuple[Grammar | None, str]:
             asked.append((_grammar(_KINDS[key], value, f"structured_outputs.{key}"), "structured_outputs"))
         elif key == "json_object" and value:
             asked.append((_grammar(GrammarKind.JSON_SCHEMA, _OBJECT, "structured_outputs"), "structured_outputs"))
-        elif key not in _KINDS and value:
+        elif key not in (*_KINDS, *_AS_HERE) and value:
             raise invalid("structured_outputs", f"the keys json, json_object, {', '.join(list(_KINDS)[1:])}", key)
     for key, kind in _KINDS.items():
         if (value := fields.get(f"guided_{key}")) is not None:
@@ -68,6 +72,8 @@ def _grammar(kind: GrammarKind, value: Any, field: str) -> Grammar:
     if kind is GrammarKind.CHOICE and not (isinstance(value, list) and value and all(isinstance(one, str) for one in value)):
         raise invalid(field, "a list of texts, not empty", value)
     text = str(value) if is_text else json.dumps(value)
+    if kind is GrammarKind.LARK and _EBNF_RULE.search(text[:MAX_LONG_CHARACTERS]):
+        raise invalid(field, 'a Lark grammar, whose rules are written like start: "yes" | "no"', value)
     if len(text) > MAX_LONG_CHARACTERS:
         raise invalid(field, f"at most {MAX_LONG_CHARACTERS} characters", len(text))
     return Grammar(kind=kind, text=text)

@@ -16,6 +16,7 @@ from actors.gateway.bodies.fields.wanted_template import check_continued
 from actors.gateway.bodies.schema import RequestFields
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
+from actors.gateway.http.errors import THREAD_FIELD
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.requests.model_names import check_model
 from actors.gateway.requests.refusals import invalid
@@ -43,6 +44,8 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
         "container": (),
+        "compaction": (),  # the answer would be a summary
+        THREAD_FIELD: (),  # the server would know what was said before
     }
 
     messages: Annotated[list[Annotated[dict[str, Any], turn_by(_ROLES)]], MaxTurns]
@@ -117,6 +120,8 @@ class MessagesBody(_SampledConversation, frozen=True, kw_only=True, forbid_unkno
 
 class CountTokensBody(_SampledConversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/messages/count_tokens. The fields of a message that is to be generated have no effect here."""
+
+    NOT_OFFERED: ClassVar = {name: some for name, some in _Conversation.NOT_OFFERED.items() if name != "compaction"}
 
     max_tokens: MaxTokens | None = None
 

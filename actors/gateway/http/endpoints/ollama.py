@@ -38,6 +38,7 @@ IGNORED_OPTIONS = (  # how a server computes is the operator's to say
 _NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
+    "tool_choice": ("auto",),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "images": ([],),

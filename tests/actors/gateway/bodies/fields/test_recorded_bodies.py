@@ -59,7 +59,7 @@ def test_recordings_of_agents_have_none_of_their_texts(name: str) -> None:
     assert without_prose(found["requests"]) == found["requests"]
 
 
-@pytest.mark.parametrize("client", ["claude-code", "continue", "open-webui"])
+@pytest.mark.parametrize("client", ["claude-code", "continue", "open-webui", "vercel-ai"])
 def test_each_other_client_has_a_body_and_the_readme_says_where_it_comes_from(client: str) -> None:
     assert [file for file in BY_HAND if file.name.startswith(client)]
     (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(f"| `{client}")]

@@ -85,6 +85,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str]] = [
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "messages[0].content[0]"),
     ({"system": [{"type": "image"}]}, 400, "invalid_request_error", "system[0]: expected"),
     ({"temperature": 1.5}, 400, "invalid_request_error", "temperature: expected a number <= 1"),
+    ({"compaction": {"type": "auto"}}, 400, "invalid_request_error", "compaction: expected null"),
 ]
 
 
@@ -95,7 +96,30 @@ async def test_errors_have_anthropics_form_and_name_the_field() -> None:
             error = answer.json()
             assert (answer.status_code, error["type"], error["error"]["type"]) == (status, "error", kind), error
             assert words in error["error"]["message"]
+            assert "details" not in error["error"]
+        counted = {"messages": HELLO, "compaction": {"type": "auto"}}  # without effect on a count
+        assert (await http.post("/v1/messages/count_tokens", json=counted)).status_code == 200
         assert (await http.get("/v1/messages/batches")).json()["error"]["type"] == "not_found_error"
+
+
+async def test_a_thread_of_the_client_goes_on_with_the_whole_conversation() -> None:
+    async with rig(with_socket=True) as r, r.http() as http:
+        thread = {"type": "continue", "previous_message_id": "msg_a"}
+        refused = await http.post("/v1/messages", json={"max_tokens": 2, "messages": HELLO, "thread": thread})
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        assert (refused.status_code, refused.json()["error"]["details"]) == (400, details)
+        url = address_of(r)
+
+        def talk() -> None:
+            with anthropic.Anthropic(base_url=url, api_key="any", timeout=DEADLINE_S, max_retries=0) as client:
+                terms: Any = {**ASKED, "extra_body": {"temperature": 0}, "unsupported_request_behavior": "continue_unthreaded"}
+                talked = client.beta.messages.thread(**terms)
+                talked.send()
+                talked.send({"role": "user", "content": "and you?"})
+
+        await asyncio.to_thread(talk)
+        sent = r.scheduler().submits[-1].tokens.tolist()
+        assert sent == text_ids(f"user: hi\nassistant: {ids_text(ANSWER)}\nuser: and you?\nassistant: ")
 
 
 async def test_a_silent_stream_gets_pings_and_a_late_failure_is_an_error_event() -> None:

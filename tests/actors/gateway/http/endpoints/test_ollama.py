@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "context": [-1]}, 400, "context: expected token ids"),
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
-    ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "temperature: unknown field"),
+    ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "unknown field; expected options.temperature instead"),
     ("/api/generate", {"prompt": "x", "max_tokens": 4}, 400, "max_tokens: unknown field; expected options.num_predict instead"),
     (
         "/api/chat",
@@ -129,6 +129,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
         400,
         "reasoning_effort: unknown field; expected think instead",
     ),
+    ("/api/chat", {"messages": HELLO, "tool_choice": "required"}, 400, 'tool_choice: expected "auto" or null'),
     ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
