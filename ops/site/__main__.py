@@ -39,10 +39,10 @@ def main(mkdocs: str, out: Path, work: Path) -> None:
         shutil.copy(asset, pages)
     settings = work.absolute() / "mkdocs.yml"
     settings.write_bytes(settings_text(sections, pages, out.absolute()))
-    command = [mkdocs, "build", "--strict", "--quiet", "--clean", "--config-file", str(settings)]
-    status = subprocess.run(command, env={**os.environ, **_SAME_TIME}, check=False).returncode
-    if status:
-        raise SystemExit(status)
+    command = [mkdocs, "build", "--strict", "--clean", "--config-file", str(settings)]  # with --quiet it counts no warnings
+    built = subprocess.run(command, env={**os.environ, **_SAME_TIME}, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise click.ClickException(f"the site has faults\n{built.stdout}{built.stderr}")
     click.echo(f"{out}: open index.html there, or run python -m http.server --directory {out}", err=True)
 
 
