@@ -1,0 +1,95 @@
+"""What no test runs as it stands on its page, and why: the lists to which one adds a line. What nothing of the pages needs any
+more has to go, says a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.support.documents.code_blocks import CodeBlock
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A rule for blocks of one page that begin with a text."""
+
+    page: str
+    begins: str
+    reason: str
+
+    def covers(self, block: CodeBlock) -> bool:
+        """Whether the rule is for this block."""
+        return block.page == self.page and block.text.lstrip().startswith(self.begins)
+
+
+SHOWN = (
+    Shown("README.md", "client ──HTTP", "a drawing"),
+    Shown("docs/api.md", "ANTHROPIC_BASE_URL", "needs a program of Node; tests/clients/suites/agents_suite.py runs it"),
+    Shown("docs/api.md", "OPENAI_API_BASE_URL", "takes 7 GB; tests/clients/suites/open_webui_suite.py runs it"),
+    Shown("docs/caching.md", "prefix cache: ", "lines of supervisor status"),
+    Shown("docs/commands.md", "serving  smollm2", "the screen of supervisor top; tests/supervisor/top/test_screen.py"),
+    Shown("docs/getting_started.md", ">>> What", "a conversation; tests/supervisor/chat/test_chat_terminal.py has one"),
+    Shown("docs/overload.md", "queue: expected", "the text of an error"),
+    Shown("docs/tiers_design.md", "step thread", "a drawing"),
+    Shown("docs/tiers_design.md", "gateway --Submit", "a drawing"),
+    Shown("docs/traces.md", "text_completion", "a trace as text"),
+    Shown("docs/zeromq.md", 'Client("tcp', "needs a second machine; tests/faults and tests/messages/client try it on one"),
+)
+
+OTHER_TOML = (Shown("docs/api.md", 'model = "smollm2"', "the configuration of codex"),)
+"""TOML that is no configuration of a server; it has to be TOML all the same."""
+
+RUN_BY: Mapping[tuple[str, str], str] = {
+    ("README.md", "python"): "tests/ops/test_readme_examples.py",
+    ("README.md", "sh"): "tests/ops/test_readme_examples.py",
+    ("docs/api.md", "sh"): "tests/ops/test_api_examples.py",
+    ("docs/zeromq.md", "python"): "tests/ops/test_zeromq_examples.py",
+    ("docs/getting_started.md", "python"): "tests/ops/test_getting_started.py",
+}
+"""Blocks that a test of their page runs; all others are run by those in tests/ops/documents."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The flags of the server that the text before a block speaks of."""
+
+    page: str
+    begins: str
+    flags: tuple[str, ...]
+
+
+SERVERS = (Behind("docs/operations.md", "curl -X PUT", ("--api-keys",)),)
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Commands that are read by their program, but not run."""
+
+    pattern: str
+    reason: str
+
+    def covers(self, command: str) -> bool:
+        """Whether a command is one of these."""
+        return re.search(self.pattern, command) is not None
+
+
+NOT_RUN: Sequence[NotRun] = (
+    NotRun(r"^supervisor start .*(--kv-dtype fp8|--gpus 1 )", "needs a GPU"),
+    NotRun(r"^supervisor start .*--tp 2", "the hash-chain model has one rank; its flags are read by check-config"),
+    NotRun(r"^supervisor (chat|top)$", "wants a terminal; tests/supervisor/chat and tests/supervisor/top give it one"),
+    NotRun(r"^supervisor logs -f", "does not end; tests/supervisor/log_reader"),
+    NotRun(r"^supervisor (pull|rm) ", "needs a network; tests/supervisor/library has a hub of its own"),
+    NotRun(r"^supervisor drill .*(VLLM|container=|--port 8802)", "needs another server"),
+    NotRun(r"^make ", "installs; tests/ops/test_makefile.py, and each run of the tests begins with it"),
+    NotRun(
+        r"^(chrt .*)?python3? (-m ops\.bench|-m ops\.gpu|ops/gpu)", "takes minutes or a GPU; tests/ops/bench runs each shortly"
+    ),
+    NotRun(r"^\.venv/clients/(guidellm|aiperf)", "tests/clients/test_load_tools.py runs it"),
+    NotRun(r"^MODEL=", "a variable for the next line"),
+    NotRun(r"^pip install", "needs a network; the packages are those that pyproject.toml names"),
+    NotRun(r"^cp ops/prometheus", "needs root; tests/long/monitoring runs Prometheus and Alertmanager with these files"),
+    NotRun(r"^curl .*https://llm\.example\.com", "needs a name in the DNS; tests/faults/http/test_https.py has localhost"),
+    NotRun(r"^\. \.venv/bin/activate", "a variable for the next line"),
+)
