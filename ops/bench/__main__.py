@@ -36,6 +36,7 @@ _COMMANDS = {
     "trace-cost": "what traces of requests cost, and a collector that is away, in turns",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
+    "plots": "pictures of the documents from measured results, which are JSON files",
     "self-test": "how many chunks a second this load tool can read",
 }
 _ROOMS = {

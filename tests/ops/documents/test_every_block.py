@@ -111,7 +111,8 @@ def test_a_page_of_the_documents_is_on_the_site_once() -> None:
 
 
 def test_blocks_are_found_with_their_lines() -> None:
-    page = "# A\n\n```sh\nmake test \\\n  ARGS=-x   # why\n```\n\nText:\n\n    supervisor status\n\n    indented too\n- a list\n    goes on\n"
+    fenced = "# A\n\n```sh\nmake test \\\n  ARGS=-x   # why\n```\n"
+    page = f"{fenced}\nText:\n\n    supervisor status\n\n    indented too\n- a list\n    goes on\n"
     fence, first, second = blocks_of("a.md", page)
     assert (fence.line, fence.language, commands_of(fence)) == (4, "sh", ["make test ARGS=-x"])
     assert (first.line, first.language, first.text) == (10, INDENTED, "supervisor status")

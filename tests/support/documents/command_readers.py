@@ -113,7 +113,7 @@ def _pip(words: list[str]) -> None:
     extras = project["optional-dependencies"]
     named = {re.split(r"[\[<>=]", one)[0] for group in [project["dependencies"], *extras.values()] for one in group}
     makefile = (REPO / "Makefile").read_text(encoding="utf-8")
-    named |= {name for name in _PACKAGES.findall(makefile)} | {"WHEEL", project["name"]}
+    named |= set(_PACKAGES.findall(makefile)) | {"WHEEL", project["name"]}
     for word in words[1:]:
         package, _, extra = re.split(r"[<>=]", word)[0].partition("[")
         if not word.startswith("-") and (package not in named or (extra and extra.rstrip("]") not in extras)):

@@ -83,9 +83,7 @@ NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^supervisor (pull|rm) ", "needs a network; tests/supervisor/library has a hub of its own"),
     NotRun(r"^supervisor drill .*(VLLM|container=|--port 8802)", "needs another server"),
     NotRun(r"^make ", "installs; tests/ops/test_makefile.py, and each run of the tests begins with it"),
-    NotRun(
-        r"^(chrt .*)?python3? (-m ops\.bench|-m ops\.gpu|ops/gpu)", "takes minutes or a GPU; tests/ops/bench runs each shortly"
-    ),
+    NotRun(r"^(chrt .*)?python3? (-m ops\.bench|-m ops\.gpu|ops/gpu)", "minutes, or a GPU; tests/ops/bench has short ones"),
     NotRun(r"^\.venv/clients/(guidellm|aiperf)", "tests/clients/test_load_tools.py runs it"),
     NotRun(r"^MODEL=", "a variable for the next line"),
     NotRun(r"^pip install", "needs a network; the packages are those that pyproject.toml names"),

@@ -19,6 +19,7 @@ FIRST_SERVER = ("--replicas", "2")  # of a page whose commands need a server tha
 _MODEL = ("--model", "hash-chain", "--model-name", "smollm2")  # and of embeddings and in reserve what the page says
 _CHEAP = ("--no-standby", "--log-level", "info", "--set", "worker.hash_chain_step_s=0.01")  # a flag of the page wins
 _NOT_TAKEN = ("--model", "--port", "--config")
+_ASKS_A_SERVER, _ASKS_FILES = ("supervisor ", "curl ", "echo "), ("supervisor keys ", "supervisor tenants ")
 _FOUND_SOMETHING = 1  # the exit status of the doctor
 _SHIM = """#!/bin/sh
 exec {python} -m tests.support.documents.page_program {port} "$@"
@@ -71,9 +72,7 @@ class PageShell:
             self._server = self._servers.enter_context(own_server(flags, port=self.port, environment=self._environment()))
 
     def _needs_server(self, command: str) -> bool:
-        return command.startswith(("supervisor", "curl", "echo")) and not command.startswith(
-            ("supervisor keys", "supervisor ten")
-        )
+        return command.startswith(_ASKS_A_SERVER) and not command.startswith(_ASKS_FILES)
 
     def _learn(self, command: str, printed: str) -> None:
         """Keep a key that was made: later commands show it."""
@@ -86,6 +85,7 @@ class PageShell:
 
     def _make_files(self) -> None:
         (self._folder / "bin").mkdir()
+        (self._folder / "state" / "tardigrade").mkdir(parents=True, mode=0o700)
         shim = self._folder / "bin" / "supervisor"
         shim.write_text(_SHIM.format(python=shlex.quote(sys.executable), port=self.port))
         shim.chmod(0o755)
