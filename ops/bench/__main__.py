@@ -42,9 +42,10 @@ _COMMANDS = {
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
     **dict.fromkeys(("long-prefills", "plan-cost"), "commands.scheduling"),
+    "plots": "plots",
     **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
 }
-_FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
+_FILES = {"pages": "page_capacity", "plots": "command"}  # of commands that are not called as their file
 
 
 class _LazyGroup(click.Group):

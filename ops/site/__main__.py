@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from ops.site.navigation import Section, present
-from ops.site.pages import REPO, LeadsNowhere, write_pages
+from ops.site.navigation import Chapter, present
+from ops.site.page_texts import REPO, LeadsNowhere, write_pages
 
 _SETTINGS = Path(__file__).with_name("mkdocs.yml")
 _ASSETS = Path(__file__).with_name("assets")
@@ -46,7 +46,7 @@ def main(mkdocs: str, out: Path, work: Path) -> None:
     click.echo(f"{out}: open index.html there, or run python -m http.server --directory {out}", err=True)
 
 
-def settings_text(sections: Sequence[Section], pages: Path, out: Path) -> bytes:
+def settings_text(sections: Sequence[Chapter], pages: Path, out: Path) -> bytes:
     """The settings of mkdocs: those of mkdocs.yml beside this file, with folders and navigation. JSON is YAML, too."""
     navigation = [{section.title: [{page.title: page.name} for page in section.pages]} for section in sections]
     return msgspec.json.encode({"INHERIT": str(_SETTINGS), "docs_dir": str(pages), "site_dir": str(out), "nav": navigation})

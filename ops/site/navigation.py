@@ -25,7 +25,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Section:
+class Chapter:
     """A part of the navigation."""
 
     title: str
@@ -33,7 +33,7 @@ class Section:
 
 
 SECTIONS = (
-    Section(
+    Chapter(
         "Start",
         (
             Page("Overview", "index.md"),
@@ -44,7 +44,7 @@ SECTIONS = (
             Page("Coming from vLLM or Ollama", "migration.md"),
         ),
     ),
-    Section(
+    Chapter(
         "Clients",
         (
             Page("HTTP API", "api.md"),
@@ -52,7 +52,7 @@ SECTIONS = (
             Page("Python and ZeroMQ", "zeromq.md"),
         ),
     ),
-    Section(
+    Chapter(
         "Operations",
         (
             Page("Keys, tenants and limits", "operations.md"),
@@ -66,7 +66,7 @@ SECTIONS = (
             Page("Security", "security.md", "SECURITY.md"),
         ),
     ),
-    Section(
+    Chapter(
         "Guides",
         (
             Page("Survival", "reliability.md"),
@@ -77,7 +77,7 @@ SECTIONS = (
             Page("Performance", "performance.md", weight=0.6),
         ),
     ),
-    Section(
+    Chapter(
         "Project",
         (
             Page("Architecture", "architecture.md"),
@@ -92,15 +92,15 @@ SECTIONS = (
 )
 
 
-def pages_of(sections: Sequence[Section] = SECTIONS) -> list[Page]:
+def pages_of(sections: Sequence[Chapter] = SECTIONS) -> list[Page]:
     """All pages in the order of the navigation."""
     return [page for section in sections for page in section.pages]
 
 
-def present(has_document: Callable[[str], bool], sections: Sequence[Section] = SECTIONS) -> list[Section]:
+def present(has_document: Callable[[str], bool], sections: Sequence[Chapter] = SECTIONS) -> list[Chapter]:
     """The sections with the pages whose document is there. `has_document` is asked with paths of the repository."""
     kept = [
-        Section(section.title, tuple(page for page in section.pages if page.is_drawn or has_document(page.source)))
+        Chapter(section.title, tuple(page for page in section.pages if page.is_drawn or has_document(page.source)))
         for section in sections
     ]
     return [section for section in kept if section.pages]

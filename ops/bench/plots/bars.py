@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from xml.sax.saxutils import escape
 
-from ops.bench.plots.result import Bar, Panel, Result
+from ops.bench.plots.result import Bar, Chart, MeasuredResult
 
 _WIDTH, _MARGIN, _LABELS = 720, 20, 190
 _BAR, _GAP, _NUMBER = 15, 5, 110  # the height of a bar, between bars, and the room for a number behind the longest one
@@ -18,7 +18,7 @@ text{font:12px system-ui,sans-serif;fill:#24292f}.t{font-size:15px}.t,.p{font-we
 .s0{fill:#26a69a}.s1{fill:#f0945c}.s2{fill:#8c9eea}.s3{fill:#c39bd8}.s4{fill:#aab0ba}}"""
 
 
-def picture(result: Result) -> str:
+def picture(result: MeasuredResult) -> str:
     """The picture of a result. Raises: ValueError for more series than there are colours."""
     colours = _colours(result)
     y = _MARGIN + 14
@@ -36,7 +36,7 @@ def picture(result: Result) -> str:
     return "\n".join([head, f"<title>{escape(result.title)}</title><style>{_STYLE}</style>", ground, *parts, "</svg>"]) + "\n"
 
 
-def _colours(result: Result) -> dict[str, str]:
+def _colours(result: MeasuredResult) -> dict[str, str]:
     """The colour of each series: another server has the same one in all pictures."""
     if len(result.series) > _N_COLOURS:
         raise ValueError(f"{result.title}: expected at most {_N_COLOURS} series, got {len(result.series)}")
@@ -53,7 +53,7 @@ def _legend(y: int, colours: dict[str, str]) -> list[str]:
     return parts
 
 
-def _panel(panel: Panel, y: int, colours: dict[str, str]) -> tuple[list[str], int]:
+def _panel(panel: Chart, y: int, colours: dict[str, str]) -> tuple[list[str], int]:
     """A panel's parts, and where the next one begins."""
     parts = [_text(_MARGIN, y + 10, panel.title, "p")]
     top = y = y + 20

@@ -19,7 +19,7 @@ class Bar(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     text: str = ""
 
 
-class Panel(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Chart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Bars of one scale, which begins at 0. `unit` stands behind each number."""
 
     title: str
@@ -27,14 +27,14 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     bars: tuple[Bar, ...]
 
 
-class Result(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class MeasuredResult(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What a picture shows. `source` is a document of the repository and the title of its section with these figures."""
 
     title: str
     conditions: str
     source: str
     section: str
-    panels: tuple[Panel, ...]
+    panels: tuple[Chart, ...]
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -42,15 +42,15 @@ class Result(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return tuple(dict.fromkeys(bar.series for panel in self.panels for bar in panel.bars))
 
 
-def read_results(folder: Path = RESULTS) -> dict[str, Result]:
+def read_results(folder: Path = RESULTS) -> dict[str, MeasuredResult]:
     """The results of a folder by the names of their files, without `.json`.
 
     Raises: ValueError for a file that is no result; it names the file.
     """
-    found: dict[str, Result] = {}
+    found: dict[str, MeasuredResult] = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Result)
+            found[path.stem] = msgspec.json.decode(path.read_bytes(), type=MeasuredResult)
         except msgspec.DecodeError as error:
             raise ValueError(f"{path.name}: {error}") from None
     return found

@@ -12,7 +12,7 @@ from tests.support.documents.code_blocks import CodeBlock
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownBlock:
     """A rule for blocks of one page that begin with a text."""
 
     page: str
@@ -25,20 +25,20 @@ class Shown:
 
 
 SHOWN = (
-    Shown("README.md", "client ──HTTP", "a drawing"),
-    Shown("docs/api.md", "ANTHROPIC_BASE_URL", "needs a program of Node; tests/clients/suites/agents_suite.py runs it"),
-    Shown("docs/api.md", "OPENAI_API_BASE_URL", "takes 7 GB; tests/clients/suites/open_webui_suite.py runs it"),
-    Shown("docs/caching.md", "prefix cache: ", "lines of supervisor status"),
-    Shown("docs/commands.md", "serving  smollm2", "the screen of supervisor top; tests/supervisor/top/test_screen.py"),
-    Shown("docs/getting_started.md", ">>> What", "a conversation; tests/supervisor/chat/test_chat_terminal.py has one"),
-    Shown("docs/overload.md", "queue: expected", "the text of an error"),
-    Shown("docs/tiers_design.md", "step thread", "a drawing"),
-    Shown("docs/tiers_design.md", "gateway --Submit", "a drawing"),
-    Shown("docs/traces.md", "text_completion", "a trace as text"),
-    Shown("docs/zeromq.md", 'Client("tcp', "needs a second machine; tests/faults and tests/messages/client try it on one"),
+    ShownBlock("README.md", "client ──HTTP", "a drawing"),
+    ShownBlock("docs/api.md", "ANTHROPIC_BASE_URL", "needs a program of Node; tests/clients/suites/agents_suite.py runs it"),
+    ShownBlock("docs/api.md", "OPENAI_API_BASE_URL", "takes 7 GB; tests/clients/suites/open_webui_suite.py runs it"),
+    ShownBlock("docs/caching.md", "prefix cache: ", "lines of supervisor status"),
+    ShownBlock("docs/commands.md", "serving  smollm2", "the screen of supervisor top; tests/supervisor/top/test_screen.py"),
+    ShownBlock("docs/getting_started.md", ">>> What", "a conversation; tests/supervisor/chat/test_chat_terminal.py has one"),
+    ShownBlock("docs/overload.md", "queue: expected", "the text of an error"),
+    ShownBlock("docs/tiers_design.md", "step thread", "a drawing"),
+    ShownBlock("docs/tiers_design.md", "gateway --Submit", "a drawing"),
+    ShownBlock("docs/traces.md", "text_completion", "a trace as text"),
+    ShownBlock("docs/zeromq.md", 'Client("tcp', "needs a second machine; tests/faults and tests/messages/client try it on one"),
 )
 
-OTHER_TOML = (Shown("docs/api.md", 'model = "smollm2"', "the configuration of codex"),)
+OTHER_TOML = (ShownBlock("docs/api.md", 'model = "smollm2"', "the configuration of codex"),)
 """TOML that is no configuration of a server; it has to be TOML all the same."""
 
 RUN_BY: Mapping[tuple[str, str], str] = {
@@ -48,7 +48,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("docs/zeromq.md", "python"): "tests/ops/test_zeromq_examples.py",
     ("docs/getting_started.md", "python"): "tests/ops/test_getting_started.py",
 }
-"""Blocks that a test of their page runs; all others are run by those in tests/ops/documents."""
+"""Blocks that a test of their page runs; all others are run by those in tests/ops/site."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +91,8 @@ NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^curl .*https://llm\.example\.com", "needs a name in the DNS; tests/faults/http/test_https.py has localhost"),
     NotRun(r"^\. \.venv/bin/activate", "a variable for the next line"),
 )
+
+
+def is_listed(block: CodeBlock, rules: Sequence[ShownBlock]) -> bool:
+    """Whether a list has a rule for a block."""
+    return any(rule.covers(block) for rule in rules)

@@ -11,15 +11,15 @@ from click.testing import CliRunner
 
 from ops.bench.__main__ import main
 from ops.bench.plots.bars import picture
-from ops.bench.plots.result import PICTURES, Bar, Panel, Result, read_results
+from ops.bench.plots.result import PICTURES, Bar, Chart, MeasuredResult, read_results
 from tests.support.documents.code_blocks import REPO
 
 RESULTS = read_results()
 BAR = Bar("a kill", "ours", 0.5)
-RESULT = Result("What < a kill costs", "on two cores", "docs/a.md", "", (Panel("pauses", "s", (BAR,)),))
+RESULT = MeasuredResult("What < a kill costs", "on two cores", "docs/a.md", "", (Chart("pauses", "s", (BAR,)),))
 
 
-def section_of(result: Result) -> str:
+def section_of(result: MeasuredResult) -> str:
     """The text of the section that has the figures of a result."""
     text = (REPO / result.source).read_text(encoding="utf-8")
     begun = re.split(rf"^#+ {re.escape(result.section)}$", text, flags=re.MULTILINE)
@@ -53,7 +53,7 @@ def test_a_picture_is_whole_and_has_both_schemes(name: str) -> None:
 
 def test_a_bar_has_the_length_of_its_value() -> None:
     bars = (BAR, Bar("a pause", "ours", 1.0), Bar("no answer", "theirs", None, "lost"))
-    drawn = picture(Result("t", "c", "docs/a.md", "", (Panel("pauses", "s", bars),)))
+    drawn = picture(MeasuredResult("t", "c", "docs/a.md", "", (Chart("pauses", "s", bars),)))
     widths = [float(width) for width in re.findall(r'class="s\d" x="\d+" y="\d+" width="([\d.]+)" height="13"', drawn)]
     assert widths[0] * 2 == widths[1]
     assert widths[2] == 0
@@ -64,7 +64,7 @@ def test_texts_are_escaped_and_too_many_series_are_refused() -> None:
     assert "What &lt; a kill costs" in picture(RESULT)
     many = tuple(Bar("a", f"series {number}", 1.0) for number in range(5))
     with pytest.raises(ValueError, match="expected at most 4 series, got 5"):
-        picture(Result("t", "c", "docs/a.md", "", (Panel("p", "", many),)))
+        picture(MeasuredResult("t", "c", "docs/a.md", "", (Chart("p", "", many),)))
 
 
 def test_a_file_that_is_no_result_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,34 +14,21 @@ from ops.site.navigation import pages_of
 from supervisor.__main__ import main
 from supervisor.config.server_config import load_config
 from tests.support.documents.code_blocks import INDENTED, REPO, CodeBlock, all_blocks, blocks_of, commands_of
-from tests.support.documents.command_readers import NotAccepted, check, knows, parts_of
-from tests.support.documents.lists import NOT_RUN, OTHER_TOML, RUN_BY, SHOWN, Shown
+from tests.support.documents.command_readers import NotAccepted, check, parts_of
+from tests.support.documents.lists import NOT_RUN, OTHER_TOML, RUN_BY, SHOWN, is_listed
 from tests.support.documents.page_shell import make_files, without
+from tests.support.documents.shell_blocks import is_shell, shell_blocks
 
-_SHELL = ("sh", "bash")
-_MAYBE_SHELL = ("", "text", "console", INDENTED)
 _DATA = {"json": json.loads, "yaml": yaml.safe_load, "toml": tomllib.loads}
 _NEEDS_GPU = ("--kv-dtype fp8", "--gpus 1 ")
+
+
+SHELL = shell_blocks()
 
 
 def ids(block: CodeBlock) -> str:
     """The name of a parameter."""
     return str(block)
-
-
-def is_shell(block: CodeBlock) -> bool:
-    """Whether a block has commands."""
-    return block.language in _SHELL or (
-        block.language in _MAYBE_SHELL and not is_listed(block, SHOWN) and all(map(knows, commands_of(block)))
-    )
-
-
-def is_listed(block: CodeBlock, rules: Sequence[Shown]) -> bool:
-    """Whether a list has a rule for a block."""
-    return any(rule.covers(block) for rule in rules)
-
-
-SHELL = [block for block in all_blocks() if is_shell(block)]
 
 
 def test_every_block_is_known() -> None:

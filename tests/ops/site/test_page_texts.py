@@ -11,8 +11,8 @@ import pytest
 from actors.gateway.http.api import ENDPOINTS
 from actors.gateway.http.openapi.document import path_of
 from ops.site.__main__ import settings_text
-from ops.site.navigation import SECTIONS, Page, Section, pages_of, present
-from ops.site.pages import LeadsNowhere, page_text, write_pages
+from ops.site.navigation import SECTIONS, Chapter, Page, pages_of, present
+from ops.site.page_texts import LeadsNowhere, page_text, write_pages
 from ops.site.reference import reference_page, words
 from tests.support.documents.code_blocks import REPO
 
@@ -63,10 +63,10 @@ def test_a_link_to_what_the_site_does_not_have_is_refused() -> None:
 
 def test_pages_without_a_document_are_left_out() -> None:
     sections = (
-        Section("A", (Page("One", "one.md"), Page("Drawn", "drawn.md", is_drawn=True))),
-        Section("B", (Page("Two", "two.md"),)),
+        Chapter("A", (Page("One", "one.md"), Page("Drawn", "drawn.md", is_drawn=True))),
+        Chapter("B", (Page("Two", "two.md"),)),
     )
-    assert present(lambda document: document == "docs/none.md", sections) == [Section("A", (sections[0].pages[1],))]
+    assert present(lambda document: document == "docs/none.md", sections) == [Chapter("A", (sections[0].pages[1],))]
 
 
 def test_the_settings_name_folders_and_pages() -> None:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ops.site.navigation import Page, Section, pages_of
+from ops.site.navigation import Chapter, Page, pages_of
 from ops.site.reference import reference_page
 
 REPO = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def _prose(text: str, target: Callable[[re.Match[str]], str]) -> str:
     return _BOLD_BEFORE_LIST.sub(r"\1\n\n", _LINK.sub(target, text))
 
 
-def write_pages(folder: Path, sections: Sequence[Section], repo: Path = REPO) -> None:
+def write_pages(folder: Path, sections: Sequence[Chapter], repo: Path = REPO) -> None:
     """Write the pages of these sections and their pictures into a folder, which is emptied first.
 
     Raises: LeadsNowhere, OSError.

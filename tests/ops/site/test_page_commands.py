@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.documents.test_every_block import SHELL
 from tests.support.documents.code_blocks import CodeBlock, commands_of
 from tests.support.documents.lists import NOT_RUN, RUN_BY, SERVERS
 from tests.support.documents.page_shell import PageShell
+from tests.support.documents.shell_blocks import shell_blocks
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def blocks_of_pages() -> list[tuple[str, list[CodeBlock]]]:
     """The blocks with commands to run, page by page in their order there."""
-    blocks = [block for block in SHELL if (block.page, block.language) not in RUN_BY and commands_to_run(block)]
+    blocks = [block for block in shell_blocks() if (block.page, block.language) not in RUN_BY and commands_to_run(block)]
     return [(page, list(group)) for page, group in groupby(blocks, key=lambda block: block.page)]
 
 
