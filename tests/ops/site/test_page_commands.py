@@ -24,7 +24,7 @@ def blocks_of_pages() -> list[tuple[str, list[CodeBlock]]]:
 
 def commands_to_run(block: CodeBlock) -> list[str]:
     """The commands of a block without those that the list of what is not run has."""
-    return [command for command in commands_of(block) if not any(rule.covers(command) for rule in NOT_RUN)]
+    return [command for command in commands_of(block) if not any(rule.covers(block.page, command) for rule in NOT_RUN)]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None or shutil.which("openssl") is None, reason="needs curl and openssl")

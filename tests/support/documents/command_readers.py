@@ -17,6 +17,7 @@ from tests.support.documents.code_blocks import REPO
 
 _ASSIGNMENT = re.compile(r"\w+=\S*")
 _CAPTURED = re.compile(r"^\w+=\$\((.*)\)$")
+_VALUE = re.compile(r"(?<==)\$\([^()]*\)")
 _SIGNS = {"|", "&&", ";", "<", ">", ">>"}
 _INSTEAD = {"N": "1", "...": ""}  # what a page leaves open, and a value that can be read
 _MISSING = re.compile(r"(?:File|Directory|Path) '([^']+)' does not exist")
@@ -32,7 +33,7 @@ def parts_of(command: str) -> list[list[str]]:
 
     Raises: NotAccepted for a line that is no shell.
     """
-    lexer = shlex.shlex(_CAPTURED.sub(r"\1", command), posix=True, punctuation_chars="|&;<>")
+    lexer = shlex.shlex(_VALUE.sub("VALUE", _CAPTURED.sub(r"\1", command)), posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         words = list(lexer)
@@ -51,17 +52,23 @@ def parts_of(command: str) -> list[list[str]]:
 def check(command: str) -> None:
     """Let each program of a command read its words. Raises: NotAccepted."""
     for program, *words in parts_of(command):
-        if program not in READERS:
+        name = _name_of(program)
+        if name not in READERS:
             raise NotAccepted(f"{program}: no reader knows this program")
-        READERS[program](words)
+        READERS[name](words)
 
 
 def knows(command: str) -> bool:
     """Whether each program of a line is known, so that the line is one of shell."""
     try:
-        return all(program in READERS for program, *_ in parts_of(command))
+        return all(_name_of(program) in READERS for program, *_ in parts_of(command))
     except NotAccepted:
         return False
+
+
+def _name_of(program: str) -> str:
+    """The name of a program, also of one in an environment of its own."""
+    return program.rpartition("/bin/")[2] if "/bin/" in program else program
 
 
 def _read_by(group: click.Group) -> Callable[[list[str]], None]:
@@ -125,6 +132,20 @@ def _cp(words: list[str]) -> None:
         _is_there(word)
 
 
+def _in_a_container(words: list[str]) -> None:
+    """A command for containers: files of the repository that it names exist, and so does a command of ours at its end."""
+    for word in words:
+        if word.startswith("ops/"):
+            _is_there(word)
+    if "supervisor" in words:
+        check(shlex.join(words[words.index("supervisor") :]))
+
+
+def _activate(words: list[str]) -> None:
+    if not words[0].endswith("/bin/activate"):
+        raise NotAccepted(f"{words[0]}: expected an environment of Python")
+
+
 def _is_readers_own(path: str) -> None:
     """A file that a reader of the page makes, not one of the repository. Raises: NotAccepted."""
     if (REPO / path.partition("/")[0]).is_dir() and not path.startswith("/"):
@@ -145,15 +166,14 @@ def _after_priority(words: list[str]) -> None:
 
 
 READERS: Mapping[str, Callable[[list[str]], None]] = {
-    "supervisor": _read_by(supervisor),
-    "python": _python,
-    "python3": _python,
+    **dict.fromkeys(("supervisor", "tardigrade"), _read_by(supervisor)),
+    **dict.fromkeys(("python", "python3"), _python),
+    **dict.fromkeys(("docker", "kubectl", "helm", "terraform"), _in_a_container),
+    **dict.fromkeys(("curl", "echo", "export", "mkdir", "openssl", "touch"), _any),
+    **dict.fromkeys(("aiperf", "guidellm", "buildah", "debootstrap", "systemctl", "systemd-sysusers"), _any),
     "make": _make,
     "pip": _pip,
     "cp": _cp,
     "chrt": _after_priority,
-    ".": lambda words: None if words == [".venv/bin/activate"] else _is_there(words[0]),
-    **dict.fromkeys(("curl", "echo", "export", "openssl"), _any),
-    **dict.fromkeys((".venv/clients/guidellm/bin/guidellm", ".venv/clients/aiperf/bin/aiperf"), _any),
-    **dict.fromkeys(("docker", "kubectl", "helm", "terraform", "systemctl"), _any),
+    ".": _activate,
 }

@@ -29,6 +29,8 @@ SHOWN = (
     ShownBlock("docs/api.md", "ANTHROPIC_BASE_URL", "needs a program of Node; tests/clients/suites/agents_suite.py runs it"),
     ShownBlock("docs/api.md", "OPENAI_API_BASE_URL", "takes 7 GB; tests/clients/suites/open_webui_suite.py runs it"),
     ShownBlock("docs/caching.md", "prefix cache: ", "lines of supervisor status"),
+    ShownBlock("docs/capacity.md", "model   ", "what supervisor plan prints"),
+    ShownBlock("docs/capacity.md", "supervisor: gpus: ", "the text of an error"),
     ShownBlock("docs/commands.md", "serving  smollm2", "the screen of supervisor top; tests/supervisor/top/test_screen.py"),
     ShownBlock("docs/getting_started.md", ">>> What", "a conversation; tests/supervisor/chat/test_chat_terminal.py has one"),
     ShownBlock("docs/overload.md", "queue: expected", "the text of an error"),
@@ -69,10 +71,11 @@ class NotRun:
 
     pattern: str
     reason: str
+    pages: tuple[str, ...] = ()  # of these pages alone; empty: of all
 
-    def covers(self, command: str) -> bool:
-        """Whether a command is one of these."""
-        return re.search(self.pattern, command) is not None
+    def covers(self, page: str, command: str) -> bool:
+        """Whether a command of a page is one of these."""
+        return (not self.pages or page in self.pages) and re.search(self.pattern, command) is not None
 
 
 NOT_RUN: Sequence[NotRun] = (
@@ -90,6 +93,8 @@ NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^cp ops/prometheus", "needs root; tests/long/monitoring runs Prometheus and Alertmanager with these files"),
     NotRun(r"^curl .*https://llm\.example\.com", "needs a name in the DNS; tests/faults/http/test_https.py has localhost"),
     NotRun(r"^\. \.venv/bin/activate", "a variable for the next line"),
+    NotRun(r"--model /models/", "needs the shape of a model that is not here", ("docs/capacity.md", "docs/commands.md")),
+    NotRun(r".", "needs root, a Docker engine or a cluster; tests/ops/deployment checks its files", ("docs/deployment.md",)),
 )
 
 
