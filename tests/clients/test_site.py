@@ -56,7 +56,7 @@ def build(folder: Path, extra: str = "") -> subprocess.CompletedProcess[str]:
 _WITH_EXTRA = """
 import ops.site.page_texts as pages
 whole = pages.page_text
-pages.page_text = lambda document, text, names: whole(document, text, names) + {extra!r} * (document == "docs/index.md")
+pages.page_text = lambda document, text, known: whole(document, text, known) + {extra!r} * (document == "docs/index.md")
 from ops.site.__main__ import main
 main()
 """

@@ -16,7 +16,8 @@ from ops.site.page_texts import LeadsNowhere, page_text, write_pages
 from ops.site.reference import reference_page, words
 from tests.support.documents.code_blocks import REPO
 
-NAMES = {"docs/api.md": "api.md", "docs/a.md": "a.md", "SECURITY.md": "security.md"}
+PAGES = (Page("HTTP API", "api.md"), Page("A", "a.md"), Page("Security", "security.md", "SECURITY.md"))
+NAMES = {page.source: page for page in PAGES}
 HERE = present(lambda document: (REPO / document).is_file())
 
 
@@ -45,6 +46,11 @@ def test_a_link_leads_to_the_page_of_a_document() -> None:
     wanted = "[a](api.md#fields) [s](security.md) [m](media/kill.svg) [o](https://example.com/docs/a.md) [t](#here)"
     assert page_text("docs/a.md", text, NAMES) == wanted
     assert page_text("SECURITY.md", "[a](docs/api.md#tls)", NAMES) == "[a](api.md#tls)"
+
+
+def test_a_link_that_is_called_as_its_file_gets_the_title_of_its_page() -> None:
+    text = "[api.md](api.md#fields) [docs/api.md](api.md) [its own](api.md)"
+    assert page_text("docs/a.md", text, NAMES) == "[HTTP API](api.md#fields) [HTTP API](api.md) [its own](api.md)"
 
 
 def test_code_is_left_as_it_is() -> None:
