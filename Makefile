@@ -12,6 +12,7 @@
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
+#   make docs                         dist/site: the documents as a site that needs no network; every fault of a page is an error
 #   make sbom                         dist/sbom.cdx.json: every package in the environment, as CycloneDX
 #   make audit                        ask for known vulnerabilities of these packages; needs a network
 #   make format                       format, fix what can be fixed, draw the tables of the documents anew
@@ -26,7 +27,8 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
-CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis,$(VENV)/clients/$(name)/installed)
+CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis docs,$(VENV)/clients/$(name)/installed)
+DOCS_STAMP := $(VENV)/clients/docs/installed
 OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
@@ -47,7 +49,7 @@ RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or s
 MONITORING := prometheus prometheus-alertmanager
 
 .PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage lint gpu-test \
-	bench sbom audit format clean
+	bench docs sbom audit format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
@@ -100,6 +102,9 @@ gpu-test:
 
 bench: $(BENCH_STAMP)
 	@$(VENV)/bin/python -m ops.bench $(ARGS)
+
+docs: $(SERVE_STAMP) $(DOCS_STAMP)
+	@$(VENV)/bin/python -m ops.site --mkdocs $(VENV)/clients/docs/bin/mkdocs
 
 sbom: $(SERVE_STAMP) $(TOOLS)/installed
 	@mkdir -p dist

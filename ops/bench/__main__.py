@@ -36,14 +36,16 @@ _COMMANDS = {
     "trace-cost": "what traces of requests cost, and a collector that is away, in turns",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
+    "plots": "pictures of the documents from measured results, which are JSON files",
     "self-test": "how many chunks a second this load tool can read",
 }
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
     **dict.fromkeys(("long-prefills", "plan-cost"), "commands.scheduling"),
+    "plots": "plots",
     **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
 }
-_FILES = {"pages": "page_capacity"}  # of commands that are not called as their file
+_FILES = {"pages": "page_capacity", "plots": "command"}  # of commands that are not called as their file
 
 
 class _LazyGroup(click.Group):
