@@ -20,6 +20,7 @@ from messages.outcomes import ExitCode
 from supervisor.access.keys_command import keys
 from supervisor.access.tenants_command import tenants
 from supervisor.bench.command import bench
+from supervisor.capacity.command import plan
 from supervisor.chat.command import chat
 from supervisor.chat.run_command import run
 from supervisor.cordons.command import cordon, uncordon
@@ -276,6 +277,7 @@ main.add_command(bench)
 main.add_command(cache)
 main.add_command(chat)
 main.add_command(models)
+main.add_command(plan)
 main.add_command(pull)
 main.add_command(rm)
 main.add_command(run)

@@ -1,0 +1,92 @@
+"""Measures steps and prompts on this machine: a private server of the configuration, asked for a minute or so.
+
+A step is the difference of two runs that differ in their output lengths alone, divided by the tokens between them; so prompts,
+connections and the start of a run do not count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from messages.errors import ConfigError
+from supervisor.capacity.step_times import MeasuredTimes
+from supervisor.capacity.workload import Workload
+
+_SIZES = (1, 4, 16, 64, 256)
+_STEPS = 48  # tokens between the two runs
+_SHORT_PROMPT_TOKENS, _LONGEST_PROMPT_TOKENS = 16, 1024
+_BUDGET_S = 90.0  # greater numbers of sequences are left out when so much time has passed
+_LEAST_GROWTH = 1.0  # of a step with more sequences; less is noise
+
+RunAll = Callable[[int, int, int], float]  # (requests at once, prompt tokens, output tokens) -> seconds for all of them
+
+
+@dataclass
+class _Runs:
+    run: RunAll
+    clock: Callable[[], float]
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.clock()
+
+    @property
+    def is_late(self) -> bool:
+        return self.clock() - self.began_s > _BUDGET_S
+
+
+def calibrate(run: RunAll, load: Workload, most_sequences: int, clock: Callable[[], float] = time.monotonic) -> MeasuredTimes:
+    """Measure with `run`. `most_sequences`: that a replica answers at once; more are not measured."""
+    runs = _Runs(run, clock)
+    prompt_tokens = max(min(load.prompt_tokens, _LONGEST_PROMPT_TOKENS), 2 * _SHORT_PROMPT_TOKENS)
+    run(1, prompt_tokens, 2)  # what is compiled at its first use is there now
+    start_s = min(run(1, _SHORT_PROMPT_TOKENS, 1) for _ in range(3))
+    whole_s = min(run(1, prompt_tokens, 1) for _ in range(3))
+    token_s = max(whole_s - start_s, 0.0) / (prompt_tokens - _SHORT_PROMPT_TOKENS)
+    begin_s = max(start_s - token_s * _SHORT_PROMPT_TOKENS, 0.0)
+    context_tokens = max(int(load.mean_context_tokens) - _STEPS // 2, _SHORT_PROMPT_TOKENS)
+    steps = list[tuple[int, float]]()
+    for size in [size for size in _SIZES if size < most_sequences] + [most_sequences]:
+        if size > 2 * _SIZES[-1] or (steps and runs.is_late):
+            break
+        short_s, long_s = (run(size, min(context_tokens, 2 * _LONGEST_PROMPT_TOKENS), 2 + more) for more in (0, _STEPS))
+        least_s = steps[-1][1] * _LEAST_GROWTH if steps else 1e-6
+        steps.append((size, max((long_s - short_s) / _STEPS, least_s)))
+    return MeasuredTimes(steps, token_s, begin_s)
+
+
+def calibrate_here(model: str, options: Mapping[str, Any], load: Workload, most_sequences: int) -> MeasuredTimes:
+    """Start a private server of `model` with these options of `supervisor start`, and measure it.
+
+    Raises: ConfigError, Unavailable if it does not start, ConfigError if it fails a request.
+    """
+    from messages.local.private_server import PrivateServer
+    from supervisor.operator.calls import ask_status
+
+    with PrivateServer(model, **options) as server:
+        return calibrate(_run_on(ask_status(server.run_dir).url), load, most_sequences)
+
+
+def _run_on(url: str) -> RunAll:
+    """Streams of random prompts, all at once."""
+    from rich.console import Console
+
+    from supervisor.bench.serve_load import LoadPlan, first_model, measure
+
+    model, quiet, seeds = first_model(url), Console(quiet=True), iter(range(1_000_000))
+
+    def run(n: int, prompt_tokens: int, output_tokens: int) -> float:
+        lengths = {"input_lengths": str(prompt_tokens), "output_lengths": str(output_tokens)}
+        plan = LoadPlan(url=url, model=model, concurrency=n, requests=n, seed=next(seeds), **lengths)
+        result = measure(plan, quiet)
+        if result["requests"]["good"] != n:
+            errors = ", ".join(f"{kind}: {error['first']}" for kind, error in result["requests"]["errors"].items())
+            raise ConfigError(
+                f"measure: expected {n} answers of the private server, got {result['requests']['good']} ({errors})"
+            )
+        return result["wall_s"]
+
+    return run
