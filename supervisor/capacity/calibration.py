@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from messages.errors import ConfigError
@@ -19,7 +19,6 @@ _SIZES = (1, 4, 16, 64, 256)
 _STEPS = 48  # tokens between the two runs
 _SHORT_PROMPT_TOKENS, _LONGEST_PROMPT_TOKENS = 16, 1024
 _BUDGET_S = 90.0  # greater numbers of sequences are left out when so much time has passed
-_LEAST_GROWTH = 1.0  # of a step with more sequences; less is noise
 
 RunAll = Callable[[int, int, int], float]  # (requests at once, prompt tokens, output tokens) -> seconds for all of them
 
@@ -53,7 +52,7 @@ def calibrate(run: RunAll, load: Workload, most_sequences: int, clock: Callable[
         if size > 2 * _SIZES[-1] or (steps and runs.is_late):
             break
         short_s, long_s = (run(size, min(context_tokens, 2 * _LONGEST_PROMPT_TOKENS), 2 + more) for more in (0, _STEPS))
-        least_s = steps[-1][1] * _LEAST_GROWTH if steps else 1e-6
+        least_s = steps[-1][1] if steps else 1e-6  # more sequences take as long at least; all else is noise
         steps.append((size, max((long_s - short_s) / _STEPS, least_s)))
     return MeasuredTimes(steps, token_s, begin_s)
 
@@ -79,9 +78,8 @@ def _run_on(url: str) -> RunAll:
     model, quiet, seeds = first_model(url), Console(quiet=True), iter(range(1_000_000))
 
     def run(n: int, prompt_tokens: int, output_tokens: int) -> float:
-        lengths = {"input_lengths": str(prompt_tokens), "output_lengths": str(output_tokens)}
-        plan = LoadPlan(url=url, model=model, concurrency=n, requests=n, seed=next(seeds), **lengths)
-        result = measure(plan, quiet)
+        plan = LoadPlan(url, model, input_lengths=str(prompt_tokens), output_lengths=str(output_tokens), seed=next(seeds))
+        result = measure(replace(plan, concurrency=n, requests=n), quiet)
         if result["requests"]["good"] != n:
             errors = ", ".join(f"{kind}: {error['first']}" for kind, error in result["requests"]["errors"].items())
             raise ConfigError(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import msgspec
+
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
@@ -22,6 +24,7 @@ ADVISED_SHARE = 0.7  # of what a server carries at most: above it queues grow qu
 # Processor time of a gateway for an HTTP stream and for each of its tokens. docs/performance.md, on a host of an H200: one
 # gateway answers 2,250 requests of 16 tokens a second
 _GATEWAY_REQUEST_S, _GATEWAY_TOKEN_S = 0.25e-3, 11e-6
+_MOSTLY = 0.5  # of the time: where prompts take so much, nothing else is the limit
 _BINDS = 0.1  # places or pages are the limit where twice as many would carry so much more
 
 
@@ -102,7 +105,7 @@ def plan_capacity(
 ) -> CapacityPlan:
     """The plan. Raises: ConfigError where not even one sequence of this length fits."""
     kv = _kv_plan(config, model, placement, load)
-    worker = replace_device(config.worker, placement)
+    worker = on_devices(config.worker, placement)
     room = ReplicaRoom(kv.n_at_once, worker.lease_seconds)
     times, gateway_s = forecast.times, _GATEWAY_REQUEST_S + load.output_tokens * _GATEWAY_TOKEN_S
     own = replace(load, rate_per_s=load.rate_per_s / placement.replicas)
@@ -120,10 +123,8 @@ def plan_capacity(
     )  # fmt: skip
 
 
-def replace_device(worker: WorkerSettings, placement: Placement) -> WorkerSettings:
+def on_devices(worker: WorkerSettings, placement: Placement) -> WorkerSettings:
     """The worker's settings on the devices of the placement."""
-    import msgspec
-
     return msgspec.structs.replace(worker, device=placement.device)
 
 
@@ -149,7 +150,7 @@ def _kv_plan(config: ServerConfig, model: ModelConfig, placement: Placement, loa
         got = f"got {load.whole_tokens} of prompt and output"
         raise ConfigError(f"load: expected at most {n_pages * PAGE_TOKENS} tokens, for which a replica has memory, {got}")
     token_bytes = rank_estimate(placement, model, config.worker).kv_token_bytes
-    return KvPlan(n_pages, token_bytes, replace_device(config.worker, placement).slots, fits)
+    return KvPlan(n_pages, token_bytes, on_devices(config.worker, placement).slots, fits)
 
 
 def _parts(times: StepTimes, load: Workload, n_at_once: int) -> dict[Part, float]:
@@ -163,6 +164,6 @@ def _parts(times: StepTimes, load: Workload, n_at_once: int) -> dict[Part, float
 
 def _limit(times: StepTimes, load: Workload, kv: KvPlan, parts: dict[Part, float]) -> Limit:
     now, twice = (most_rate_per_s(times, load, ReplicaRoom(n)) for n in (kv.n_at_once, 2 * kv.n_at_once))
-    if twice > (1 + _BINDS) * now:
+    if parts[Part.PROMPTS] < _MOSTLY and twice > (1 + _BINDS) * now:
         return Limit.PAGES if kv.fits_sequences < kv.n_slots else Limit.SLOTS
     return Limit(max(parts, key=lambda part: parts[part]).value)

@@ -87,7 +87,7 @@ def plan(load_text: str, gpu: str | None, gpu_memory_bytes: str | None, measure:
     asked, others = plans[0], plans[1:]
     best = best_of(others, asked)
     rest = [one for one in plans if one is not best]
-    name = config.model_name or config.model or "smollm2"
+    name = config.model_name or _name_of(config)
     click.echo(json.dumps(plan_json(name, best, rest), indent=2) if as_json else plan_text(name, best, rest))
 
 
@@ -102,6 +102,12 @@ def _model_of(config: ServerConfig) -> ModelConfig:
     if model is None:
         raise ConfigError(f"model: expected one with weights, got {config.model}")
     return model
+
+
+def _name_of(config: ServerConfig) -> str:
+    from gpu_workers.models.resolve import find_model
+
+    return find_model(config.model).name
 
 
 def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:

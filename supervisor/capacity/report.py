@@ -9,6 +9,7 @@ from typing import Any
 from supervisor.capacity.advice import advice
 from supervisor.capacity.capacity_plan import ADVISED_SHARE, CapacityPlan
 from supervisor.library.sizes import count_text, size_text
+from supervisor.placement.quantities import counted
 
 _WIDTH, _NAME = 80, 15
 _LEAST_SHARE = 0.05
@@ -102,7 +103,7 @@ def _source(plan: CapacityPlan) -> str:
 
 def _need_rows(plan: CapacityPlan) -> Iterator[tuple[str, str]]:
     needs = plan.needs
-    yield "host", f"{size_text(needs.memory_bytes)} of memory, {plan.gateways_needed} gateway(s)"
+    yield "host", f"{size_text(needs.memory_bytes)} of memory, {counted(plan.gateways_needed, 'gateway')}"
     yield (
         "disk",
         (
