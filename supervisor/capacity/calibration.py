@@ -1,14 +1,15 @@
 """Measures steps and prompts on this machine: a private server of the configuration, asked for a minute or so.
 
-A step is the difference of two runs that differ in their output lengths alone, divided by the tokens between them; so prompts,
-connections and the start of a run do not count.
+A step is the difference of two runs that differ in their output lengths alone, divided by the tokens between them. Both have
+prompts that were computed before, so that prompts do not count, nor connections, nor the start of a run.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from messages.errors import ConfigError
@@ -16,45 +17,39 @@ from supervisor.capacity.step_times import MeasuredTimes
 from supervisor.capacity.workload import Workload
 
 _SIZES = (1, 4, 16, 64, 256)
-_STEPS = 48  # tokens between the two runs
+_STEPS = 32  # tokens between the two runs
+_TIMES = 3  # each run; the fastest counts, because other work of a machine only makes slower
 _SHORT_PROMPT_TOKENS, _LONGEST_PROMPT_TOKENS = 16, 1024
 _BUDGET_S = 90.0  # greater numbers of sequences are left out when so much time has passed
 
-RunAll = Callable[[int, int, int], float]  # (requests at once, prompt tokens, output tokens) -> seconds for all of them
-
-
-@dataclass
-class _Runs:
-    run: RunAll
-    clock: Callable[[], float]
-    began_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.began_s = self.clock()
-
-    @property
-    def is_late(self) -> bool:
-        return self.clock() - self.began_s > _BUDGET_S
+# (requests at once, prompt tokens, output tokens, seed of the prompts) -> seconds for all of them
+RunAll = Callable[[int, int, int, int], float]
 
 
 def calibrate(run: RunAll, load: Workload, most_sequences: int, clock: Callable[[], float] = time.monotonic) -> MeasuredTimes:
     """Measure with `run`. `most_sequences`: that a replica answers at once; more are not measured."""
-    runs = _Runs(run, clock)
+    began_s, seeds = clock(), itertools.count(1)
     prompt_tokens = max(min(load.prompt_tokens, _LONGEST_PROMPT_TOKENS), 2 * _SHORT_PROMPT_TOKENS)
-    run(1, prompt_tokens, 2)  # what is compiled at its first use is there now
-    start_s = min(run(1, _SHORT_PROMPT_TOKENS, 1) for _ in range(3))
-    whole_s = min(run(1, prompt_tokens, 1) for _ in range(3))
+    run(1, prompt_tokens, 2, 0)  # what is compiled at its first use is there now
+    start_s = min(run(1, _SHORT_PROMPT_TOKENS, 1, next(seeds)) for _ in range(_TIMES))
+    whole_s = min(run(1, prompt_tokens, 1, next(seeds)) for _ in range(_TIMES))
     token_s = max(whole_s - start_s, 0.0) / (prompt_tokens - _SHORT_PROMPT_TOKENS)
     begin_s = max(start_s - token_s * _SHORT_PROMPT_TOKENS, 0.0)
-    context_tokens = max(int(load.mean_context_tokens) - _STEPS // 2, _SHORT_PROMPT_TOKENS)
     steps = list[tuple[int, float]]()
-    for size in [size for size in _SIZES if size < most_sequences] + [most_sequences]:
-        if size > 2 * _SIZES[-1] or (steps and runs.is_late):
+    for size in [size for size in _SIZES if size < most_sequences] + [min(most_sequences, 2 * _SIZES[-1])]:
+        if steps and clock() - began_s > _BUDGET_S:
             break
-        short_s, long_s = (run(size, min(context_tokens, 2 * _LONGEST_PROMPT_TOKENS), 2 + more) for more in (0, _STEPS))
         least_s = steps[-1][1] if steps else 1e-6  # more sequences take as long at least; all else is noise
-        steps.append((size, max((long_s - short_s) / _STEPS, least_s)))
+        steps.append((size, max(_step_s(run, size, load), least_s)))
     return MeasuredTimes(steps, token_s, begin_s)
+
+
+def _step_s(run: RunAll, n: int, load: Workload) -> float:
+    """A step of n sequences in the middle of their answers."""
+    context_tokens = min(max(int(load.mean_context_tokens) - _STEPS // 2, _SHORT_PROMPT_TOKENS), _LONGEST_PROMPT_TOKENS)
+    run(n, context_tokens, 1, 0)
+    short_s, long_s = (min(run(n, context_tokens, 2 + more, 0) for _ in range(_TIMES)) for more in (0, _STEPS))
+    return (long_s - short_s) / _STEPS
 
 
 def calibrate_here(model: str, options: Mapping[str, Any], load: Workload, most_sequences: int) -> MeasuredTimes:
@@ -75,10 +70,10 @@ def _run_on(url: str) -> RunAll:
 
     from supervisor.bench.serve_load import LoadPlan, first_model, measure
 
-    model, quiet, seeds = first_model(url), Console(quiet=True), iter(range(1_000_000))
+    model, quiet = first_model(url), Console(quiet=True)
 
-    def run(n: int, prompt_tokens: int, output_tokens: int) -> float:
-        plan = LoadPlan(url, model, input_lengths=str(prompt_tokens), output_lengths=str(output_tokens), seed=next(seeds))
+    def run(n: int, prompt_tokens: int, output_tokens: int, seed: int) -> float:
+        plan = LoadPlan(url, model, input_lengths=str(prompt_tokens), output_lengths=str(output_tokens), seed=seed)
         result = measure(replace(plan, concurrency=n, requests=n), quiet)
         if result["requests"]["good"] != n:
             errors = ", ".join(f"{kind}: {error['first']}" for kind, error in result["requests"]["errors"].items())

@@ -181,9 +181,18 @@ def _measured(
     options = {
         _flag(name): value for name, value in flags.items() if value is not None and name not in ("model", "assignments")
     }
-    assigned = {"scheduler.prefix_reuse": False} | dict(text.split("=", 1) for text in flags["assignments"])
-    options |= {"set": assigned, "speculation": False, "replicas": 1}
+    options |= {"set": dict(map(_assigned, flags["assignments"])), "speculation": False, "replicas": 1}
     return Forecast(calibrate_here(config.model, options, load, guess.kv.n_at_once), MEASURED, is_measured=True)
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """A key and its value from "KEY=VALUE", as `supervisor start --set` reads it."""
+    from supervisor.config.config_file import table_of
+
+    key, value = text.partition("=")[0].strip(), table_of(text)
+    for part in key.split("."):
+        value = value[part.strip()]
+    return key, value
 
 
 def _flag(name: str) -> str:

@@ -17,10 +17,14 @@ class KnownServer:
         self.token_s, self.prompt_s, self.start_s = token_s, prompt_s, start_s
         self.now_s = 0.0
         self.sizes = list[int]()
+        self.computed = set[tuple[int, int, int]]()
 
-    def run(self, n: int, prompt_tokens: int, output_tokens: int) -> float:
-        """Seconds of n requests at once; a step takes longer with more sequences."""
-        took_s = self.start_s + n * prompt_tokens * self.prompt_s + (output_tokens - 1) * self.step_s(n)
+    def run(self, n: int, prompt_tokens: int, output_tokens: int, seed: int) -> float:
+        """Seconds of n requests at once; a step takes longer with more sequences, a prompt that was computed before none."""
+        prompts = {(seed, index, prompt_tokens) for index in range(n)}
+        n_new = len(prompts - self.computed)
+        self.computed |= prompts
+        took_s = self.start_s + n_new * prompt_tokens * self.prompt_s + (output_tokens - 1) * self.step_s(n)
         self.now_s += took_s
         self.sizes.append(n)
         return took_s
