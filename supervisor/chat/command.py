@@ -105,11 +105,14 @@ def opened(flags: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 def served_model(names: list[str], flags: dict[str, Any]) -> str:
     """The name by which to ask for the model of the flags; `names`: of the server. Raises: InvalidRequest if it is another
     server's, which only happens if the flags name the server too."""
+    from gpu_workers.models.resolve import is_default_model
     from messages.errors import InvalidRequest
 
     wanted = flags["model"]
     if wanted in names:
         return wanted
+    if wanted and is_default_model(wanted) and (packaged := list(filter(is_default_model, names))):
+        return packaged[0]
     if wanted and any(flags[name] is not None for name in ("url", "port", "run_dir")):
         raise InvalidRequest(f"expected one of {', '.join(names)}, got {wanted}", "model")
     return names[0]

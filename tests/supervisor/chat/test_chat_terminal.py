@@ -13,8 +13,10 @@ import pytest
 from messages.client import Client
 from messages.run_dir import zeromq_endpoint
 from supervisor.chat import server_choice
+from supervisor.chat.command import served_model
 from supervisor.chat.server_choice import chosen, running_with
 from supervisor.directories.run_dir_files import SERVER
+from supervisor.library.stored_model import find_stored
 from supervisor.operator.calls import is_alive
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 from tests.support.terminal.tmux import HAS_TMUX, terminal_with
@@ -129,6 +131,15 @@ def test_a_running_server_is_found_by_its_model(server: RunningServer, tmp_path:
     assert running_with("alike") == zeromq_endpoint(others[0][0]), "by the name that clients see"
     assert running_with("org/private") is None
     assert running_with("") is None
+
+
+def test_the_packaged_model_is_found_by_all_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / SERVER).write_text(json.dumps({"model_name": "smollm2", "origin": {"flags": {}, "config": {}, "facts": {}}}))
+    monkeypatch.setattr(server_choice, "running", lambda: iter([(tmp_path, 0)]))
+    for name in ("", "smollm2", "SmolLM2-135M-Instruct"):
+        assert running_with(name) == zeromq_endpoint(tmp_path)
+        assert served_model(["other", "smollm2"], {"model": name or None, "port": 1}) == ("smollm2" if name else "other")
+    assert find_stored("SmolLM2-135M-Instruct") == find_stored("smollm2")
 
 
 def test_a_private_server_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
