@@ -66,6 +66,7 @@ def chat(**flags: Any) -> None:
     from supervisor.chat.chat_loop import chat as talk
     from supervisor.chat.conversation import Conversation
     from supervisor.chat.request_options import assigned
+    from supervisor.chat.server_watch import ServerEnding, watch_of
 
     with explained():
         conversation = Conversation(flags["system"], assigned(flags["assignments"]))
@@ -75,7 +76,7 @@ def chat(**flags: Any) -> None:
             conversation.options.setdefault("model", served_model(client.models(), flags))
             if is_terminal:
                 print(f"{conversation.options['model']} at {server.text}. /help names the commands, Ctrl-D ends the chat.")
-            is_well = talk(client, conversation, read_line, AnswerView)
+            is_well = talk(client, conversation, read_line, AnswerView, ServerEnding(watch_of(server.endpoint)))
     sys.exit(ExitCode.DONE if is_well else ExitCode.FAULT)
 
 

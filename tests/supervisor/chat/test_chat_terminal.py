@@ -108,6 +108,25 @@ def test_what_cannot_be_done_is_said_on_one_line(argv: list[str], status: int, s
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["chat"], ["run", "hash-chain", "go on"]])
+def test_a_server_that_was_killed_is_told_at_once(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The deadline of a request is ten minutes, that of this test less."""
+    with serving(tmp_path_factory.mktemp("run") / "d", "--set", "worker.hash_chain_step_s=0.05") as doomed:
+        asked = [sys.executable, "-m", "supervisor", *command, "--run-dir", str(doomed.run_dir), "-o", "max_tokens=4000"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(asked, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as talk:
+            assert talk.stdin is not None
+            assert talk.stdout is not None
+            if command == ["chat"]:
+                talk.stdin.write("go on\n")
+            talk.stdin.close()
+            assert talk.stdout.read(1)  # the answer has begun
+            doomed.kill_all()
+            assert talk.wait(DEADLINE_S) == 6
+            assert talk.stderr is not None
+            assert talk.stderr.read() == "supervisor: the server has ended: none of its processes is left\n"
+
+
 def test_a_server_that_is_named_has_to_have_the_model(server: RunningServer) -> None:
     done = run("run", "another", "a", "--run-dir", str(server.run_dir))
     assert (done.returncode, done.stderr) == (2, "supervisor: model: expected one of hash-chain, got another\n")
