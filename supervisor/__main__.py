@@ -23,7 +23,7 @@ from supervisor.operator.command_line import (
     run_dir_for,
     server_flags,
 )
-from supervisor.shell.commands import COMMANDS
+from supervisor.shell.command_table import COMMANDS
 from supervisor.shell.late_help import LateHelpOption, eviction_help, policy_help
 from supervisor.shell.lazy_group import LazyGroup
 

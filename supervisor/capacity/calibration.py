@@ -10,31 +10,36 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from messages.errors import ConfigError
-from supervisor.capacity.step_times import MeasuredTimes
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.replica_times import MeasuredTimes
+from supervisor.capacity.workload import OfferedLoad
 
 _SIZES = (1, 4, 16, 64, 256)
 _STEPS = 32  # tokens between the two runs
-_TIMES = 3  # each run; the fastest counts, because other work of a machine only makes slower
+_TIMES = 5  # each run; the median counts, so that a plan is for the machine with its other work
 _SHORT_PROMPT_TOKENS, _LONGEST_PROMPT_TOKENS = 16, 1024
+_PROMPTS_TOKENS, _MOST_PROMPTS = 2048, 8  # of prompts that are computed together
 _BUDGET_S = 90.0  # greater numbers of sequences are left out when so much time has passed
 
 # (requests at once, prompt tokens, output tokens, seed of the prompts) -> seconds for all of them
 RunAll = Callable[[int, int, int, int], float]
 
 
-def calibrate(run: RunAll, load: Workload, most_sequences: int, clock: Callable[[], float] = time.monotonic) -> MeasuredTimes:
+def calibrate(
+    run: RunAll, load: OfferedLoad, most_sequences: int, clock: Callable[[], float] = time.monotonic
+) -> MeasuredTimes:
     """Measure with `run`. `most_sequences`: that a replica answers at once; more are not measured."""
     began_s, seeds = clock(), itertools.count(1)
-    prompt_tokens = max(min(load.prompt_tokens, _LONGEST_PROMPT_TOKENS), 2 * _SHORT_PROMPT_TOKENS)
+    prompt_tokens = max(min(load.prompt_tokens, _LONGEST_PROMPT_TOKENS), _SHORT_PROMPT_TOKENS)
     run(1, prompt_tokens, 2, 0)  # what is compiled at its first use is there now
-    start_s = min(run(1, _SHORT_PROMPT_TOKENS, 1, next(seeds)) for _ in range(_TIMES))
-    whole_s = min(run(1, prompt_tokens, 1, next(seeds)) for _ in range(_TIMES))
-    token_s = max(whole_s - start_s, 0.0) / (prompt_tokens - _SHORT_PROMPT_TOKENS)
-    begin_s = max(start_s - token_s * _SHORT_PROMPT_TOKENS, 0.0)
+    n_prompts = max(min(_PROMPTS_TOKENS // prompt_tokens, _MOST_PROMPTS, most_sequences), 1)
+    alone_s = median(run(1, prompt_tokens, 1, next(seeds)) for _ in range(_TIMES))
+    together_s = median(run(n_prompts, prompt_tokens, 1, next(seeds)) for _ in range(_TIMES))
+    token_s = min(together_s / n_prompts, alone_s) / prompt_tokens
+    begin_s = alone_s - token_s * prompt_tokens
     steps = list[tuple[int, float]]()
     for size in [size for size in _SIZES if size < most_sequences] + [min(most_sequences, 2 * _SIZES[-1])]:
         if steps and clock() - began_s > _BUDGET_S:
@@ -44,15 +49,15 @@ def calibrate(run: RunAll, load: Workload, most_sequences: int, clock: Callable[
     return MeasuredTimes(steps, token_s, begin_s)
 
 
-def _step_s(run: RunAll, n: int, load: Workload) -> float:
+def _step_s(run: RunAll, n: int, load: OfferedLoad) -> float:
     """A step of n sequences in the middle of their answers."""
     context_tokens = min(max(int(load.mean_context_tokens) - _STEPS // 2, _SHORT_PROMPT_TOKENS), _LONGEST_PROMPT_TOKENS)
     run(n, context_tokens, 1, 0)
-    short_s, long_s = (min(run(n, context_tokens, 2 + more, 0) for _ in range(_TIMES)) for more in (0, _STEPS))
-    return (long_s - short_s) / _STEPS
+    pairs_s = [(run(n, context_tokens, 2, 0), run(n, context_tokens, 2 + _STEPS, 0)) for _ in range(_TIMES)]
+    return median(long_s - short_s for short_s, long_s in pairs_s) / _STEPS
 
 
-def calibrate_here(model: str, options: Mapping[str, Any], load: Workload, most_sequences: int) -> MeasuredTimes:
+def calibrate_here(model: str, options: Mapping[str, Any], load: OfferedLoad, most_sequences: int) -> MeasuredTimes:
     """Start a private server of `model` with these options of `supervisor start`, and measure it.
 
     Raises: ConfigError, Unavailable if it does not start, ConfigError if it fails a request.

@@ -13,9 +13,9 @@ from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 from supervisor.capacity.needs import HostNeeds, needs_of
+from supervisor.capacity.replica_times import ReplicaTimes, TimePart
 from supervisor.capacity.steady_state import ReplicaRoom, Steady, most_rate_per_s, steady_state
-from supervisor.capacity.step_times import Part, StepTimes
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.kv_room import kv_pages, rank_estimate
 from supervisor.placement.placement import Placement
@@ -33,12 +33,12 @@ class Limit(Enum):
 
     PAGES = "memory for keys and values"
     SLOTS = "sequences at once"
-    WEIGHTS = Part.WEIGHTS.value
-    PRODUCTS = Part.PRODUCTS.value
-    KEYS = Part.KEYS.value
-    KERNELS = Part.KERNELS.value
-    STEPS = Part.STEPS.value
-    PROMPTS = Part.PROMPTS.value
+    WEIGHTS = TimePart.WEIGHTS.value
+    PRODUCTS = TimePart.PRODUCTS.value
+    KEYS = TimePart.KEYS.value
+    KERNELS = TimePart.KERNELS.value
+    STEPS = TimePart.STEPS.value
+    PROMPTS = TimePart.PROMPTS.value
     GATEWAYS = "gateways"
 
 
@@ -63,12 +63,12 @@ class CapacityPlan:
     an equal part of the load. `uncertainty`: 0.15 stands for rates and times between 15 % less and 15 % more."""
 
     placement: Placement
-    load: Workload
+    load: OfferedLoad
     kv: KvPlan
     steady: Steady
     most_rate_per_s: float
     limit: Limit
-    parts: dict[Part, float]  # shares of a replica's time at its most
+    parts: dict[TimePart, float]  # shares of a replica's time at its most
     gateways_needed: int
     needs: HostNeeds
     uncertainty: float
@@ -95,13 +95,13 @@ class CapacityPlan:
 class Forecast:
     """The times of the steps of a placement, and how far they may be off."""
 
-    times: StepTimes
+    times: ReplicaTimes
     uncertainty: float
     is_measured: bool = False
 
 
 def plan_capacity(
-    config: ServerConfig, model: ModelConfig, placement: Placement, load: Workload, forecast: Forecast
+    config: ServerConfig, model: ModelConfig, placement: Placement, load: OfferedLoad, forecast: Forecast
 ) -> CapacityPlan:
     """The plan. Raises: ConfigError where not even one sequence of this length fits."""
     kv = _kv_plan(config, model, placement, load)
@@ -140,7 +140,7 @@ def best_of(plans: Sequence[CapacityPlan], asked: CapacityPlan) -> CapacityPlan:
     return most if most.most_rate_per_s > (1 + _BINDS) * asked.most_rate_per_s else asked
 
 
-def _kv_plan(config: ServerConfig, model: ModelConfig, placement: Placement, load: Workload) -> KvPlan:
+def _kv_plan(config: ServerConfig, model: ModelConfig, placement: Placement, load: OfferedLoad) -> KvPlan:
     length = min(config.max_length or model.max_position, model.max_position)
     if load.whole_tokens > length:
         raise ConfigError(f"load: expected at most {length} tokens of prompt and output together, got {load.whole_tokens}")
@@ -153,17 +153,17 @@ def _kv_plan(config: ServerConfig, model: ModelConfig, placement: Placement, loa
     return KvPlan(n_pages, token_bytes, on_devices(config.worker, placement).slots, fits)
 
 
-def _parts(times: StepTimes, load: Workload, n_at_once: int) -> dict[Part, float]:
+def _parts(times: ReplicaTimes, load: OfferedLoad, n_at_once: int) -> dict[TimePart, float]:
     """Shares of the time of a replica that is full."""
     steps = load.output_tokens / n_at_once
     spent = {part: steps * part_s for part, part_s in times.parts(n_at_once, load.mean_context_tokens).items()}
-    spent[Part.PROMPTS] = times.prompt_s(load.prompt_tokens)
+    spent[TimePart.PROMPTS] = times.prompt_s(load.prompt_tokens)
     total_s = sum(spent.values())
     return {part: part_s / total_s for part, part_s in spent.items()}
 
 
-def _limit(times: StepTimes, load: Workload, kv: KvPlan, parts: dict[Part, float]) -> Limit:
+def _limit(times: ReplicaTimes, load: OfferedLoad, kv: KvPlan, parts: dict[TimePart, float]) -> Limit:
     now, twice = (most_rate_per_s(times, load, ReplicaRoom(n)) for n in (kv.n_at_once, 2 * kv.n_at_once))
-    if parts[Part.PROMPTS] < _MOSTLY and twice > (1 + _BINDS) * now:
+    if parts[TimePart.PROMPTS] < _MOSTLY and twice > (1 + _BINDS) * now:
         return Limit.PAGES if kv.fits_sequences < kv.n_slots else Limit.SLOTS
     return Limit(max(parts, key=lambda part: parts[part]).value)

@@ -16,7 +16,7 @@ from supervisor.operator.foreign_names import CommandWithHints
 if TYPE_CHECKING:
     from gpu_workers.model_store.model_config import ModelConfig
     from supervisor.capacity.capacity_plan import CapacityPlan, Forecast
-    from supervisor.capacity.workload import Workload
+    from supervisor.capacity.workload import OfferedLoad
     from supervisor.config.server_config import ServerConfig
     from supervisor.placement.hardware import Host
 
@@ -140,7 +140,7 @@ def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:
 
 
 def _plans(
-    config: ServerConfig, model: ModelConfig, host: Host, load: Workload, measured: dict[str, Any] | None
+    config: ServerConfig, model: ModelConfig, host: Host, load: OfferedLoad, measured: dict[str, Any] | None
 ) -> Iterator[CapacityPlan]:
     """The plan of what a start would choose, then those with another tp. `measured`: flags to measure with; None: computed."""
     import msgspec
@@ -168,7 +168,7 @@ def _plans(
 
 
 def _measured(
-    config: ServerConfig, model: ModelConfig, host: Host, load: Workload, flags: dict[str, Any]
+    config: ServerConfig, model: ModelConfig, host: Host, load: OfferedLoad, flags: dict[str, Any]
 ) -> Forecast:  # fmt: skip
     """Times of one replica on this machine."""
     from supervisor.capacity.calibration import calibrate_here

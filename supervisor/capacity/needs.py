@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors.gateway.journal.retained import MOST_KEYED_BYTES, MOST_KEYLESS, MOST_KEYLESS_BYTES
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.cpu_room import RANK_BYTES, CpuRoom
 from supervisor.placement.host import n_children
@@ -28,7 +28,7 @@ class HostNeeds:
     model_bytes: int  # of weights in the dtype of the server, as they are read from disk
 
 
-def needs_of(config: ServerConfig, placement: Placement, load: Workload, n_at_once: float) -> HostNeeds:
+def needs_of(config: ServerConfig, placement: Placement, load: OfferedLoad, n_at_once: float) -> HostNeeds:
     """`n_at_once`: sequences that are being answered by the whole server."""
     n_ranks, n_gangs = placement.ranks, 1 + placement.has_standby
     n_others = n_children(config, placement) - n_ranks * n_gangs
@@ -43,7 +43,7 @@ def needs_of(config: ServerConfig, placement: Placement, load: Workload, n_at_on
     return HostNeeds(ranks_bytes + n_others * _ACTOR_BYTES, disk_bytes, journal_bytes, replica_bytes)
 
 
-def _journal_bytes(config: ServerConfig, load: Workload, n_at_once: float) -> int:
+def _journal_bytes(config: ServerConfig, load: OfferedLoad, n_at_once: float) -> int:
     """The most that the journals take: unfinished requests, and finished ones that clients can still ask for."""
     request_bytes = _REQUEST_BYTES + load.whole_tokens * _TOKEN_BYTES
     kept_bytes = min(MOST_KEYLESS * request_bytes, MOST_KEYLESS_BYTES, MOST_KEYED_BYTES)

@@ -14,7 +14,7 @@ from gpu_workers.layers.shard import linear_parameters, rank_parameters, shard_m
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import RankEstimate
 from supervisor.capacity.gpu_kinds import GpuKind
-from supervisor.capacity.step_times import Part, interpolated
+from supervisor.capacity.replica_times import ReplicaTimes, TimePart, interpolated
 
 H200_PEAK = 989e12  # 16-bit floats, dense, a second
 # (tokens of a step, arithmetic of its products a second), of Llama-8B on an H200
@@ -79,27 +79,27 @@ def work_of(model: ModelConfig, tp: int, estimate: RankEstimate, itemsize: int) 
 
 
 @dataclass(frozen=True)
-class Roofline:
-    """`StepTimes` of a replica whose ranks do `work` at `speed`."""
+class Roofline(ReplicaTimes):
+    """`ReplicaTimes` of a replica whose ranks do `work` at `speed`."""
 
     work: RankWork
     speed: DeviceSpeed
 
     @property
     def hop_s(self) -> float:
-        """See `StepTimes`."""
+        """What a first token takes beside the device."""
         return self.speed.hop_s
 
     def step_s(self, n_sequences: float, context_tokens: float) -> float:
-        """See `StepTimes`."""
+        """The parts of a step together."""
         return sum(self.parts(n_sequences, context_tokens).values())
 
-    def parts(self, n_sequences: float, context_tokens: float) -> dict[Part, float]:
-        """See `StepTimes`."""
+    def parts(self, n_sequences: float, context_tokens: float) -> dict[TimePart, float]:
+        """The longer one of weights and products, keys and values, small kernels."""
         weights_s, products_s = self.weights_s(n_sequences), self.products_s(n_sequences)
-        slower = Part.WEIGHTS if weights_s >= products_s else Part.PRODUCTS
+        slower = TimePart.WEIGHTS if weights_s >= products_s else TimePart.PRODUCTS
         kv_s, beside_s = self.kv_s(n_sequences, context_tokens), self._beside_s(n_sequences)
-        return {slower: max(weights_s, products_s), Part.KEYS: kv_s, Part.KERNELS: beside_s}
+        return {slower: max(weights_s, products_s), TimePart.KEYS: kv_s, TimePart.KERNELS: beside_s}
 
     def weights_s(self, n_rows: float) -> float:
         """To read the weights once."""
@@ -114,12 +114,12 @@ class Roofline:
         return n_rows * context_tokens * self.work.kv_token_bytes / (self.speed.bandwidth * self._share(n_rows))
 
     def prompt_s(self, n_tokens: int) -> float:
-        """See `StepTimes`."""
+        """Products, attention and small kernels of a prompt, in chunks beside those of others."""
         products_s = n_tokens * self.work.layer_flops / self._flops(max(n_tokens, _FULL_TOKENS))
         return products_s + self._attention_s(n_tokens) + self._small_s(n_tokens)
 
     def lone_prompt_s(self, n_tokens: int) -> float:
-        """See `StepTimes`."""
+        """The same in one step of its own, which reads the weights for it."""
         products_s = n_tokens * self.work.layer_flops / self._flops(n_tokens)
         whole_s = max(products_s, self.weights_s(n_tokens)) + self._beside_s(min(n_tokens, 256))
         return whole_s + self._attention_s(n_tokens) + self._small_s(n_tokens)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.capacity.step_times import StepTimes
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.replica_times import ReplicaTimes
+from supervisor.capacity.workload import OfferedLoad
 
 _ROUNDS = 400
 _NEAR = 1e-6
@@ -37,14 +37,14 @@ class ReplicaRoom:
     lease_s: float = 0.0
 
 
-def most_rate_per_s(times: StepTimes, load: Workload, room: ReplicaRoom) -> float:
+def most_rate_per_s(times: ReplicaTimes, load: OfferedLoad, room: ReplicaRoom) -> float:
     """Requests a second of this shape that a replica ends at most, with as many sequences at once as it holds."""
     n = max(room.n_sequences, 1)
     answer_s = load.output_tokens * times.step_s(n, load.mean_context_tokens) / n
     return 1.0 / (answer_s + times.prompt_s(load.prompt_tokens))
 
 
-def steady_state(times: StepTimes, load: Workload, room: ReplicaRoom) -> Steady:
+def steady_state(times: ReplicaTimes, load: OfferedLoad, room: ReplicaRoom) -> Steady:
     """The replica at this load, which is its own part of a server's."""
     most_per_s = most_rate_per_s(times, load, room)
     is_overloaded = load.rate_per_s >= most_per_s
@@ -56,7 +56,7 @@ def steady_state(times: StepTimes, load: Workload, room: ReplicaRoom) -> Steady:
     return Steady(n, step_s, token_s, _first_token_s(times, load, room, n, step_s), prompt_share, is_overloaded)
 
 
-def _running(times: StepTimes, load: Workload, room: ReplicaRoom, prompt_share: float) -> float:
+def _running(times: ReplicaTimes, load: OfferedLoad, room: ReplicaRoom, prompt_share: float) -> float:
     """Sequences at once: from none upwards to the first number that the arrivals sustain."""
     n = 0.0
     for _ in range(_ROUNDS):
@@ -68,7 +68,7 @@ def _running(times: StepTimes, load: Workload, room: ReplicaRoom, prompt_share: 
     return n
 
 
-def _first_token_s(times: StepTimes, load: Workload, room: ReplicaRoom, n: float, step_s: float) -> float:
+def _first_token_s(times: ReplicaTimes, load: OfferedLoad, room: ReplicaRoom, n: float, step_s: float) -> float:
     """Hops, the plans before it, the prompts before it (an M/D/1 queue), and the prompt itself. Waiting for a free place in a
     replica that is overloaded has no end, and is not in it."""
     own_s, alone_s = times.prompt_s(load.prompt_tokens), times.lone_prompt_s(load.prompt_tokens)

@@ -19,7 +19,7 @@ _MOST = 1e9
 
 
 @dataclass(frozen=True)
-class Workload:
+class OfferedLoad:
     """Requests that arrive at random times, independently of each other. Lengths are means."""
 
     rate_per_s: float
@@ -41,7 +41,7 @@ class Workload:
         return f"{self.rate_per_s:g} requests/s, {self.prompt_tokens} prompt tokens, {self.output_tokens} output tokens"
 
 
-def parse_load(text: str) -> Workload:
+def parse_load(text: str) -> OfferedLoad:
     """Read a workload: three numbers with their words, in any order. Raises: ConfigError that says what was expected."""
     found: dict[str, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -55,7 +55,7 @@ def parse_load(text: str) -> Workload:
         raise _refused(text)
     if not (found["prompt"].is_integer() and found["output"].is_integer()):
         raise _refused(text)
-    return Workload(found["rate"], int(found["prompt"]), int(found["output"]))
+    return OfferedLoad(found["rate"], int(found["prompt"]), int(found["output"]))
 
 
 def _refused(text: str) -> ConfigError:

@@ -1,1 +1,1 @@
-"""Tests of `supervisor/capacity`."""
+"""Tests of what `supervisor plan` says."""

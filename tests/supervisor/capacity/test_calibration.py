@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from supervisor.capacity.calibration import calibrate
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 
-LOAD = Workload(1, 512, 128)
+LOAD = OfferedLoad(1, 512, 128)
 
 
 class KnownServer:
@@ -38,12 +38,12 @@ def test_it_finds_the_times_of_a_server() -> None:
     found = calibrate(server.run, LOAD, 64, lambda: server.now_s)
     assert [size for size, _ in found.steps] == [1, 4, 16, 64]
     assert [found.step_s(n, 576) for n in (1, 4, 16, 64)] == pytest.approx([server.step_s(n) for n in (1, 4, 16, 64)])
-    assert found.prompt_s(512) == pytest.approx(512e-4)
-    assert found.lone_prompt_s(512) == pytest.approx(0.003 + 512e-4)
+    assert found.prompt_s(512) == pytest.approx(512e-4 + 0.003 / 4), "four prompts of 512 at once"
+    assert found.lone_prompt_s(512) == pytest.approx(512e-4 + 0.003)
 
 
 def test_a_slow_server_is_not_asked_for_more_than_the_budget_allows() -> None:
-    server = KnownServer(token_s=3.0, prompt_s=0.01, start_s=0.1)
+    server = KnownServer(token_s=1.0, prompt_s=0.01, start_s=0.1)
     found = calibrate(server.run, LOAD, 256, lambda: server.now_s)
     assert [size for size, _ in found.steps] == [1]
     assert set(server.sizes) == {1}

@@ -14,9 +14,9 @@ from ops.bench.commands.gpu_batch import nano_workload
 from supervisor.capacity.capacity_plan import Forecast
 from supervisor.capacity.forecast import forecast
 from supervisor.capacity.gpu_kinds import KINDS
+from supervisor.capacity.replica_times import ReplicaTimes
 from supervisor.capacity.steady_state import ReplicaRoom, steady_state
-from supervisor.capacity.step_times import StepTimes
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Host
 from supervisor.placement.host import placed
@@ -100,7 +100,7 @@ def test_the_batch_workload_takes_what_was_measured(row: str, found: Forecast, t
     assert batch_workload(found.times) == pytest.approx(tokens_per_s, rel=found.uncertainty)
 
 
-def batch_workload(times: StepTimes) -> float:
+def batch_workload(times: ReplicaTimes) -> float:
     """Output tokens a second of the 256 sequences of `gpu-batch`: all prompts, then steps with those that have not ended."""
     prompts, outputs = nano_workload(256)
     lengths: Sequence[int] = list(map(len, prompts))
@@ -118,6 +118,6 @@ def batch_workload(times: StepTimes) -> float:
 def test_a_light_load_has_the_times_that_were_measured(row: str, rate_per_s: float, first_ms: float, token_ms: float) -> None:
     assert row in PERFORMANCE
     found = of(LLAMA_8B)
-    steady = steady_state(found.times, Workload(rate_per_s, 128, 128), ReplicaRoom(256, lease_s=0.005))
+    steady = steady_state(found.times, OfferedLoad(rate_per_s, 128, 128), ReplicaRoom(256, lease_s=0.005))
     assert steady.first_token_s * 1e3 == pytest.approx(first_ms, rel=found.uncertainty)
     assert steady.token_s * 1e3 == pytest.approx(token_ms, rel=found.uncertainty)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.capacity.replica_times import MeasuredTimes, interpolated
 from supervisor.capacity.steady_state import ReplicaRoom, most_rate_per_s, steady_state
-from supervisor.capacity.step_times import MeasuredTimes, interpolated
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 
 TIMES = MeasuredTimes([(1, 0.010), (8, 0.012), (64, 0.040)], prompt_token_s=1e-4, prompt_start_s=0.002)
 ROOM = ReplicaRoom(64)
-LOADS = st.builds(Workload, st.floats(0.01, 0.99), st.integers(1, 4000), st.integers(1, 1000))
+LOADS = st.builds(OfferedLoad, st.floats(0.01, 0.99), st.integers(1, 4000), st.integers(1, 1000))
 
 
 @given(LOADS)
-def test_arrivals_times_the_time_of_an_answer_is_the_number_of_sequences(part: Workload) -> None:
+def test_arrivals_times_the_time_of_an_answer_is_the_number_of_sequences(part: OfferedLoad) -> None:
     """Little's law, at any part of the most that is carried."""
     load = replace(part, rate_per_s=part.rate_per_s * most_rate_per_s(TIMES, part, ROOM))
     found = steady_state(TIMES, load, ROOM)
@@ -29,7 +29,7 @@ def test_arrivals_times_the_time_of_an_answer_is_the_number_of_sequences(part: W
 
 
 @given(LOADS)
-def test_more_load_makes_nothing_faster(part: Workload) -> None:
+def test_more_load_makes_nothing_faster(part: OfferedLoad) -> None:
     most = most_rate_per_s(TIMES, part, ROOM)
     found = [steady_state(TIMES, replace(part, rate_per_s=share * most), ROOM) for share in (0.1, 0.5, 0.9, 1.5)]
     assert [one.token_s for one in found] == sorted(one.token_s for one in found)
@@ -38,7 +38,7 @@ def test_more_load_makes_nothing_faster(part: Workload) -> None:
 
 
 def test_the_most_that_is_carried_fills_the_time_with_steps_and_prompts() -> None:
-    load = Workload(1, 1000, 100)
+    load = OfferedLoad(1, 1000, 100)
     assert most_rate_per_s(TIMES, load, ROOM) == pytest.approx(1 / (100 * 0.040 / 64 + 0.1))
 
 

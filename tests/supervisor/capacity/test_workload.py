@@ -7,23 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.errors import ConfigError
-from supervisor.capacity.workload import Workload, parse_load
+from supervisor.capacity.workload import OfferedLoad, parse_load
 
 
 @pytest.mark.parametrize(
     ("text", "load"),
     [
-        ("5 requests/s, 512 prompt tokens, 128 output tokens", Workload(5, 512, 128)),
-        ("128 output,512 prompt ,  0.5 requests per second", Workload(0.5, 512, 128)),
-        ("90 requests/min, 10 tokens in, 1 out", Workload(1.5, 10, 1)),
+        ("5 requests/s, 512 prompt tokens, 128 output tokens", OfferedLoad(5, 512, 128)),
+        ("128 output,512 prompt ,  0.5 requests per second", OfferedLoad(0.5, 512, 128)),
+        ("90 requests/min, 10 tokens in, 1 out", OfferedLoad(1.5, 10, 1)),
     ],
 )
-def test_a_load_is_three_numbers_in_any_order(text: str, load: Workload) -> None:
+def test_a_load_is_three_numbers_in_any_order(text: str, load: OfferedLoad) -> None:
     assert parse_load(text) == load
 
 
-@given(st.builds(Workload, st.floats(0.01, 1000).map(lambda x: round(x, 2)), st.integers(1, 10**6), st.integers(1, 10**6)))
-def test_what_a_plan_prints_is_read_again(load: Workload) -> None:
+@given(st.builds(OfferedLoad, st.floats(0.01, 1000).map(lambda x: round(x, 2)), st.integers(1, 10**6), st.integers(1, 10**6)))
+def test_what_a_plan_prints_is_read_again(load: OfferedLoad) -> None:
     assert parse_load(load.text()) == load
 
 

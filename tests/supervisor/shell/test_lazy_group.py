@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.__main__ import main
-from supervisor.shell.commands import COMMANDS
+from supervisor.shell.command_table import COMMANDS
 from supervisor.shell.lazy_group import CommandTable, LazyCommand, LazyGroup
 from tests.support.supervisor.command_line import DEADLINE_S
 
@@ -24,7 +24,7 @@ finally:
 """
 ALWAYS = {
     "supervisor", "supervisor.__main__", "supervisor.operator", "supervisor.operator.command_line",
-    "supervisor.operator.foreign_names", "supervisor.shell", "supervisor.shell.commands", "supervisor.shell.late_help",
+    "supervisor.operator.foreign_names", "supervisor.shell", "supervisor.shell.command_table", "supervisor.shell.late_help",
     "supervisor.shell.lazy_group",
 }  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Tests of `supervisor/tables`."""
+"""Tests of tables that commands print."""

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 
-class Part(Enum):
+class TimePart(Enum):
     """What a step spends its time on."""
 
     WEIGHTS = "reading the weights"
@@ -19,7 +19,7 @@ class Part(Enum):
     PROMPTS = "computing prompts"
 
 
-class StepTimes(Protocol):
+class ReplicaTimes(Protocol):
     """Times of one replica, in seconds, without speculation and without found prefixes."""
 
     @property
@@ -31,7 +31,7 @@ class StepTimes(Protocol):
         """One token for each of so many sequences, each with so many keys."""
         ...
 
-    def parts(self, n_sequences: float, context_tokens: float) -> dict[Part, float]:
+    def parts(self, n_sequences: float, context_tokens: float) -> dict[TimePart, float]:
         """The same, by what it is spent on."""
         ...
 
@@ -45,7 +45,7 @@ class StepTimes(Protocol):
 
 
 @dataclass(frozen=True)
-class MeasuredTimes:
+class MeasuredTimes(ReplicaTimes):
     """Steps of some numbers of sequences, and prompts, as they were measured on this machine through a whole server.
 
     `steps`: (sequences, seconds), ascending; between them it is interpolated, above them the last slope goes on.
@@ -54,22 +54,26 @@ class MeasuredTimes:
     steps: Sequence[tuple[int, float]]
     prompt_token_s: float
     prompt_start_s: float  # of a first token, whatever its prompt's length
-    hop_s: float = 0.0  # part of the times above
+
+    @property
+    def hop_s(self) -> float:
+        """None beside the times that were measured, which went through a whole server."""
+        return 0.0
 
     def step_s(self, n_sequences: float, context_tokens: float) -> float:
-        """See `StepTimes`. The measurement had the workload's own lengths, so `context_tokens` change nothing."""
+        """A measured step; the measurement had the workload's own lengths, so `context_tokens` change nothing."""
         return interpolated(self.steps, n_sequences)
 
-    def parts(self, n_sequences: float, context_tokens: float) -> dict[Part, float]:
-        """See `StepTimes`."""
-        return {Part.STEPS: self.step_s(n_sequences, context_tokens)}
+    def parts(self, n_sequences: float, context_tokens: float) -> dict[TimePart, float]:
+        """A measured step has one part, itself."""
+        return {TimePart.STEPS: self.step_s(n_sequences, context_tokens)}
 
     def prompt_s(self, n_tokens: int) -> float:
-        """See `StepTimes`."""
+        """The measured time of a token, for each token of the prompt."""
         return n_tokens * self.prompt_token_s
 
     def lone_prompt_s(self, n_tokens: int) -> float:
-        """See `StepTimes`."""
+        """The same, and what a first token takes beside."""
         return self.prompt_start_s + n_tokens * self.prompt_token_s
 
 

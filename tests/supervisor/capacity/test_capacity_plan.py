@@ -18,17 +18,17 @@ from supervisor.capacity.advice import advice
 from supervisor.capacity.capacity_plan import CapacityPlan, Limit, best_of, plan_capacity
 from supervisor.capacity.forecast import forecast
 from supervisor.capacity.gpu_kinds import KINDS, find_kind, kind_of_device
-from supervisor.capacity.workload import Workload
+from supervisor.capacity.workload import OfferedLoad
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Host
 from supervisor.placement.host import placed
 from supervisor.placement.kv_room import kv_pages
 from tests.support.supervisor.known_models import LLAMA_8B, LLAMA_70B, SMOLLM2
 
-CHATS = Workload(5, 512, 128)
+CHATS = OfferedLoad(5, 512, 128)
 
 
-def planned(model: ModelConfig, load: Workload, config: ServerConfig, kind: str = "H200", n_gpus: int = 1) -> CapacityPlan:
+def planned(model: ModelConfig, load: OfferedLoad, config: ServerConfig, kind: str = "H200", n_gpus: int = 1) -> CapacityPlan:
     """The plan on a host with so many GPUs; 0: CPU cores."""
     host = Host(tuple(KINDS[kind].gpu(index) for index in range(n_gpus)), 64 * GIB)
     placement = placed(host, model, config)
@@ -64,16 +64,16 @@ def replace_worker(base: ServerConfig, **worker: object) -> ServerConfig:
 @pytest.mark.parametrize(
     ("model", "load", "settings", "kind", "limit", "first_advice"),
     [
-        (LLAMA_8B, Workload(100, 4000, 10), {}, "H200", Limit.PROMPTS, "prompts with equal beginnings"),
-        (LLAMA_8B, Workload(100, 200, 500), {"n_slots": 32}, "H200", Limit.SLOTS, "--max-sequences 64"),
-        (LLAMA_8B, Workload(100, 5, 900), {"n_slots": 1}, "H200", Limit.SLOTS, "--max-sequences 2"),
-        (LLAMA_8B, Workload(100, 500, 1500), {"max_step_tokens": 2048}, "A10", Limit.PAGES, "--kv-dtype int8"),
-        (LLAMA_8B, Workload(900, 8000, 8000), {}, "H200", Limit.KEYS, "--kv-dtype fp8"),
-        (SMOLLM2, Workload(4000, 16, 16), {}, "H200", Limit.GATEWAYS, "--gateways"),
+        (LLAMA_8B, OfferedLoad(100, 4000, 10), {}, "H200", Limit.PROMPTS, "prompts with equal beginnings"),
+        (LLAMA_8B, OfferedLoad(100, 200, 500), {"n_slots": 32}, "H200", Limit.SLOTS, "--max-sequences 64"),
+        (LLAMA_8B, OfferedLoad(100, 5, 900), {"n_slots": 1}, "H200", Limit.SLOTS, "--max-sequences 2"),
+        (LLAMA_8B, OfferedLoad(100, 500, 1500), {"max_step_tokens": 2048}, "A10", Limit.PAGES, "--kv-dtype int8"),
+        (LLAMA_8B, OfferedLoad(900, 8000, 8000), {}, "H200", Limit.KEYS, "--kv-dtype fp8"),
+        (SMOLLM2, OfferedLoad(4000, 16, 16), {}, "H200", Limit.GATEWAYS, "--gateways"),
     ],
 )  # fmt: skip
 def test_what_limits_a_server_is_named_with_what_to_change(
-    model: ModelConfig, load: Workload, settings: dict[str, object], kind: str, limit: Limit, first_advice: str
+    model: ModelConfig, load: OfferedLoad, settings: dict[str, object], kind: str, limit: Limit, first_advice: str
 ) -> None:
     plan = planned(model, load, ServerConfig(max_length=0 if kind == "H200" else 4096, worker=WorkerSettings(**settings)), kind)  # type: ignore[arg-type]
     assert not plan.is_carried
@@ -88,7 +88,7 @@ def test_a_load_that_is_carried_needs_no_change() -> None:
 
 
 def test_the_devices_that_are_advised_carry_the_load() -> None:
-    load = Workload(100, 1000, 250)
+    load = OfferedLoad(100, 1000, 250)
     plan = planned(LLAMA_8B, load, config())
     assert not plan.is_carried
     assert planned(LLAMA_8B, load, ServerConfig(gateways=plan.gateways_needed), n_gpus=plan.replicas_needed).is_carried
@@ -96,15 +96,15 @@ def test_the_devices_that_are_advised_carry_the_load() -> None:
 
 def test_what_is_advised_can_be_done() -> None:
     """An A10 computes in no 8-bit floats."""
-    plan = planned(LLAMA_8B, Workload(100, 4000, 10), ServerConfig(max_length=8192), "A10")
+    plan = planned(LLAMA_8B, OfferedLoad(100, 4000, 10), ServerConfig(max_length=8192), "A10")
     assert not any("fp8" in text for text in advice(plan))
-    on_cores = planned(SMOLLM2, Workload(100, 4000, 10), ServerConfig(), n_gpus=0)
+    on_cores = planned(SMOLLM2, OfferedLoad(100, 4000, 10), ServerConfig(), n_gpus=0)
     assert "--quantization int8: smaller weights" in advice(on_cores)
 
 
 @given(st.floats(0.1, 50), st.integers(1, 4000), st.integers(1, 2000), st.integers(1, 8))
 def test_more_gpus_carry_more(rate_per_s: float, prompt_tokens: int, output_tokens: int, n_gpus: int) -> None:
-    load = Workload(rate_per_s, prompt_tokens, output_tokens)
+    load = OfferedLoad(rate_per_s, prompt_tokens, output_tokens)
     few, many = (planned(LLAMA_8B, load, ServerConfig(gateways=64), n_gpus=n) for n in (n_gpus, n_gpus + 1))
     assert many.most_rate_per_s >= few.most_rate_per_s
     assert sum(few.parts.values()) == pytest.approx(1)
@@ -113,7 +113,7 @@ def test_more_gpus_carry_more(rate_per_s: float, prompt_tokens: int, output_toke
 
 def test_another_layout_is_proposed_where_only_that_carries_the_load() -> None:
     """70B leaves two H100s little room for long sequences; four carry more together than two pairs."""
-    load = Workload(0.1, 5000, 1000)
+    load = OfferedLoad(0.1, 5000, 1000)
     of_each = [ServerConfig(tp=tp, max_length=8192) for tp in (2, 4)]
     chosen, other = (planned(LLAMA_70B, load, one, "H100", 4) for one in of_each)
     assert not chosen.is_carried
@@ -124,7 +124,7 @@ def test_another_layout_is_proposed_where_only_that_carries_the_load() -> None:
 
 def test_a_sequence_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="load: expected at most 8192 tokens of prompt and output together, got 9000"):
-        planned(SMOLLM2, Workload(1, 8000, 1000), ServerConfig())
+        planned(SMOLLM2, OfferedLoad(1, 8000, 1000), ServerConfig())
     with pytest.raises(ConfigError, match="gpus: expected at least"):
         planned(LLAMA_70B, CHATS, ServerConfig())
 
