@@ -46,7 +46,7 @@ def test_a_slow_server_is_not_asked_for_more_than_the_budget_allows() -> None:
     server = KnownServer(token_s=1.0, prompt_s=0.01, start_s=0.1)
     found = calibrate(server.run, LOAD, 256, lambda: server.now_s)
     assert [size for size, _ in found.steps] == [1]
-    assert set(server.sizes) == {1}
+    assert max(server.sizes) == 4, "prompts that are computed together"
 
 
 def test_no_more_sequences_are_measured_than_a_replica_holds() -> None:
