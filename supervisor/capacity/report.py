@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from messages.steps import PAGE_TOKENS
 from supervisor.capacity.advice import advice
 from supervisor.capacity.capacity_plan import ADVISED_SHARE, CapacityPlan
 from supervisor.library.sizes import count_text, size_text
@@ -58,7 +59,7 @@ def _fit_rows(name: str, plan: CapacityPlan) -> Iterator[tuple[str, str]]:
     yield (
         "pages",
         (
-            f"{kv.n_pages:,} of {size_text(16 * kv.token_bytes)} in each replica, for {kv.fits_sequences:,} sequences of"
+            f"{kv.n_pages:,} of {size_text(PAGE_TOKENS * kv.token_bytes)} in each replica, for {kv.fits_sequences:,} sequences of"
             f" {plan.load.whole_tokens:,} tokens at once; it runs {kv.n_at_once:,} ({kv.n_slots:,} places)"
         ),
     )
