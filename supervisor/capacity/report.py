@@ -59,8 +59,8 @@ def _fit_rows(name: str, plan: CapacityPlan) -> Iterator[tuple[str, str]]:
     yield (
         "pages",
         (
-            f"{kv.n_pages:,} of {size_text(PAGE_TOKENS * kv.token_bytes)} in each replica, for {kv.fits_sequences:,} sequences of"
-            f" {plan.load.whole_tokens:,} tokens at once; it runs {kv.n_at_once:,} ({kv.n_slots:,} places)"
+            f"{kv.n_pages:,} of {size_text(PAGE_TOKENS * kv.token_bytes)} in each replica, for {kv.fits_sequences:,} sequences"
+            f" of {plan.load.whole_tokens:,} tokens at once; it runs {kv.n_at_once:,} ({kv.n_slots:,} places)"
         ),
     )
 

@@ -113,8 +113,8 @@ def _source(grammar: Grammar) -> str:
 def _narrowed(schema: str) -> str:
     """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
 
-    Raises: GrammarError for a number that the library rounds, a `$ref` to itself, a `oneOf` that answers could match twice, and a `minProperties`
-    that they could meet with one name."""
+    Raises: GrammarError for a number that the library rounds, a `$ref` to itself, a `oneOf` that answers could match twice, and
+    a `minProperties` that they could meet with one name."""
     try:
         read = json.loads(schema)
     except ValueError:
