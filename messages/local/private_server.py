@@ -19,6 +19,7 @@ from typing import Any
 
 from messages.errors import ConfigError, Unavailable
 from messages.local import guard
+from messages.local.left_folders import held_by_owner, remove_left
 from messages.local.start_flags import start_flags
 from messages.outcomes import ExitCode
 from messages.run_dir import SERVED, zeromq_endpoint
@@ -55,11 +56,13 @@ class PrivateServer:
         self.run_dir, self._log = self._folder / _RUN_DIR, self._folder / "log"
         self.endpoint = zeromq_endpoint(self.run_dir)
         command = [*_start_command(), *flags, "--run-dir", str(self.run_dir)]
+        owner = held_by_owner(self._folder)  # the guard keeps it
         with contextlib.nullcontext(sys.stderr) if verbose else self._log.open("wb") as log:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", guard.__file__, str(self._folder), *command],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True, pass_fds=(owner,),
             )  # fmt: skip
+        os.close(owner)
         self.close = weakref.finalize(self, _end, self._guard)
         try:
             self._wait(time.monotonic() + start_timeout_s, on_wait)
@@ -117,7 +120,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _new_folder() -> Path:
-    """A private directory with a path that is short enough for sockets in it."""
+    """A private directory with a path that is short enough for sockets in it. Those that killed programs have left are
+    removed."""
+    for parent in {Path(tempfile.gettempdir()), Path("/tmp")}:
+        remove_left(parent, _PREFIX, _RUN_DIR)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     if len(os.fsencode(folder)) > _LONGEST_FOLDER_BYTES:
         shutil.rmtree(folder)

@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from messages.run_dir import DEFAULT_PORT
-from supervisor.operator.command_line import PORT, SECONDS, fail
+from supervisor.access.server_flag import of_server
+from supervisor.operator.command_line import SECONDS, fail
 
-_STATE_DIR = "Its state directory, if it does not run and is started with --state-dir or --run-dir."
 _ROLES = ("user", "admin", "metrics")
 
 
@@ -31,12 +30,6 @@ def keys() -> None:
     """
 
 
-def _of_server(command: Any) -> Any:
-    """Add the flags that say of which server."""
-    command = click.option("--state-dir", type=click.Path(path_type=Path), help=_STATE_DIR)(command)
-    return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
-
-
 @keys.command(short_help="Make a key; it is shown once.")
 @click.option("--tenant", required=True, help="Whose key it is: 1 to 64 letters, digits, dots, hyphens or underscores.")
 @click.option(
@@ -46,7 +39,7 @@ def _of_server(command: Any) -> Any:
     show_default=True,
     help="metrics: may only read metrics, of all tenants; admin: may also reset caches, and set tenants.",
 )
-@_of_server
+@of_server
 def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
     """Make a key and print it. Only its digest is kept, so it cannot be shown again."""
     from messages.access.api_key import Role
@@ -57,26 +50,24 @@ def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
 
 
 @keys.command("list", short_help="The keys, without their secrets.")
-@_of_server
+@of_server
 def show(port: int, state_dir: Path | None) -> None:
     """Print a line for each key: its id, tenant, role, when it was made, and when it ends or has ended."""
     from messages.access.key_file import read_keys
     from messages.errors import ConfigError
+    from supervisor.tables.table import table_text, terminal_width
 
     try:
         found = read_keys(_file(port, state_dir))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
-    rows = [("id", "tenant", "role", "made", "ends")]
-    rows += [(one.id, one.tenant, one.role.value, _day(one.created_s), _end(one.ends_s)) for one in found]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(one.id, one.tenant, one.role.value, _day(one.created_s), _end(one.ends_s)) for one in found]
+    click.echo(table_text(("id", "tenant", "role", "made", "ends"), rows, terminal_width()))
 
 
 @keys.command(short_help="End a key.")
 @click.argument("key_id")
-@_of_server
+@of_server
 def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
     """End the key with this id. Requests that were accepted go on."""
     from supervisor.access.key_changes import with_ended
@@ -89,7 +80,7 @@ def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
 @keys.command(short_help="A new key in place of an old one.")
 @click.argument("key_id")
 @click.option("--grace-s", type=SECONDS, default=0.0, show_default=True, help="The old key may be used for this time.")
-@_of_server
+@of_server
 def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> None:
     """Make a key of the same tenant and role, print it, and end the old one after a while."""
     from supervisor.access.key_changes import with_rotated
@@ -99,7 +90,7 @@ def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> No
 
 
 @keys.command("zeromq", short_help="The public key for ZeroMQ over TCP.")
-@_of_server
+@of_server
 def show_zeromq(port: int, state_dir: Path | None) -> None:
     """Print the public key with which clients know a server that encrypts ZeroMQ over TCP: Client(..., server_key=KEY).
 

@@ -24,6 +24,12 @@ def state_dir_for(port: int, state_dir: Path | None) -> Path:
     return state_dir or _told(run_dir_with(port)) or default_state_dir(port, os.environ, Path.home())
 
 
+def state_dir_of_run_dir(run_dir: Path) -> Path:
+    """The state directory of the server with this run directory: the one that it says while it runs, else the run directory,
+    which a start with --run-dir alone takes for both."""
+    return _told(run_dir) or run_dir
+
+
 def _told(run_dir: Path) -> Path | None:
     try:
         told = msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_KeysPlace).keys_dir

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from messages.run_dir import DEFAULT_PORT
-from supervisor.operator.command_line import PORT, fail
+from supervisor.access.server_flag import of_server
+from supervisor.operator.command_line import fail
 
-_STATE_DIR = "Its state directory, if it does not run and is started with --state-dir or --run-dir."
 _NO_LIMIT = "0: any number."
 
 
@@ -30,19 +29,14 @@ def tenants() -> None:
     """
 
 
-def _of_server(command: Any) -> Any:
-    """Add the flags that say of which server."""
-    command = click.option("--state-dir", type=click.Path(path_type=Path), help=_STATE_DIR)(command)
-    return click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")(command)
-
-
 @tenants.command("list", short_help="What was set here.")
-@_of_server
+@of_server
 def show(port: int, state_dir: Path | None) -> None:
     """Print a line for each tenant that has a policy here. Those of the configuration are not shown."""
     from messages.access.tenant_file import read_tenants
     from messages.access.tenant_policy import TenantPolicy
     from messages.errors import ConfigError
+    from supervisor.tables.table import table_text, terminal_width
 
     try:
         found = read_tenants(_file(port, state_dir))
@@ -51,11 +45,8 @@ def show(port: int, state_dir: Path | None) -> None:
     if not found:
         click.echo("No tenant was set here; GET /v1/tenants also shows those of the configuration.", err=True)
     names = TenantPolicy.__struct_fields__
-    rows = [("tenant", *names)]
-    rows += [(tenant, *(_cell(getattr(policy, name)) for name in names)) for tenant, policy in sorted(found.items())]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(tenant, *(_cell(getattr(policy, name)) for name in names)) for tenant, policy in sorted(found.items())]
+    click.echo(table_text(("tenant", *names), rows, terminal_width()))
 
 
 @tenants.command("set", short_help="The whole policy of a tenant.")
@@ -68,7 +59,7 @@ def show(port: int, state_dir: Path | None) -> None:
 @click.option("--tokens-per-min", type=int, help=f"Of prompts and answers. {_NO_LIMIT}")
 @click.option("--max-sequences", type=int, help=f"Accepted at a time. {_NO_LIMIT}")
 @click.option("--tokens-per-day", type=int, help=f"From midnight to midnight, UTC. {_NO_LIMIT}")
-@_of_server
+@of_server
 def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -> None:
     """Set the policy of TENANT, and print it. What is not given gets its default, also where it was set before."""
     import msgspec
@@ -89,7 +80,7 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
 
 @tenants.command(short_help="Forget what was set here.")
 @click.argument("tenant")
-@_of_server
+@of_server
 def remove(port: int, state_dir: Path | None, tenant: str) -> None:
     """Forget the policy of TENANT that was set here. That of the configuration counts again, or that of "default"."""
     was_set = list[str]()

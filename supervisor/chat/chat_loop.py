@@ -12,13 +12,23 @@ from supervisor.chat.answer_view import AnswerView
 from supervisor.chat.chat_commands import run_command
 from supervisor.chat.chat_input import ReadLine, read_text
 from supervisor.chat.conversation import ChatFigures, Conversation
+from supervisor.chat.server_watch import ServerEnding
 
 if TYPE_CHECKING:
     from messages.client import Client
 
 
-def chat(client: Client, conversation: Conversation, read_line: ReadLine, view: Callable[[], AnswerView]) -> bool:
-    """Chat until the input ends or /exit comes. Returns False if the last answer failed."""
+def chat(
+    client: Client,
+    conversation: Conversation,
+    read_line: ReadLine,
+    view: Callable[[], AnswerView],
+    ending: ServerEnding | None = None,
+) -> bool:
+    """Chat until the input ends or /exit comes. Returns False if the last answer failed. `ending`: watches the server.
+
+    Raises: Unavailable when the server has ended."""
+    ending = ending or ServerEnding()
     is_well = True
     while True:
         try:
@@ -34,21 +44,26 @@ def chat(client: Client, conversation: Conversation, read_line: ReadLine, view: 
             print(result.text, flush=True)
         elif text:
             with suppress(KeyboardInterrupt):  # a second one, while the first is carried out
-                is_well = ask(client, conversation, text, view())
+                is_well = ask(client, conversation, text, view(), ending)
 
 
-def ask(client: Client, conversation: Conversation, text: str, view: AnswerView) -> bool:
-    """Ask `text` and show the answer. Returns False if it failed; then the conversation is as it was before."""
+def ask(client: Client, conversation: Conversation, text: str, view: AnswerView, ending: ServerEnding) -> bool:
+    """Ask `text` and show the answer. Returns False if it failed; then the conversation is as it was before.
+
+    Raises: Unavailable when the server has ended."""
     is_whole = False
     pieces = client.stream(messages=conversation.asked(text), **conversation.options)
     try:
-        for piece in pieces:
-            view.show(piece)
+        with ending.watched(client.close):
+            for piece in pieces:
+                view.show(piece)
         is_whole = True
     except KeyboardInterrupt:
         pass
     except ClientError as error:
         view.end()
+        if ending.has_ended:
+            raise
         print(f"supervisor: {error}", file=sys.stderr, flush=True)
         return False
     finally:

@@ -66,6 +66,7 @@ def chat(**flags: Any) -> None:
     from supervisor.chat.chat_loop import chat as talk
     from supervisor.chat.conversation import Conversation
     from supervisor.chat.request_options import assigned
+    from supervisor.chat.server_watch import ServerEnding, watch_of
 
     with explained():
         conversation = Conversation(flags["system"], assigned(flags["assignments"]))
@@ -75,7 +76,7 @@ def chat(**flags: Any) -> None:
             conversation.options.setdefault("model", served_model(client.models(), flags))
             if is_terminal:
                 print(f"{conversation.options['model']} at {server.text}. /help names the commands, Ctrl-D ends the chat.")
-            is_well = talk(client, conversation, read_line, AnswerView)
+            is_well = talk(client, conversation, read_line, AnswerView, ServerEnding(watch_of(server.endpoint)))
     sys.exit(ExitCode.DONE if is_well else ExitCode.FAULT)
 
 
@@ -105,11 +106,14 @@ def opened(flags: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 def served_model(names: list[str], flags: dict[str, Any]) -> str:
     """The name by which to ask for the model of the flags; `names`: of the server. Raises: InvalidRequest if it is another
     server's, which only happens if the flags name the server too."""
+    from gpu_workers.models.resolve import is_default_model
     from messages.errors import InvalidRequest
 
     wanted = flags["model"]
     if wanted in names:
         return wanted
+    if wanted and is_default_model(wanted) and (packaged := list(filter(is_default_model, names))):
+        return packaged[0]
     if wanted and any(flags[name] is not None for name in ("url", "port", "run_dir")):
         raise InvalidRequest(f"expected one of {', '.join(names)}, got {wanted}", "model")
     return names[0]

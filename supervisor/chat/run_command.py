@@ -50,6 +50,7 @@ def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) 
     """
     from messages.client import Client
     from supervisor.chat.request_options import assigned
+    from supervisor.chat.server_watch import ServerEnding, watch_of
 
     with explained():
         text = _text(prompt)
@@ -59,7 +60,9 @@ def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) 
         flags["model"] = model
         with opened(flags) as (server, key), Client(server.endpoint, **key) as client:
             options.setdefault("model", served_model(client.models(), flags))
-            sys.exit(_ask(client, asked, options, as_json=as_json))
+            ending = ServerEnding(watch_of(server.endpoint))
+            with ending.watched(client.close):
+                sys.exit(_ask(client, asked, options, as_json=as_json))
 
 
 def _text(prompt: str | None) -> str:

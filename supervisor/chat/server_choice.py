@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gpu_workers.models.resolve import DEFAULT_MODEL, is_default_model
 from messages.errors import ConfigError
 from messages.local.private_server import PrivateServer, is_private
 from messages.run_dir import zeromq_endpoint
@@ -21,7 +22,6 @@ from supervisor.directories.run_dir_files import SERVER
 from supervisor.operator.server_search import run_dir_with, running
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-_DEFAULT = ("", "smollm2")
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def running_with(model: str) -> str | None:
 
 def _serves(served: _ServedModel, model: str) -> bool:
     started_with = str(served.origin.config.get("model", "")) if served.origin else served.model_name
-    if model in _DEFAULT:
-        return started_with in _DEFAULT
+    if is_default_model(model) and not os.path.isdir(model):
+        return is_default_model(started_with)
     if os.path.exists(model):  # two folders may have one name
         return os.path.realpath(started_with) == os.path.realpath(model)
     return model in (served.model_name, started_with)
@@ -95,7 +95,7 @@ def start_private(model: str) -> ChosenServer:
     Raises: ConfigError, Unavailable.
     """
     fetch(model)
-    with _waiting(f"starting a private server for {model or _DEFAULT[1]}") as on_wait:
+    with _waiting(f"starting a private server for {model or DEFAULT_MODEL}") as on_wait:
         server = PrivateServer(model, on_wait=on_wait)
     return ChosenServer(server.endpoint, server)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from supervisor.library.stored_facts import StoredFacts
     from supervisor.library.stored_model import StoredModel
 
+_HEADS = ("model", "size", "type", "parameters", "context", "weights", "here")
 _NO_MODELS = "no model is here; supervisor pull smollm2 fetches a small one"
 
 
@@ -87,8 +88,9 @@ def _as_json(model: StoredModel, facts: StoredFacts) -> dict[str, Any]:
 
 def _table(rows: list[tuple[StoredModel, StoredFacts]]) -> str:
     from supervisor.library.sizes import count_text, size_text
+    from supervisor.tables.table import table_text, terminal_width
 
-    cells = [["model", "size", "type", "parameters", "context", "weights", "here"]]
+    cells = list[list[str]]()
     for model, facts in rows:
         parameters = count_text(facts.n_parameters) if facts.n_parameters else "-"
         context = f"{facts.context_tokens:,}" if facts.context_tokens else "-"
@@ -96,10 +98,7 @@ def _table(rows: list[tuple[StoredModel, StoredFacts]]) -> str:
         cells.append(
             [model.name, size_text(model.n_bytes), facts.model_type or "-", parameters, context, facts.numbers or "-", here]
         )
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in cells
-    )
+    return table_text(_HEADS, cells, terminal_width(), len(_HEADS) - 1)
 
 
 def _lines(content: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.hub_cache.cache_paths import hub_cache, newest_snapshot, repo_folder
 from gpu_workers.model_store.hub_cache.resumable import INCOMPLETE
+from gpu_workers.models.resolve import DEFAULT_MODEL, is_default_model
 from supervisor.library.packages import PACKAGES, package_folder
 
 _PREFIX = "models--"
@@ -60,8 +61,9 @@ def stored_models() -> list[StoredModel]:
 
 
 def find_stored(name: str) -> StoredModel | None:
-    """The model of this name; None if it is not here."""
-    return next((model for model in stored_models() if model.name == name), None)
+    """The model of this name, or another name of the packaged one; None if it is not here."""
+    wanted = DEFAULT_MODEL if is_default_model(name) else name
+    return next((model for model in stored_models() if model.name == wanted), None)
 
 
 def bytes_under(path: Path) -> int:

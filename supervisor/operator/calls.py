@@ -141,13 +141,14 @@ def check_running(run_dir: Path) -> None:
     Raises: NoServer.
     """
     end_s = time.monotonic() + _REPLACED_S
-    while not _accepts(run_dir / "supervisor"):
+    while not accepts(run_dir / "supervisor"):
         if time.monotonic() > end_s or not _is_locked(run_dir / "lock"):
             raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
         time.sleep(_POLL_S)
 
 
-def _accepts(path: Path) -> bool:
+def accepts(path: Path) -> bool:
+    """True while a process accepts connections at this socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from messages.local.private_server import is_private
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.directories.run_dir_files import SERVER
 from supervisor.operator.calls import is_alive
@@ -53,8 +54,9 @@ def on_this_machine(url: str) -> str:
 
 
 def served_ports() -> list[int]:
-    """The HTTP ports of the servers of this user that run now, sorted."""
-    return sorted({port for _, port in running()})
+    """The HTTP ports of the servers of this user that run now, sorted; not of private ones, which end with the program that has
+    started them."""
+    return sorted({port for run_dir, port in running() if not is_private(run_dir)})
 
 
 def running() -> Iterator[tuple[Path, int]]:

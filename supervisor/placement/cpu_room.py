@@ -10,7 +10,7 @@ from gpu_workers.settings import WorkerSettings
 _PAIR = 2  # gangs of a replica with a standby
 _MEMORY_SHARE = 2  # all gangs together may take one part in two: a host has other work to do
 # of a rank, beside weights, keys and values: libraries, activations, its spare process. Measured with SmolLM2: 0.4 to 0.9 GiB
-_RANK_BYTES = GIB
+RANK_BYTES = GIB
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,11 @@ class CpuRoom:
         """
         if asked is not None:
             return asked
+        return _MEMORY_SHARE * self.needed_bytes(weight_bytes, n_ranks, _PAIR) <= self.memory_bytes
+
+    def needed_bytes(self, weight_bytes: int, n_ranks: int, n_gangs: int) -> int:
+        """Memory of all ranks. `weight_bytes`, `n_ranks`: as for `has_standby`; `n_gangs`: of each replica."""
         kv_bytes = self.worker.kv_memory_bytes or default_cpu_kv_bytes(self.memory_bytes)
-        all_weights_bytes = weight_bytes if self.worker.shared_weights else _PAIR * weight_bytes
+        all_weights_bytes = weight_bytes if self.worker.shared_weights else n_gangs * weight_bytes
         place_bytes = self.worker.host_cache_bytes + self.worker.exchange_bytes  # a standby writes no place of its own
-        rank_bytes = kv_bytes + place_bytes + _PAIR * _RANK_BYTES
-        needed_bytes = all_weights_bytes + n_ranks * rank_bytes
-        return _MEMORY_SHARE * needed_bytes <= self.memory_bytes
+        return all_weights_bytes + n_ranks * (kv_bytes + place_bytes + n_gangs * RANK_BYTES)

@@ -44,7 +44,7 @@ def plan_start(config: ServerConfig) -> Placement:
     check_disk_cache(config.worker)
     gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
     host = Host(gpus, memory_bytes(), has_int8_dot())
-    asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
+    asked = _asked(config)
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
     _check_embedder(config)
@@ -54,18 +54,28 @@ def plan_start(config: ServerConfig) -> Placement:
     except ConfigError:
         check_gpus(host, asked)  # no model makes this number possible
         raise
+    placement = placed(host, model, config)
+    _check_open_files(n_children(config, placement))
+    return placement
+
+
+def placed(host: Host, model: ModelConfig | None, config: ServerConfig) -> Placement:
+    """Where the ranks of `model` would run on any `host`. Looks at nothing else. Raises: ConfigError naming the key."""
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     if model is not None and config.worker.host_cache_dtype != "same":
         check_small_places(model.head_dim)
-    placement = plan_or_offer(host, model, asked)
+    placement = plan_or_offer(host, model, _asked(config))
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_quantization(placement)
     check_kv_least(config.worker, placement.device)
     check_host_dtype(config.worker, placement.device)
-    _check_open_files(n_children(config, placement))
     return placement
+
+
+def _asked(config: ServerConfig) -> PlacementRequest:
+    return PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
 
 
 def _read_model(config: ServerConfig) -> ModelConfig | None:

@@ -26,8 +26,8 @@ from actors.gateway.journal.restore import restore_finished
 from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Request
 
-_MAX_KEYED, _MAX_KEYED_BYTES = 8192, 256 << 20
-_MAX_KEYLESS, _MAX_KEYLESS_BYTES = 4096, 64 << 20
+_MAX_KEYED, MOST_KEYED_BYTES = 8192, 256 << 20
+MOST_KEYLESS, MOST_KEYLESS_BYTES = 4096, 64 << 20
 _READ_S = 20.0  # how long an answer without a key is kept once its client has read it
 _MAX_FORGOTTEN = 65_536
 
@@ -100,11 +100,11 @@ class RetainedRequests:
     All times are the monotonic clock.
     """
 
-    def __init__(self, journal: Journal, models: ServedModels, retention_s: float, most_bytes: int = _MAX_KEYED_BYTES) -> None:
+    def __init__(self, journal: Journal, models: ServedModels, retention_s: float, most_bytes: int = MOST_KEYED_BYTES) -> None:
         """`most_bytes` bounds those with a key all together."""
         self._journal, self._models, self._retention_s = journal, models, retention_s
         self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
-        self._keyless = RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
+        self._keyless = RetainedSet(MOST_KEYLESS, min(most_bytes, MOST_KEYLESS_BYTES))
         self._sets = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
         self._read_s: dict[str, float] = {}  # when clients had read answers without a key, nearly in this order

@@ -17,6 +17,7 @@ from actors.gateway.text.schemas.alternatives import has_overlap
 from actors.gateway.text.schemas.exact_numbers import inexact_number
 from actors.gateway.text.schemas.expressed import expressed
 from actors.gateway.text.schemas.narrowed import narrowed
+from actors.gateway.text.schemas.references import looping_reference
 from actors.gateway.text.schemas.repeated_names import counts_repeated_names
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.wire.message import MAX_LONG_CHARACTERS
@@ -112,14 +113,16 @@ def _source(grammar: Grammar) -> str:
 def _narrowed(schema: str) -> str:
     """A JSON schema as answers follow it. A text that is no JSON is left to the library, whose error names the place.
 
-    Raises: GrammarError for a number that the library rounds, a `oneOf` that answers could match twice, and a `minProperties`
-    that they could meet with one name."""
+    Raises: GrammarError for a number that the library rounds, a `$ref` to itself, a `oneOf` that answers could match twice, and
+    a `minProperties` that they could meet with one name."""
     try:
         read = json.loads(schema)
     except ValueError:
         return schema
     if number := inexact_number(read, _bytes()):
         raise GrammarError(f"the number {number}, which has too many digits to be written exactly")
+    if reference := looping_reference(read):
+        raise GrammarError(f"one that nothing matches: the $ref {reference} leads to itself")
     read = expressed(read)
     if counts_repeated_names(read):
         raise GrammarError("minProperties: two properties that the schema does not name could have the same name")

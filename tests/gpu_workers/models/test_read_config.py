@@ -19,7 +19,7 @@ from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
 from gpu_workers.model_store.gguf_types import BLOCKS
 from gpu_workers.model_store.model_folder import ModelNotFoundError
-from gpu_workers.models.resolve import read_config
+from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from messages.hash_chain import HASH_CHAIN
 from tests.support.hub.small_gguf import qwen2_writer
 
@@ -128,9 +128,17 @@ def test_the_hash_chain_has_no_config_and_an_unknown_name_is_refused() -> None:
     for address in ("https://huggingface.co/org/model-1.gguf/tree/main", "hf.co/org/model-1.gguf:Q4_K_M"):
         with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean org/model-1\.gguf\?$"):
             read_config(address)
-    for name in ("SmolLM2-135M-Instruct", "smollm2:latest"):
-        with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean smollm2\?$"):
-            read_config(name)
+    with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean smollm2\?$"):
+        read_config("smollm2:latest")
+
+
+def test_the_packaged_model_has_several_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("", "smollm2", "SmolLM2-135M-Instruct", "SmolLM2-135M")
+    assert {find_model(name) for name in names} == {find_model("smollm2")}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "SmolLM2-135M").mkdir()  # what is here comes first
+    (tmp_path / "SmolLM2-135M" / "config.json").write_text("{}")
+    assert find_model("SmolLM2-135M").kind is ModelKind.FOLDER
 
 
 def test_a_model_of_the_hub_is_looked_up_in_the_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

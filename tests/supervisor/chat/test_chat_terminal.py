@@ -13,8 +13,10 @@ import pytest
 from messages.client import Client
 from messages.run_dir import zeromq_endpoint
 from supervisor.chat import server_choice
+from supervisor.chat.command import served_model
 from supervisor.chat.server_choice import chosen, running_with
 from supervisor.directories.run_dir_files import SERVER
+from supervisor.library.stored_model import find_stored
 from supervisor.operator.calls import is_alive
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 from tests.support.terminal.tmux import HAS_TMUX, terminal_with
@@ -106,6 +108,25 @@ def test_what_cannot_be_done_is_said_on_one_line(argv: list[str], status: int, s
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["chat"], ["run", "hash-chain", "go on"]])
+def test_a_server_that_was_killed_is_told_at_once(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The deadline of a request is ten minutes, that of this test less."""
+    with serving(tmp_path_factory.mktemp("run") / "d", "--set", "worker.hash_chain_step_s=0.05") as doomed:
+        asked = [sys.executable, "-m", "supervisor", *command, "--run-dir", str(doomed.run_dir), "-o", "max_tokens=4000"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(asked, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as talk:
+            assert talk.stdin is not None
+            assert talk.stdout is not None
+            if command == ["chat"]:
+                talk.stdin.write("go on\n")
+            talk.stdin.close()
+            assert talk.stdout.read(1)  # the answer has begun
+            doomed.kill_all()
+            assert talk.wait(DEADLINE_S) == 6
+            assert talk.stderr is not None
+            assert talk.stderr.read() == "supervisor: the server has ended: none of its processes is left\n"
+
+
 def test_a_server_that_is_named_has_to_have_the_model(server: RunningServer) -> None:
     done = run("run", "another", "a", "--run-dir", str(server.run_dir))
     assert (done.returncode, done.stderr) == (2, "supervisor: model: expected one of hash-chain, got another\n")
@@ -129,6 +150,15 @@ def test_a_running_server_is_found_by_its_model(server: RunningServer, tmp_path:
     assert running_with("alike") == zeromq_endpoint(others[0][0]), "by the name that clients see"
     assert running_with("org/private") is None
     assert running_with("") is None
+
+
+def test_the_packaged_model_is_found_by_all_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / SERVER).write_text(json.dumps({"model_name": "smollm2", "origin": {"flags": {}, "config": {}, "facts": {}}}))
+    monkeypatch.setattr(server_choice, "running", lambda: iter([(tmp_path, 0)]))
+    for name in ("", "smollm2", "SmolLM2-135M-Instruct"):
+        assert running_with(name) == zeromq_endpoint(tmp_path)
+        assert served_model(["other", "smollm2"], {"model": name or None, "port": 1}) == ("smollm2" if name else "other")
+    assert find_stored("SmolLM2-135M-Instruct") == find_stored("smollm2")
 
 
 def test_a_private_server_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

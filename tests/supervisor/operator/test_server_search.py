@@ -68,6 +68,15 @@ def test_one_that_has_ended_or_cannot_be_read_is_not_found(folder: Path, held: E
     assert run_dir_for(FREE, None) == folder / f"tardigrade-{FREE}"
 
 
+def test_private_servers_are_not_named(folder: Path, held: ExitStack) -> None:
+    """They end with the program that has started them; who knows the port still finds one."""
+    private = folder / "tardigrade-llm-x"
+    private.mkdir()
+    run_dir = serve(held, private / "run", OTHER)
+    assert OTHER not in served_ports()
+    assert run_dir_for(OTHER, None) == run_dir
+
+
 def test_where_there_is_no_server_those_of_other_ports_are_named(
     folder: Path, held: ExitStack, capsys: pytest.CaptureFixture[str]
 ) -> None:

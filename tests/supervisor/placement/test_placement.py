@@ -14,10 +14,8 @@ from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import Placement, PlacementRequest
 from supervisor.placement.plan import plan_placement
+from tests.support.supervisor.known_models import LLAMA_8B, LLAMA_70B, SMOLLM2
 
-SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
-LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
-LLAMA_70B = ModelConfig("llama", 80, 8192, 64, 8, 128, 28_672, 128_256, 131_072)
 H200 = ("NVIDIA H200", 139.8, (9, 0))
 A10 = ("NVIDIA A10", 22.5, (8, 6))
 T4 = ("Tesla T4", 14.6, (7, 5))

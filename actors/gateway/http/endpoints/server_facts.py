@@ -120,6 +120,8 @@ ENDPOINTS = (
     Endpoint("GET", "/health", health, query=None, is_open=True),
     Endpoint("GET", "/ready", health, query=None, is_open=True),
     Endpoint("GET", "/readyz", health, query=None, is_open=True),
+    Endpoint("GET", "/ping", health, query=None, is_open=True),  # SageMaker's and vLLM's
+    Endpoint("POST", "/ping", health, query=None, is_open=True),
     Endpoint("GET", "/live", live, query=None, is_open=True),
     Endpoint("GET", "/livez", live, query=None, is_open=True),
     Endpoint("GET", "/version", server_version, query=None),

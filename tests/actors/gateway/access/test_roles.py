@@ -43,7 +43,7 @@ def concrete(path: str) -> str:
 
 async def test_without_a_key_only_probes_and_the_empty_page_are_answered(settings: dict[str, Any]) -> None:
     of_the_page = {"/", "/page/{name:path}"}  # its files, which are the same for every server; what it shows needs a key
-    assert {"/health", "/live", "/livez", "/ready", "/readyz", "/v1/health"} | of_the_page == OPEN
+    assert {"/health", "/live", "/livez", "/ping", "/ready", "/readyz", "/v1/health"} | of_the_page == OPEN
     async with rig(**settings) as r, r.http() as http:
         for path in (*map(concrete, sorted(KEYED)), *UNKNOWN):
             for method in METHODS:

@@ -1,0 +1,33 @@
+"""The flags by which `supervisor keys` and `supervisor tenants` find the state directory of a server."""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from messages.run_dir import DEFAULT_PORT
+from supervisor.operator.command_line import PORT
+
+_STATE_DIR = "Its state directory, if it does not run and is started with --state-dir."
+_RUN_DIR = "Its run directory, if it is started with --run-dir, or by another user."
+
+
+def of_server(command: Any) -> Any:
+    """Add the flags that say of which server. The command gets `port` and `state_dir`, which --run-dir leads to as well."""
+
+    @wraps(command)
+    def with_place(run_dir: Path | None, state_dir: Path | None, **rest: Any) -> Any:
+        if run_dir is not None and state_dir is None:
+            from supervisor.access.place import state_dir_of_run_dir
+
+            state_dir = state_dir_of_run_dir(run_dir.absolute())
+        return command(state_dir=state_dir, **rest)
+
+    path = click.Path(path_type=Path)
+    with_place = click.option("--state-dir", type=path, help=_STATE_DIR)(with_place)
+    with_place = click.option("--run-dir", type=path, help=_RUN_DIR)(with_place)
+    port = click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")
+    return port(with_place)

@@ -1,0 +1,1 @@
+"""Tests of what `supervisor plan` says."""
