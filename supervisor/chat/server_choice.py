@@ -103,8 +103,10 @@ def start_private(model: str) -> ChosenServer:
 def fetch(model: str) -> None:
     """Download or convert `model` here, where its progress can be shown. Raises: ConfigError."""
     from gpu_workers.models.resolve import resolve_model
+    from supervisor.library.missing import fetch_named
     from supervisor.operator.display import Display
 
+    fetch_named(model)
     display = Display("", "", "")
     try:
         resolve_model(model, lambda what, fraction: display.loading("model", what, fraction))

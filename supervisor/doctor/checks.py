@@ -64,8 +64,11 @@ def _packages(facts: HostFacts) -> Result:
 
 def _foreign(facts: HostFacts) -> Result:
     if facts.foreign_supervisor:
-        what = f"PyPI's package supervisor {facts.foreign_supervisor} has the same module and command as this one"
-        return Verdict.FAILURE, what, "pip uninstall -y supervisor && pip install --force-reinstall --no-deps tardigrade-serve"
+        what = (
+            f"PyPI's package supervisor {facts.foreign_supervisor} shares the folder of this one's module: both work, but"
+            " the removal or an upgrade of either may break the other"
+        )
+        return Verdict.WARNING, what, "pip uninstall -y supervisor && pip install --force-reinstall --no-deps tardigrade-serve"
     return _good("no other package named supervisor")
 
 

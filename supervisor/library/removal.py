@@ -1,4 +1,4 @@
-"""Removes a model from this machine: a package by pip, files of the hub from its cache, and what GGUF files became."""
+"""Removes a model from this machine: packages, files of the hub from its cache, and what GGUF files were converted to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 from gpu_workers.model_store.hub_cache.cache_paths import hub_cache, repo_folder
+from gpu_workers.model_store.packaged import PACKAGES
 from gpu_workers.models.resolve import hub_file
-from supervisor.library.packages import PACKAGES, uninstall
+from supervisor.library.packages import remove as remove_package
 from supervisor.library.stored_model import ModelSource, StoredModel, bytes_under
 
 
@@ -19,7 +20,7 @@ def remove(model: StoredModel) -> int:
             freed += _remove_folder(folder)
     match model.source:
         case ModelSource.PACKAGE:
-            uninstall(PACKAGES[model.name])
+            remove_package(PACKAGES[model.name])
             return model.n_bytes
         case ModelSource.HUB_GGUF:
             return freed + _remove_file(model.path, hub_file(model.name))

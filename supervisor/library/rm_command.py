@@ -17,7 +17,8 @@ from supervisor.operator.foreign_names import CommandWithHints
 def rm(model: str, yes: bool) -> None:
     """Remove a model that `supervisor models` lists, with what it was converted to. A model that a running server uses stays.
 
-    Models from the hub are in the cache of its own client, which other programs may use too; a package is removed by pip.
+    Models from the hub are in the cache of its own client, which other programs may use too; a package that pip
+    has installed is removed by pip.
 
     \b
     Exit status:

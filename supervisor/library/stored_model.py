@@ -10,8 +10,8 @@ from pathlib import Path
 from gpu_workers.model_store.gguf_folder import folder_of_gguf
 from gpu_workers.model_store.hub_cache.cache_paths import hub_cache, newest_snapshot, repo_folder
 from gpu_workers.model_store.hub_cache.resumable import INCOMPLETE
+from gpu_workers.model_store.packaged import PACKAGES, package_folder
 from gpu_workers.models.resolve import DEFAULT_MODEL, is_default_model
-from supervisor.library.packages import PACKAGES, package_folder
 
 _PREFIX = "models--"
 _CONFIG = "config.json"

@@ -7,7 +7,7 @@ import click
 from supervisor.operator.foreign_names import CommandWithHints
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_SUPERVISOR_COMPLETE"  # by which the script asks this program
+_NAMES = ("supervisor", "tardigrade")  # of this program
 
 
 @click.command(cls=CommandWithHints, short_help="Print the script that completes commands in a shell.")
@@ -30,5 +30,8 @@ def completion(context: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
+    called = context.find_root().info_name
+    name = called if called in _NAMES else _NAMES[0]
+    variable = f"_{name.upper()}_COMPLETE"  # by which the script asks this program
     # `source` of bash's class would start a bash to ask for its version
-    click.echo(ShellComplete.source(kind(context.find_root().command, {}, "supervisor", _VARIABLE)))
+    click.echo(ShellComplete.source(kind(context.find_root().command, {}, name, variable)))

@@ -1,4 +1,4 @@
-"""`supervisor config sample` and `supervisor config show`."""
+"""`supervisor config sample` and `supervisor config show`; `files` has a room of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.host_files.command import files
 from supervisor.operator.command_line import fail, load, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
@@ -18,16 +19,19 @@ _FILE = "Show what this TOML file gives, instead of what a running server has."
 _ORIGIN = "Say of each value whether it comes from the file, a flag or the defaults."
 
 
-@click.group(short_help="Print a sample configuration, or the one of a server.")
+@click.group(short_help="Print a sample configuration, or the one of a server; write out files for systemd and others.")
 def config() -> None:
-    """Print a sample configuration, or the one that a server has. check-config checks one.
+    """Print a sample configuration, or the one that a server has; write out files for other programs. check-config checks one.
 
     \b
     Exit status:
       0  printed
-      2  the configuration cannot be used
+      2  the configuration cannot be used, or files cannot be written
       6  no server was found
     """
+
+
+config.add_command(files)
 
 
 @config.command(cls=CommandWithHints)

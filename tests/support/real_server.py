@@ -23,7 +23,7 @@ from supervisor.operator.ending import ServerEnd, kill_server
 from tests.support.workers.pulse import PULSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 START_S = 180.0
 DEATH_S = 60.0
@@ -34,10 +34,14 @@ _POLL_S = 0.02
 class RealServer:
     """A `supervisor start` of its own, with its address, its run directory and its processes."""
 
-    def __init__(self, *flags: str, folder: Path | None = None) -> None:
+    def __init__(
+        self, *flags: str, folder: Path | None = None, program: Sequence[str] = (sys.executable, "-m", "supervisor")
+    ) -> None:
+        """`program`: the command `supervisor` of this installation, or of another one."""
         self._directory = tempfile.TemporaryDirectory(prefix="tg-", dir=folder)
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
+        self._program = program
         self._flags = flags if "--gpus" in flags else ("--gpus", "0", "--no-standby", *flags)  # a later flag counts
         self._start("0")
         self.url = self.status().url
@@ -50,7 +54,7 @@ class RealServer:
 
     def _start(self, port: str) -> None:
         place = ("--port", port, "--run-dir", str(self.run_dir))
-        command = [sys.executable, "-m", "supervisor", "start", *place, *PULSE.flags, *self._flags]
+        command = [*self._program, "start", *place, *PULSE.flags, *self._flags]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         self.wait_serving()

@@ -27,7 +27,7 @@ def state(**changes: Any) -> dict[str, Any]:
 BAD: list[tuple[str, Verdict, dict[str, Any], str]] = [
     ("python", Verdict.FAILURE, {"python": (3, 10)}, "3.10"),
     ("packages", Verdict.FAILURE, {"missing_packages": ("pyzmq: expected >=27, got 25",)}, "pyzmq"),
-    ("other supervisor", Verdict.FAILURE, {"foreign_supervisor": "4.2.5"}, "4.2.5"),
+    ("other supervisor", Verdict.WARNING, {"foreign_supervisor": "4.2.5"}, "4.2.5"),
     ("gpu driver", Verdict.FAILURE, gpu(nvml_error="Driver/library version mismatch"), "mismatch"),
     ("gpu driver", Verdict.FAILURE, gpu(unreadable=("/dev/nvidia1",)), "/dev/nvidia1"),
     ("gpu driver", Verdict.FAILURE, gpu(torch_cuda=""), "CPU cores"),

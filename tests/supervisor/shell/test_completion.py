@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from supervisor.__main__ import main
 from tests.support.supervisor.command_line import DEADLINE_S, call
 
 SHELLS = {
@@ -45,3 +47,9 @@ def test_every_shell_has_a_script_and_no_other() -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_SUPERVISOR_COMPLETE" in call("completion", shell).stdout
     assert call("completion", "csh").returncode == 2
+
+
+def test_the_second_name_of_the_command_is_completed_under_that_name() -> None:
+    text = CliRunner().invoke(main, ["completion", "bash"], prog_name="tardigrade").stdout
+    assert "_TARDIGRADE_COMPLETE" in text
+    assert "supervisor" not in text

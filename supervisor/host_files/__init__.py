@@ -1,0 +1,1 @@
+"""Files for operators: units, rules, dashboards, compose files."""

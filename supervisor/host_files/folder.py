@@ -1,0 +1,70 @@
+"""The files for other programs of a host: where they are, and how they are written out.
+
+In a wheel they lie beside this file; `setup.py` puts them there. In a checkout they are those of `ops/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from messages.errors import ConfigError
+
+_IN_WHEEL = Path(__file__).parent / "ops"
+_IN_CHECKOUT = Path(__file__).parents[2] / "ops"
+_NOT_FOR_OPERATORS = ("bench",)  # data of the load tools, which no wheel has
+_UNIT = ".service"
+_PROGRAMS = "/opt/tardigrade/.venv/bin/"  # in the units; replaced by the place of this installation
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """One file. `path`: where it is; `name`: relative to all of them, such as systemd/tardigrade.service."""
+
+    path: Path
+    name: str
+
+    @property
+    def room(self) -> str:
+        """For which program it is: the first part of its name."""
+        return self.name.partition("/")[0]
+
+    def content(self) -> bytes:
+        """What to write: the file; of a unit, with the path of this installation's programs."""
+        content = self.path.read_bytes()
+        own = f"{Path(sys.executable).parent}/"
+        return content.replace(_PROGRAMS.encode(), own.encode()) if self.path.suffix == _UNIT else content
+
+
+def host_files(rooms: Iterable[str] = ()) -> list[HostFile]:
+    """The files of these rooms, or all; sorted by name. Raises: ConfigError for a room that does not exist."""
+    root = _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
+    found = [HostFile(path, path.relative_to(root).as_posix()) for path in root.rglob("*") if _is_for_operators(path, root)]
+    known = sorted({file.room for file in found})
+    for room in rooms:
+        if room not in known:
+            raise ConfigError(f"only: expected one of {', '.join(known)}, got {room}")
+    return sorted((file for file in found if not rooms or file.room in rooms), key=lambda file: file.name)
+
+
+def write_files(files: Iterable[HostFile], folder: Path, is_forced: bool) -> list[Path]:
+    """Write them below a folder, which is made; returns those that are new or changed. Files with another content are kept, and
+    nothing is written, unless `is_forced`. Raises: ConfigError, OSError."""
+    wanted = {folder / file.name: file.content() for file in files}
+    there = {path: path.read_bytes() if path.is_file() else None for path in wanted}
+    others = [str(path) for path, content in there.items() if content is not None and content != wanted[path]]
+    if others and not is_forced:
+        raise ConfigError(f"expected no other files in {folder}, got {', '.join(others)}; --force writes over them")
+    written = [path for path, content in wanted.items() if there[path] != content]
+    for path in written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wanted[path])
+    return written
+
+
+def _is_for_operators(path: Path, root: Path) -> bool:
+    parts = path.relative_to(root).parts
+    is_python = path.suffix in (".py", ".pyc") or "__pycache__" in parts
+    return path.is_file() and len(parts) > 1 and parts[0] not in _NOT_FOR_OPERATORS and not is_python

@@ -1,0 +1,1 @@
+"""The product where nothing but its wheel was installed."""

@@ -1,0 +1,1 @@
+"""Installations of the product for tests."""
