@@ -63,16 +63,21 @@ def parse(text: str) -> ast.Module:
             gc.enable()
 
 
-@cache
 def product_files() -> tuple[SourceFile, ...]:
     """All files of the product, in order of their paths."""
-    return tuple(_read(path) for top in PRODUCT for path in sorted((REPO / top).rglob("*.py")))
+    return files_under(*PRODUCT)
+
+
+def files_under(*folders: str) -> tuple[SourceFile, ...]:
+    """All Python files under folders of the repository. A folder is read once."""
+    return tuple(file for folder in folders for file in _files_of(folder))
 
 
 @cache
-def files_under(*folders: str) -> tuple[SourceFile, ...]:
-    """All Python files under folders of the repository that are not product (ops, tests)."""
-    return tuple(_read(path) for folder in folders for path in sorted((REPO / folder).rglob("*.py")))
+def _files_of(folder: str) -> tuple[SourceFile, ...]:
+    files = tuple(_read(path) for path in sorted((REPO / folder).rglob("*.py")))
+    gc.freeze()  # millions of nodes, which stay to the end: every later collection would walk through them
+    return files
 
 
 @cache
