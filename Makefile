@@ -42,19 +42,27 @@ FAST_LONG := tests/simulation $(FAST)
 TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/monitoring tests/long/traces \
 	tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
+TYPES := $(VENV)/types.txt
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 MONITORING := prometheus prometheus-alertmanager
 
-.PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage lint gpu-test \
-	bench sbom audit format clean
+.PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage style lint \
+	gpu-test bench sbom audit format clean
+
+# Tests start thousands of processes. Each would compile all modules anew if the environment forbade Python to keep them
+test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE :=
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
-test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS)
-	@$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
+# The types are checked beside the tests, which wait for other processes a third of their time
+test: $(TEST_STAMP) style
+	@$(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; status=0; \
+	$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS) || status=$$?; \
+	wait $$types || { cat $(TYPES); status=1; }; \
+	[ $$status -eq 0 ] || exit $$status; \
+	$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
@@ -90,9 +98,11 @@ bench-clients: $(LOAD_TOOL_STAMPS)
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)
 
-lint: $(TEST_STAMP)
+style: $(TEST_STAMP)
 	@$(VENV)/bin/ruff check $(CHECKED)
 	@$(VENV)/bin/ruff format --check --quiet $(CHECKED) || { echo "not formatted; run 'make format'"; exit 1; }
+
+lint: style
 	@$(VENV)/bin/pyright
 
 gpu-test:
