@@ -33,6 +33,22 @@ def test_an_environment_that_could_not_be_made_is_made_again(tmp_path: Path) -> 
     assert list((venv / "bin").iterdir()) == []
 
 
+def make(target: str, venv: Path, programs: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Make a target in an environment whose programs are these lines of a shell."""
+    (venv / "bin").mkdir()
+    for name, lines in programs.items():
+        (venv / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (venv / "bin" / name).chmod(0o755)
+    for stamp in ("installed.serve", "installed.test"):
+        (venv / stamp).touch()
+    there = [part for name in ("client-env", "browser-env", "monitoring-env") for part in ("-o", name)]
+    command = ["make", "-f", str(MAKEFILE), f"VENV={venv}", *there, target]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, cwd=MAKEFILE.parent, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 @pytest.mark.parametrize(("tests", "types"), [(0, 0), (1, 0), (0, 1)])
 def test_tests_and_types_both_have_to_pass_and_compiled_modules_are_kept(tmp_path: Path, tests: int, types: int) -> None:
     """The types are checked beside the tests. Who forbids Python to write compiled modules forbids it to all but these."""
@@ -41,17 +57,18 @@ def test_tests_and_types_both_have_to_pass_and_compiled_modules_are_kept(tmp_pat
         "pyright": f"echo types; exit {types}",
         "ruff": "",
     }
-    (tmp_path / "bin").mkdir()
-    for name, lines in programs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    for stamp in ("installed.serve", "installed.test"):
-        (tmp_path / stamp).touch()
-    command = ["make", "-f", str(MAKEFILE), f"VENV={tmp_path}", "test"]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, cwd=MAKEFILE.parent, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = make("test", tmp_path, programs)
     assert (done.returncode == 0) is (tests == types == 0)
     assert "tests, []" in done.stdout
     assert ("types" in done.stdout) is (types != 0)
+
+
+@pytest.mark.parametrize(("seeds", "drills", "is_right"), [(0, 0, True), (1, 0, False), (0, 1, False), (5, 5, True)])
+def test_seeds_run_beside_drills_and_both_have_to_pass(tmp_path: Path, seeds: int, drills: int, is_right: bool) -> None:
+    """5 is what pytest ends with where ARGS selects no test."""
+    lines = (
+        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) exit 5;; *pytest*) echo drills; exit {drills};; esac'
+    )
+    done = make("test-long", tmp_path, {"python": lines})
+    assert (done.returncode == 0) is is_right
+    assert [line for line in done.stdout.splitlines() if line in ("seeds", "drills")] == ["drills", "seeds"]
