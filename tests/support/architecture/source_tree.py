@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,19 +50,26 @@ class SourceFile:
         return names
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """The garbage collector rests meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def parse(text: str) -> ast.Module:
     """The syntax tree of a file's text.
 
     The garbage collector rests meanwhile. A collection may end a forgotten task of an earlier test, whose traceback is then
     logged; tracebacks of Python 3.11 parse source lines too, and a parser inside another raises SystemError (CPython 106905).
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collections():
         return ast.parse(text)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def product_files() -> tuple[SourceFile, ...]:
@@ -75,8 +84,9 @@ def files_under(*folders: str) -> tuple[SourceFile, ...]:
 
 @cache
 def _files_of(folder: str) -> tuple[SourceFile, ...]:
-    files = tuple(_read(path) for path in sorted((REPO / folder).rglob("*.py")))
-    gc.freeze()  # millions of nodes, which stay to the end: every later collection would walk through them
+    with without_collections():
+        files = tuple(_read(path) for path in sorted((REPO / folder).rglob("*.py")))
+        gc.freeze()  # millions of nodes, which stay to the end: every later collection would walk through them
     return files
 
 
