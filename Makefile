@@ -1,9 +1,9 @@
 # The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 12 minutes on two cores
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and five times the random examples: about 40 minutes
+#   make test-long                    minutes of kills, more seeds and up to five times the random examples: 45 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -37,34 +37,46 @@ CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
-# `make test` runs two files at a time. So does test-long, but for drills: they need the machine for themselves.
+# `make test` runs two files at a time. So does test-long, but for drills: they run one after the other. Beside them, whenever they
+# leave a core idle, run the tests that have no real time: seeds and random examples.
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
 TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/installation tests/long/monitoring \
 	tests/long/traces tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
+TYPES := $(VENV)/types.txt
+SEEDS := $(VENV)/seeds.txt
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 MONITORING := prometheus prometheus-alertmanager
 
-.PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage lint gpu-test \
-	bench docs sbom audit format clean
+.PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage style lint \
+	gpu-test bench docs sbom audit format clean
+
+# Tests start thousands of processes. Each would compile all modules anew if the environment forbade Python to keep them
+test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE :=
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
-test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS)
-	@$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
+# The types are checked beside the tests, which wait for other processes a third of their time
+test: $(TEST_STAMP) style
+	@$(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; status=0; \
+	$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS) || status=$$?; \
+	wait $$types || { cat $(TYPES); status=1; }; \
+	[ $$status -eq 0 ] || exit $$status; \
+	$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
-	@$(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
 	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
-	@$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@nice -n 10 env $(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; drills=0; \
+	$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || drills=$$?; \
+	status=0; wait $$seeds || status=$$?; cat $(SEEDS); \
+	[ $$status -eq 0 ] || [ $$status -eq 5 ] || exit 1; [ $$drills -eq 0 ] || [ $$drills -eq 5 ]
 
 client-env: $(CLIENT_STAMPS) $(VENV)/clients/agents/installed
 
@@ -92,9 +104,11 @@ bench-clients: $(LOAD_TOOL_STAMPS)
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)
 
-lint: $(TEST_STAMP)
+style: $(TEST_STAMP)
 	@$(VENV)/bin/ruff check $(CHECKED)
 	@$(VENV)/bin/ruff format --check --quiet $(CHECKED) || { echo "not formatted; run 'make format'"; exit 1; }
+
+lint: style
 	@$(VENV)/bin/pyright
 
 gpu-test:

@@ -1,8 +1,28 @@
-"""Property tests are bounded by examples, not by time: a slow machine fails none."""
+"""Property tests are bounded by examples, not by time: a slow machine fails none. Collections of garbage are short."""
 
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+
+import pytest
 from hypothesis import settings
 
 from tests.support.depth import DEPTH
 
 settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("examples")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import all tests without the garbage collector, and keep what they have imported out of its way.
+
+    It stays to the end, and every later collection would walk through it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -15,8 +15,10 @@ MAX_PARAMETERS = 10  # self included
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc", "base"}
 HALF_DONE = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
 
-PRODUCT_FILES = product_files()
-EVERY_FILE = product_files() + files_under("ops", "tests")
+
+def every_file() -> tuple[SourceFile, ...]:
+    """All Python files of the repository."""
+    return product_files() + files_under("ops", "tests")
 
 
 def functions(file: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -30,7 +32,7 @@ def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def test_a_file_holds_one_concept() -> None:
-    sizes = {file.path: file.text.count("\n") for file in EVERY_FILE}
+    sizes = {file.path: file.text.count("\n") for file in every_file()}
     assert {path: lines for path, lines in sizes.items() if lines > MAX_FILE_LINES} == {}
 
 
@@ -38,7 +40,7 @@ def test_a_function_fits_on_a_page() -> None:
     """Kernels apart: a kernel is one loop nest, and parts of it cannot be called."""
     sizes = {
         f"{file.path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for file in EVERY_FILE
+        for file in every_file()
         for node in functions(file)
         if not is_kernel(node)
     }
@@ -49,7 +51,7 @@ def test_many_parameters_are_a_missing_dataclass() -> None:
     """Kernels apart: what runs on a device takes its pointers and strides one by one."""
     counts = {
         f"{file.path}:{node.lineno} {node.name}": len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
-        for file in PRODUCT_FILES
+        for file in product_files()
         for node in functions(file)
         if not is_kernel(node)
     }
@@ -57,24 +59,24 @@ def test_many_parameters_are_a_missing_dataclass() -> None:
 
 
 def test_the_first_line_says_what_the_file_is_for() -> None:
-    files_with_text = [file for file in EVERY_FILE if file.text.strip()]
+    files_with_text = [file for file in every_file() if file.text.strip()]
     assert [file.path for file in files_with_text if not file.text.startswith('"""')] == []
     assert [file.path for file in files_with_text if len((ast.get_docstring(file.tree) or "").split()) < 4] == []
 
 
 def test_nothing_is_left_half_done() -> None:
-    hits = {file.path: HALF_DONE.search(file.text) for file in PRODUCT_FILES}
+    hits = {file.path: HALF_DONE.search(file.text) for file in product_files()}
     assert {path: hit for path, hit in hits.items() if hit} == {}
 
 
 def test_names_say_something() -> None:
-    assert [file.path for file in PRODUCT_FILES if PurePath(file.path).stem in VAGUE_NAMES] == []
+    assert [file.path for file in product_files() if PurePath(file.path).stem in VAGUE_NAMES] == []
 
 
 def test_no_text_is_run_as_code() -> None:
     calls = [
         f"{file.path}:{node.lineno}"
-        for file in PRODUCT_FILES
+        for file in product_files()
         for node in ast.walk(file.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
@@ -85,7 +87,7 @@ def test_every_public_class_and_function_says_what_it_is_for() -> None:
     """Those of a module; a method's meaning is often its protocol's."""
     silent = [
         f"{file.path}:{node.lineno} {node.name}"
-        for file in PRODUCT_FILES
+        for file in product_files()
         for node in file.tree.body
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and not node.name.startswith("_")
@@ -99,7 +101,7 @@ def test_a_docstring_says_more_than_where_to_look() -> None:
     owners = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     pointers = [
         f"{file.path}:{node.lineno} {node.name}"
-        for file in EVERY_FILE
+        for file in every_file()
         for node in ast.walk(file.tree)
         if isinstance(node, owners) and (ast.get_docstring(node) or "").startswith("See ")
     ]

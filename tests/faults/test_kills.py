@@ -24,7 +24,8 @@ from tests.support.workers.pulse import PULSE
 pytestmark = pytest.mark.timeout(600)
 OWNERS = ("worker/0.0", "scheduler/0", "gateway/0")  # of what a stream is made of
 LONG_PROMPT_TOKENS = 1500
-ROLES = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0")
+OTHERS = ("cache_directory/0", "speculation/0")
+ROLES = (*OWNERS, *OTHERS)
 
 
 FLAGS = [
@@ -72,7 +73,7 @@ async def run_with(server: RealServer, faults: list[Fault], salt: int = 0) -> No
         await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
 
 
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", OWNERS)
 async def test_kill_while_streams_run(server: RealServer, name: str) -> None:
     await run_with(server, [(20, (name,), signal.SIGKILL)])
 
@@ -97,9 +98,9 @@ async def test_kill_of_several_at_once(server: RealServer, names: tuple[str, ...
     await run_with(server, [(20, names, signal.SIGKILL)])
 
 
-@pytest.mark.parametrize("name", ROLES)
-async def test_freeze_while_streams_run(server: RealServer, name: str) -> None:
-    await run_with(server, [(20, (name,), signal.SIGSTOP)])
+@pytest.mark.parametrize("names", [*((name,) for name in OWNERS), OTHERS])
+async def test_freeze_while_streams_run(server: RealServer, names: tuple[str, ...]) -> None:
+    await run_with(server, [(20, names, signal.SIGSTOP)])
 
 
 async def test_freeze_amid_the_prompts(server: RealServer) -> None:

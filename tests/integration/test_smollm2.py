@@ -59,6 +59,10 @@ def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> I
         yield server
 
 
+# what a gateway and a sampler do with options is the same on every gang
+ONE_RANK = pytest.mark.parametrize("server", ["one rank"], indirect=True)
+
+
 async def answer(client: AsyncClient, prompt: str) -> list[int]:
     options = {"max_tokens": N_TOKENS, "temperature": 0.0}
     if prompt in CHAT:
@@ -89,10 +93,11 @@ async def test_greedy_tokens_equal_transformers(server: RealServer, reference: d
         assert dict(zip(reference, together, strict=True)) == reference
         again = await asyncio.gather(*(answer(client, prompt) for prompt in reference))  # prefixes are cached now
         assert dict(zip(reference, again, strict=True)) == reference
-        for prompt in (*PLAIN[:3], *CHAT[:3]):
+        for prompt in (PLAIN[0], CHAT[0]):
             assert await answer(client, prompt) == reference[prompt]
 
 
+@ONE_RANK
 def test_the_three_ways_give_one_answer(server: RealServer) -> None:
     question = {"role": "user", "content": "What is the capital of France?"}
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as api:
@@ -109,6 +114,7 @@ def test_the_three_ways_give_one_answer(server: RealServer) -> None:
     assert chunks[-1].usage.completion_tokens == len(native.tokens)
 
 
+@ONE_RANK
 async def test_min_p_of_one_leaves_the_greedy_token(server: RealServer, reference: dict[str, list[int]]) -> None:
     prompt = PLAIN[0]
     options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 1.5, "min_p": 1.0, "seed": 7}
@@ -120,6 +126,7 @@ async def test_min_p_of_one_leaves_the_greedy_token(server: RealServer, referenc
     assert answer.json()["choices"][0]["text"] == native.text
 
 
+@ONE_RANK
 def test_openai_s_client_biases_and_bans_tokens(server: RealServer) -> None:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as api:
         options: dict[str, Any] = {"model": "smollm2", "prompt": "The capital of France is", "temperature": 0, "max_tokens": 4}
@@ -135,6 +142,7 @@ def test_openai_s_client_biases_and_bans_tokens(server: RealServer) -> None:
     assert means[0] >= means[1]
 
 
+@ONE_RANK
 async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, reference: dict[str, list[int]]) -> None:
     prompt = PLAIN[0]
     stop = reference[prompt][2]

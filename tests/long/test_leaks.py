@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(800)]
 
 
 def test_nothing_grows_over_requests_and_restarts() -> None:
-    sizes = ("--requests", "9000", "--warm", "3000", "--restarts", "40", "--server-arg=--vault")
+    sizes = ("--requests", "9000", "--warm", "3000", "--restarts", "24", "--server-arg=--vault")
     result = run_load_tool("leak-watch", *sizes)
     assert result["growths"] == []
-    assert sum(result["restarts"].values()) == 40, "each of eight actors, and the supervisor among them"
+    assert sum(result["restarts"].values()) == 24, "each of eight actors, and the supervisor among them"
     kept = ("zmq", "repeated")  # those of ZeroMQ clients and under a key survive every death
     assert not [cut for cut in result["cut_by_deaths"] if cut.startswith(kept)], result["cut_by_deaths"]
     assert min(result["kinds"].values()) > 350, "every kind of request"

@@ -20,7 +20,7 @@ from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
-N_KILLS = 12
+N_KILLS = 6
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ def server() -> Iterator[RealServer]:
         yield server
 
 
-async def test_a_minute_of_kills_with_two_ranks_and_a_standby(server: RealServer) -> None:
-    killer = Killer(server, seconds=60.0, pause_s=0.3)
+async def test_half_a_minute_of_kills_with_two_ranks_and_a_standby(server: RealServer) -> None:
+    killer = Killer(server, seconds=30.0, pause_s=0.3)
     work = asyncio.ensure_future(asyncio.to_thread(killer.run))
     async with AsyncClient(server.zeromq) as client:
         right = await asyncio.gather(*(follow(client, number, killer) for number in range(N_CLIENTS)))

@@ -105,7 +105,7 @@ def test_answers_to_similar_questions_are_counted_at_thresholds() -> None:
     assert found["similar"] > none["similar"] == none["wrong"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_conversations_return_from_the_host_tier_with_the_same_answers() -> None:
     chain = ("--model", "hash-chain", "--server-arg=--set", "--server-arg=worker.hash_chain_pages=40", "--host-cache", "64KiB")
     result = run_load_tool("returning", *chain, "--always", "--tokens", "161", "--conversations", "6", "--rounds", "1")

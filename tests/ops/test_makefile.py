@@ -1,7 +1,8 @@
-"""The rule of the Makefile that makes the virtual environment."""
+"""The rules of the Makefile that make the virtual environment and that run the tests."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,8 +18,9 @@ echo 'ensurepip is not available'
 exit 1
 """
 
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+
 def test_an_environment_that_could_not_be_made_is_made_again(tmp_path: Path) -> None:
     fake = tmp_path / "python"
     fake.write_text(_WITHOUT_ENSUREPIP)
@@ -29,3 +31,44 @@ def test_an_environment_that_could_not_be_made_is_made_again(tmp_path: Path) -> 
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
         assert (done.returncode, "ensurepip is not available" in done.stdout) == (2, True)
     assert list((venv / "bin").iterdir()) == []
+
+
+def make(target: str, venv: Path, programs: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Make a target in an environment whose programs are these lines of a shell."""
+    (venv / "bin").mkdir()
+    for name, lines in programs.items():
+        (venv / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (venv / "bin" / name).chmod(0o755)
+    for stamp in ("installed.serve", "installed.test"):
+        (venv / stamp).touch()
+    there = [part for name in ("client-env", "browser-env", "monitoring-env") for part in ("-o", name)]
+    command = ["make", "-f", str(MAKEFILE), f"VENV={venv}", *there, target]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, cwd=MAKEFILE.parent, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(("tests", "types"), [(0, 0), (1, 0), (0, 1)])
+def test_tests_and_types_both_have_to_pass_and_compiled_modules_are_kept(tmp_path: Path, tests: int, types: int) -> None:
+    """The types are checked beside the tests. Who forbids Python to write compiled modules forbids it to all but these."""
+    programs = {
+        "python": f'case "$*" in *pytest*) echo "tests, [$PYTHONDONTWRITEBYTECODE]"; exit {tests};; esac',
+        "pyright": f"echo types; exit {types}",
+        "ruff": "",
+    }
+    done = make("test", tmp_path, programs)
+    assert (done.returncode == 0) is (tests == types == 0)
+    assert "tests, []" in done.stdout
+    assert ("types" in done.stdout) is (types != 0)
+
+
+@pytest.mark.parametrize(("seeds", "drills", "is_right"), [(0, 0, True), (1, 0, False), (0, 1, False), (5, 5, True)])
+def test_seeds_run_beside_drills_and_both_have_to_pass(tmp_path: Path, seeds: int, drills: int, is_right: bool) -> None:
+    """5 is what pytest ends with where ARGS selects no test."""
+    lines = (
+        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) exit 5;; *pytest*) echo drills; exit {drills};; esac'
+    )
+    done = make("test-long", tmp_path, {"python": lines})
+    assert (done.returncode == 0) is is_right
+    assert [line for line in done.stdout.splitlines() if line in ("seeds", "drills")] == ["drills", "seeds"]

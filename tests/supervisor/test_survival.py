@@ -92,6 +92,7 @@ def test_streams_survive_the_death_of_anybody_behind_the_gateway(server: Running
     assert [stream.text for stream in stormy] == [stream.text for stream in calm]
 
 
+@pytest.mark.long
 def test_streams_of_the_client_library_survive_the_gateway_too(server: RunningServer) -> None:
     endpoint = f"ipc://{server.run_dir}/zeromq-0"
 

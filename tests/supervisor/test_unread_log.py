@@ -47,9 +47,8 @@ def test_a_log_that_nobody_reads_stops_no_process(tmp_path_factory: pytest.TempP
         os.kill(server.supervisor_pid, signal.SIGKILL)
         assert server.complete("the same") == expected
         assert incarnations(server) == before, "nobody else has died"
-        server.said = ""  # the greeting has an empty line too
-        server.wait_said("\n\n")  # there is room again
+        server.wait_said_anew("\n\n")  # there is room again; the greeting has an empty line too
         assert server.kill("scheduler/0")
-        server.wait_said("child died")
+        server.wait_said_anew("child died")
         assert server.complete("the same") == expected
         assert server.end(signal.SIGTERM) == 0

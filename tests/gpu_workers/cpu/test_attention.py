@@ -18,7 +18,7 @@ from gpu_workers.cpu.attention import CpuAttention, CpuStep
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 from tests.support.workers.dense_attention import assert_alike_in_any_company, dense_attention, paged_rows, rows_of_a_step
 
 HEADS = [(1, 1, 16), (2, 1, 64), (3, 3, 64), (2, 5, 128), (1, 16, 32)]  # kv heads, query heads on each, head_dim
@@ -33,7 +33,7 @@ def _back_end(heads: tuple[int, int, int], dtype: torch.dtype) -> CpuAttention:
 
 
 @pytest.mark.slow
-@examples(60)
+@dear_examples(60)
 @given(rows_of_a_step, st.sampled_from(HEADS), st.sampled_from([torch.float32, torch.bfloat16]), st.integers(1, 2))
 def test_equals_dense_attention(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], dtype: torch.dtype, threads: int

@@ -22,7 +22,7 @@ from gpu_workers.runner.model_loading import build_model, load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import Quantization, WorkerSettings
 from messages.errors import ConfigError
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 from tests.support.workers.deterministic_runs import differences, make_cases
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
@@ -62,7 +62,7 @@ def logits_alone(dtype: torch.dtype, page_dtype: torch.dtype | None, quantizatio
     return torch.cat([loop.run([(sequence, 1)]) for _ in range(N_TOKENS)])
 
 
-@examples(12)
+@dear_examples(12)
 @given(
     st.data(),
     st.sampled_from([torch.float32, torch.bfloat16]),

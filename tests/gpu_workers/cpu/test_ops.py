@@ -26,7 +26,7 @@ if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
 from gpu_workers.cpu.ops import CpuOps, PackedWeight, count_shares, known_block
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def test_weights_are_packed_alike_on_many_cores(dtype: torch.dtype) -> None:
         torch.set_num_threads(n_threads)
 
 
-@examples(60)
+@dear_examples(60)
 @given(st.integers(0, 70), st.integers(1, 3), st.booleans(), DTYPES, st.booleans())
 def test_linear_at_any_number_of_rows(rows: int, blocks: int, has_bias: bool, dtype: torch.dtype, has_dot: bool) -> None:
     generator = torch.Generator().manual_seed(rows)
@@ -213,7 +213,7 @@ def test_norm_of_heads_within_a_fused_projection() -> None:
         torch.testing.assert_close(ops_of(torch.float32).rms_norm(heads, weight, 1e-5), PLAIN.rms_norm(heads, weight, 1e-5))
 
 
-@examples(40)
+@dear_examples(40)
 @given(st.integers(1, 40), st.sampled_from([(9, 3, 64), (2, 2, 32), (4, 1, 128), (3, 1, 16)]), st.booleans(), DTYPES)
 def test_rope_and_store(n_tokens: int, sizes: tuple[int, int, int], is_fused: bool, dtype: torch.dtype) -> None:
     n_heads, n_kv_heads, head_dim = sizes
@@ -260,7 +260,7 @@ def test_nothing_hides_what_is_not_a_number() -> None:
     assert ops.silu_mul(x).isnan().any(-1).tolist() == [True, False]
 
 
-@examples(40)
+@dear_examples(40)
 @given(st.integers(1, 70), st.integers(1, 40), DTYPES, st.integers(0, 9))
 def test_argmax_is_the_lowest_of_the_greatest(n_rows: int, vectors: int, dtype: torch.dtype, seed: int) -> None:
     logits = torch.randint(-9, 9, (n_rows, 16 * vectors), generator=torch.Generator().manual_seed(seed)).to(dtype)

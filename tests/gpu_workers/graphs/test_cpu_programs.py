@@ -34,7 +34,7 @@ if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512"
     pytest.skip("needs kernels for products, which read what oneDNN packs for AVX-512", allow_module_level=True)
 
 from gpu_workers.graphs.cpu_programs import CpuPrograms, cpu_programs
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ def fits(dtype: torch.dtype) -> bool:
 ROWS = st.lists(st.tuples(st.integers(0, MAX_LENGTH - 6), st.sampled_from([1, 1, 1, 2, 5])), min_size=1, max_size=20)
 
 
-@examples(50)
+@dear_examples(50)
 @given(
     ROWS,
     st.sampled_from(list(CONFIGS)),

@@ -42,6 +42,7 @@ def test_the_loss_of_compressed_pages(smollm2_folder: Path) -> None:
         assert agreement >= 0.96
 
 
+@pytest.mark.long
 def test_the_loss_of_pages_of_small_integers(smollm2_folder: Path) -> None:
     """Keys of 32 levels and values of 11. The ratio is 1.0115 with the compiled kernels, 1.0136 without."""
     model, n_tokens = model_of(smollm2_folder, INT4), len(tokens_of(smollm2_folder))
@@ -75,7 +76,7 @@ def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:
     assert agreement >= 0.955
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", [pytest.param("int8", marks=pytest.mark.long), "int4"])
 def test_the_loss_of_quantised_weights(smollm2_folder: Path, quantization: Quantization) -> None:
     """The file has 4-bit weights in its layers, which int4 keeps as they are."""
     if this_machine() is None:

@@ -20,8 +20,8 @@ def adopted(server: RunningServer, incarnation: int) -> int:
     """How many pages this incarnation of the scheduler has found in the vault, once its gang is ready."""
     pattern = rf"gang ready .*adopted_pages=(\d+) .*incarnation={incarnation} "
     while (found := re.search(pattern, re.sub(r"\x1b\[\d+m", "", server.said))) is None:
-        server.said, before = "", server.said
-        server.wait_said("\n")
+        before = server.said
+        server.wait_said_anew("\n")
         server.said = before + server.said
     return int(found[1])
 

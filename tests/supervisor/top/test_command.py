@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,13 @@ class Terminal:
             assert time.monotonic() < end_s, seen
             time.sleep(0.1)
         return seen
+
+    def wait_matched(self, pattern: str) -> None:
+        """Until the screen has what a regular expression describes."""
+        end_s = time.monotonic() + DEADLINE_S
+        while not re.search(pattern, seen := self.screen()):
+            assert time.monotonic() < end_s, seen
+            time.sleep(0.1)
 
     def press(self, key: str) -> None:
         subprocess.run([*self._tmux, "send-keys", key], check=True)
@@ -81,7 +89,7 @@ def test_the_status_is_shown_again_and_again_in_80_columns_until_ctrl_c(server: 
     try:
         terminal.wait_for("gateway/0  ", "supervisor: pid")
         assert server.kill("cache_directory/0")
-        terminal.wait_for("last exit: killed by SIGKILL")
+        terminal.wait_matched(r"cache_directory/0 [^/]*last\s+exit:\s+killed\s+by\s+SIGKILL")  # others have died in tests above
         terminal.press("C-c")
         terminal.wait_for("ended with 0")
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,31 +50,44 @@ class SourceFile:
         return names
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """The garbage collector rests meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def parse(text: str) -> ast.Module:
     """The syntax tree of a file's text.
 
     The garbage collector rests meanwhile. A collection may end a forgotten task of an earlier test, whose traceback is then
     logged; tracebacks of Python 3.11 parse source lines too, and a parser inside another raises SystemError (CPython 106905).
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collections():
         return ast.parse(text)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
-@cache
 def product_files() -> tuple[SourceFile, ...]:
     """All files of the product, in order of their paths."""
-    return tuple(_read(path) for top in PRODUCT for path in sorted((REPO / top).rglob("*.py")))
+    return files_under(*PRODUCT)
+
+
+def files_under(*folders: str) -> tuple[SourceFile, ...]:
+    """All Python files under folders of the repository. A folder is read once."""
+    return tuple(file for folder in folders for file in _files_of(folder))
 
 
 @cache
-def files_under(*folders: str) -> tuple[SourceFile, ...]:
-    """All Python files under folders of the repository that are not product (ops, tests)."""
-    return tuple(_read(path) for folder in folders for path in sorted((REPO / folder).rglob("*.py")))
+def _files_of(folder: str) -> tuple[SourceFile, ...]:
+    with without_collections():
+        files = tuple(_read(path) for path in sorted((REPO / folder).rglob("*.py")))
+        gc.freeze()  # millions of nodes, which stay to the end: every later collection would walk through them
+    return files
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import select
@@ -48,6 +49,12 @@ class RunningServer:
         ]
         self.process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
         self.said = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a read may end within a character
+
+    def wait_said_anew(self, text: str) -> None:
+        """As `wait_said`, of words that are read from now on: what was read before may have the same."""
+        self.said = ""
+        self.wait_said(text)
 
     def wait_said(self, text: str) -> None:
         """Read its words until these have come; fails at the deadline."""
@@ -58,9 +65,9 @@ class RunningServer:
             assert left_s > 0, self.said
             readable, _, _ = select.select([self.process.stderr], [], [], left_s)
             if readable:
-                some = os.read(self.process.stderr.fileno(), 65_536).decode()
+                some = os.read(self.process.stderr.fileno(), 65_536)
                 assert some, self.said
-                self.said += some
+                self.said += self._decoder.decode(some)
 
     def status(self) -> dict:
         """Its report. The command waits five seconds for an answer; a busy machine may need more."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import Machine, this_machine
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
@@ -34,7 +34,7 @@ def all_ops(dtype: torch.dtype) -> list[Int8CpuOps]:
     return [Int8CpuOps(dtype, one) for one in machines]
 
 
-@examples(60)
+@dear_examples(60)
 @given(ROWS, INPUTS, OUTPUTS, st.sampled_from(DTYPES), st.booleans())
 def test_the_product_is_that_of_the_rounded_numbers(n: int, n_in: int, n_out: int, dtype: torch.dtype, has_bias: bool) -> None:
     x, weight, bias = numbers(n, n_in, seed=n).to(dtype), numbers(n_out, n_in, seed=n_in), numbers(n_out, seed=n_out).to(dtype)
@@ -50,7 +50,7 @@ def test_the_product_is_that_of_the_rounded_numbers(n: int, n_in: int, n_out: in
     torch.testing.assert_close(out.double(), expected, atol=atol, rtol=near)
 
 
-@examples(60)
+@dear_examples(60)
 @given(ROWS, INPUTS, OUTPUTS, st.sampled_from(DTYPES), st.data())
 def test_a_row_has_the_same_bits_alone_and_on_any_processor(
     n: int, n_in: int, n_out: int, dtype: torch.dtype, data: st.DataObject
@@ -87,7 +87,7 @@ def test_what_is_no_number_stays_none(wrong: float) -> None:
         broken[1, 40] = before
 
 
-@examples(40)
+@dear_examples(40)
 @given(INPUTS, OUTPUTS, st.sampled_from(DTYPES))
 def test_a_weight_is_rounded_by_half_a_scale_at_most(n_in: int, n_out: int, dtype: torch.dtype) -> None:
     weight = numbers(n_out, n_in, seed=n_in).to(dtype)

@@ -23,7 +23,7 @@ from gpu_workers.cpu.kernels.pages.int4_attention import SmallUnit
 from gpu_workers.cpu.kernels.pages.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from gpu_workers.runner.backend import cpu_ops
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 from tests.support.workers.dense_attention import assert_alike_in_any_company, dense_attention, paged_rows, rows_of_a_step
 from tests.support.workers.stored_pages import stored_by_both
 
@@ -53,7 +53,7 @@ def small_rows(
     return step, kv, read[0].view(k.shape), read[1].view(v.shape)
 
 
-@examples(40)
+@dear_examples(40)
 @given(st.integers(1, 40), st.sampled_from(HEADS), st.sampled_from(DTYPES), st.sampled_from([0.0, 1.0, 1e-3, 1e4]))
 def test_rope_and_store(n_tokens: int, heads: tuple[int, int, int], dtype: torch.dtype, size: float) -> None:
     """The same bytes as torch writes, but where a number falls between two codes."""
@@ -68,7 +68,7 @@ def test_rope_and_store(n_tokens: int, heads: tuple[int, int, int], dtype: torch
 
 
 @pytest.mark.slow
-@examples(60)
+@dear_examples(60)
 @given(rows_of_a_step, st.sampled_from(HEADS), st.sampled_from(DTYPES), st.integers(1, 2))
 def test_equals_dense_attention(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], dtype: torch.dtype, threads: int
