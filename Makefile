@@ -73,7 +73,7 @@ test-fast: $(TEST_STAMP)
 
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
 	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
-	@nice -n 10 env $(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; drills=0; \
+	@nice -n 19 env $(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; drills=0; \
 	$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || drills=$$?; \
 	status=0; wait $$seeds || status=$$?; cat $(SEEDS); \
 	[ $$status -eq 0 ] || [ $$status -eq 5 ] || exit 1; [ $$drills -eq 0 ] || [ $$drills -eq 5 ]
