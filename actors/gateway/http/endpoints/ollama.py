@@ -38,7 +38,6 @@ IGNORED_OPTIONS = (  # how a server computes is the operator's to say
 _NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
-    "tool_choice": ("auto",),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "images": ([],),
@@ -76,6 +75,8 @@ class OllamaOptions(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return RequestFields(**given, stop=self.stop, stream=stream, structured_outputs=grammar)
 
 
+# Beside `options` these mean nothing to Ollama, and some clients send them there.
+_PASSED_OVER = frozenset((*OllamaOptions.__struct_fields__, "repetition_penalty", "max_output_tokens", "tool_choice"))
 _TABLE_OF_OPTIONS = {f"options.{name}": values for name, values in _NOT_OFFERED_OPTIONS.items()}
 
 
@@ -98,6 +99,7 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     IGNORED: ClassVar = frozenset[str]()
     NOT_OFFERED: ClassVar = _NOT_OFFERED
+    PASSED_OVER: ClassVar = _PASSED_OVER
 
     options: OllamaOptions | None = None
     stream: bool | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -121,7 +122,6 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "context": [-1]}, 400, "context: expected token ids"),
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
-    ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "unknown field; expected options.temperature instead"),
     ("/api/generate", {"prompt": "x", "max_tokens": 4}, 400, "max_tokens: unknown field; expected options.num_predict instead"),
     (
         "/api/chat",
@@ -129,7 +129,6 @@ REFUSED: list[tuple[str, Any, int, str]] = [
         400,
         "reasoning_effort: unknown field; expected think instead",
     ),
-    ("/api/chat", {"messages": HELLO, "tool_choice": "required"}, 400, 'tool_choice: expected "auto" or null'),
     ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
@@ -155,6 +154,34 @@ async def test_errors_have_ollamas_form_and_name_the_field() -> None:
         assert (await http.get("/")).text.startswith("Tardigrade is running\n")
         assert (await http.get("/api/version")).json() == (await http.get("/version")).json()
         assert [(await http.get(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+
+
+BESIDE_OPTIONS = {
+    **{"temperature": 9, "top_p": 0.5, "top_k": 7, "min_p": 0.5, "seed": 3, "stop": ["1"], "repetition_penalty": 2},
+    **{"max_output_tokens": 1, "tool_choice": "required"},
+}
+
+
+@pytest.mark.parametrize(("path", "rest"), [("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "hi"})])
+async def test_what_stands_beside_the_options_is_passed_over_and_told(path: str, rest: dict[str, Any]) -> None:
+    """Vercel's provider for Ollama sends it there."""
+    body = {**rest, "stream": False, "options": GREEDY}
+    async with rig() as r, r.http() as http:
+        plain = await http.post(path, json=body)
+        with capture_logs() as lines:
+            told = await http.post(path, json={**body, **BESIDE_OPTIONS})
+        assert told.status_code == 200, told.text
+        assert told.headers["x-ignored-fields"].split(", ") == list(BESIDE_OPTIONS)
+        assert told.json().get("message") == plain.json().get("message")
+        assert told.json().get("response") == plain.json().get("response")
+        logged = [line["field"] for line in lines if line["event"] == "unknown field is ignored"]
+        assert logged == list(BESIDE_OPTIONS)
+    async with rig(strict_fields=True) as r, r.http() as http:
+        for name, value in BESIDE_OPTIONS.items():
+            refused = await http.post(path, json={**body, name: value})
+            assert (refused.status_code, f"{name}: unknown field" in refused.text) == (400, True), refused.text
+        refused = await http.post(path, json={**body, "temperature": 1})
+        assert "expected options.temperature instead" in refused.text
 
 
 async def test_a_ping_is_a_line_that_clients_can_read_and_a_late_failure_is_an_error_line() -> None:
