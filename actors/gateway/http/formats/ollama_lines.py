@@ -116,6 +116,11 @@ def shown(pieces: list[TextPiece], *, is_chat: bool) -> dict[str, Any]:
     return fields
 
 
+def pull_lines() -> list[bytes]:
+    """What a client that pulls a model gets, line by line, if the model is here."""
+    return [_encode({"status": status}) + b"\n" for status in ("pulling manifest", "verifying sha256 digest", "success")]
+
+
 def ollama_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
     """The JSON object of a request that is over, in one piece."""
     yield _encode(_finished(request, model_name, pieces_of(request.sequences[0])))

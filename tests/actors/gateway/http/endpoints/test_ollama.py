@@ -47,6 +47,8 @@ async def test_sync_client() -> None:
                 assert shown.capabilities == ["completion", "tools"]
                 assert shown.modelinfo is not None
                 assert shown.modelinfo["unknown.context_length"] == 8192
+                assert client.pull("hash-chain").status == client.pull("hash-chain:latest").status == "success"
+                assert [part.status for part in client.pull("hash-chain", stream=True)][-1] == "success"
                 whole = client.chat("hash-chain", HELLO, options=GREEDY)
                 assert whole.message.content == ids_text(ANSWER)
                 check_end(whole, len(TEMPLATED), 6)
@@ -136,7 +138,9 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/show", {"model": "other"}, 404, "model: expected"),
     ("/api/embed", {"input": "x"}, 404, "no embeddings"),
     ("/api/embeddings", {"prompt": "x"}, 404, "no embeddings"),
-    ("/api/pull", {"model": "x"}, 404, "path: models cannot be pulled"),
+    ("/api/pull", {"model": "x"}, 404, 'model: expected "hash-chain", got "x"; another model: supervisor pull MODEL'),
+    ("/api/pull", {}, 404, 'model: expected "hash-chain", got an empty string'),
+    ("/api/delete", {"model": "x"}, 404, "path: models cannot be made"),
     ("/api/embedd", {"model": "x"}, 404, "path: unknown, got POST /api/embedd; did you mean /api/embed?"),
     ("/api/tags", {}, 405, "method: expected"),
 ]
