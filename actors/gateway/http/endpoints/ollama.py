@@ -228,7 +228,7 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
     fields |= {"template": body.template, "reasoning": WantedReasoning(is_split=True)}
     asked = options.request_fields(stream=body.is_streamed, grammar=body.grammar)
     new = asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
-    return msgspec.structs.replace(new, grammar_field="format")
+    return msgspec.structs.replace(new, grammar_field="format", stop_field="options.stop")
 
 
 def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: bool) -> ASGIApp:

@@ -122,6 +122,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "raw": True, "system": "y"}, 400, "system: expected nothing beside raw"),
     ("/api/generate", {"prompt": "x", "raw": True, "context": [1]}, 400, "context: expected nothing beside raw"),
     ("/api/generate", {"prompt": "x", "context": [-1]}, 400, "context: expected token ids"),
+    ("/api/generate", {"prompt": "x", "options": {"stop": [""]}}, 400, "options.stop: expected strings of 1 to"),
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
     ("/api/generate", {"prompt": "x", "max_tokens": 4}, 400, "max_tokens: unknown field; expected options.num_predict instead"),
