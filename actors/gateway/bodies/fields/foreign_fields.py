@@ -96,7 +96,7 @@ LOGGED_NAMES = frozenset(
         ("cache_prompt", "id_slot", "samplers", "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "tfs_z"),
         ("dry_multiplier", "xtc_probability", "n_probs", "timings_per_token", "top_a", "num_ctx"),
         ("thinking", "provider", "transforms", "route", "models", "plugins", "reasoning", "extra_headers"),
-        ("tool_choice", *NAMES_HERE),
+        ("structured_outputs.whitespace_pattern", "tool_choice", *NAMES_HERE),
     )
     for name in names
 )

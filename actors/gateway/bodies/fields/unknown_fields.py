@@ -12,6 +12,7 @@ import structlog
 from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here, names_of
 
 IGNORED_HEADER = "X-Ignored-Fields"
+_INSIDE = {"structured_outputs": "whitespace_pattern"}  # a part that is ignored, of a field that has no struct
 _MOST_TOLD = 32  # names in one answer
 _OTHER = "one that no known API has"
 _MOST_CHARACTERS = 80  # of a name
@@ -30,6 +31,9 @@ def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: 
         is_elsewhere = (name in own_names and name not in _HARMLESS_ELSEWHERE) or (fields[name] and name_here(name, known))
         if name in passed_over or not is_elsewhere or fields[name] is None or fields[name] is False:
             _take(fields, name, name, ignored)
+    for field, name in _INSIDE.items():
+        if isinstance(value := fields.get(field), dict) and value.get(name) is not None:
+            _take(value, name, f"{field}.{name}", ignored)
     for field, inner in _objects_of(kind).items():
         if isinstance(value := fields.get(field), dict):
             for name in [name for name in value if name not in names_of(inner)]:
