@@ -95,6 +95,29 @@ async def test_async_client_and_what_a_prompt_becomes() -> None:
         await client.close()
 
 
+@pytest.mark.parametrize("top", [0, 2])
+async def test_log_probabilities_have_ollamas_form(top: int) -> None:
+    """The same entries in lines and whole, as the official client reads them; none where they are not asked for."""
+    tools = [{"type": "function", "function": {"name": "now"}}]  # the text is searched for calls
+    wanted: Any = {"options": GREEDY, "logprobs": True, "top_logprobs": top}
+    async with rig(with_socket=True) as r:
+        client = ollama.AsyncClient(address_of(r), timeout=DEADLINE_S)
+        whole = (await client.generate("hash-chain", "hi", **wanted)).logprobs
+        chat = await client.chat("hash-chain", HELLO, tools=tools, **wanted)
+        lines = [one async for one in await client.generate("hash-chain", "hi", stream=True, **wanted)]
+        more = [one async for one in await client.chat("hash-chain", HELLO, tools=tools, stream=True, **wanted)]
+        plain = await client.generate("hash-chain", "hi", options=GREEDY)
+        await client.close()
+    assert whole is not None
+    assert [one.token for one in whole] == [f"{token} " for token in ANSWER]
+    assert [len(one.top_logprobs or ()) for one in whole] == [top] * 6
+    assert (whole[0].top_logprobs is None) is (top == 0)
+    assert [entry for one in lines for entry in one.logprobs or ()] == whole
+    assert [entry for one in more for entry in one.logprobs or ()] == chat.logprobs
+    assert "".join(one.message.content or "" for one in more) == chat.message.content
+    assert plain.logprobs is None
+
+
 async def test_options_become_sampling_and_terms() -> None:
     options = {
         **{"temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125, "seed": 9, "repeat_penalty": 1.5},
@@ -133,6 +156,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
         "reasoning_effort: unknown field; expected think instead",
     ),
     ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
+    ("/api/chat", {"messages": HELLO, "top_logprobs": 2}, 400, "top_logprobs: expected logprobs: true"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
     ("/api/chat", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role: expected"),
