@@ -83,6 +83,7 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"
+    stop_field: str = "stop"
     request_field: str = "request"
     grammar_field: str = "grammar"
     n_field: str = "n"

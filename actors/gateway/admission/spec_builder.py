@@ -95,10 +95,10 @@ class SpecBuilder:
             most = f"at most {settings.max_active_requests} sequences (prompts times n)"
             raise invalid(new.prompt_field, most, new.n_sequences)
         if len(new.terms.stop) > MAX_STOP_STRINGS:
-            raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(new.terms.stop))
+            raise invalid(new.stop_field, f"at most {MAX_STOP_STRINGS} strings", len(new.terms.stop))
         for stop in new.terms.stop:
             if not 1 <= len(stop) <= MAX_SHORT_CHARACTERS:
-                raise invalid("stop", f"strings of 1 to {MAX_SHORT_CHARACTERS} characters", stop)
+                raise invalid(new.stop_field, f"strings of 1 to {MAX_SHORT_CHARACTERS} characters", stop)
         room = MAX_STOP_TOKENS - len(self.encoder.model.eos_tokens)
         if len(new.terms.stop_tokens) > room:
             raise invalid("stop_token_ids", f"at most {room} ids", len(new.terms.stop_tokens))

@@ -176,5 +176,9 @@ async def gateway_of(services: Services, request_id: str) -> str:
 
 def json_response(value: object, status: int = 200, ignored: Sequence[str] = ()) -> Response:
     """A value as a JSON response. `ignored`: names of unknown fields of the body that asked."""
-    headers = {IGNORED_HEADER: header_of(ignored)} if ignored else None
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
+    return Response(msgspec.json.encode(value), status, ignored_header(ignored), media_type="application/json")
+
+
+def ignored_header(ignored: Sequence[str]) -> dict[str, str]:
+    """The header that tells which unknown fields were ignored; none without such a field."""
+    return {IGNORED_HEADER: header_of(ignored)} if ignored else {}

@@ -38,6 +38,8 @@ _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREA
 _MOST_PATH_CHARACTERS = 120
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset"}  # vLLM's, SGLang's
+_OF_MODELS = ("/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
+_ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset", "/ping": "/live"}  # vLLM's, SGLang's
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
@@ -133,7 +135,7 @@ def _unknown_path(http: HttpRequest) -> str:
     before theirs. Without one, the paths of its API, or where they are shown if they are many."""
     if http.url.path.startswith(_OF_MODELS):
         called = f"{http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}"
-        return f"path: models cannot be pulled, made or deleted here, got {called}; GET /api/tags names the one served"
+        return f"path: models cannot be made or deleted here, got {called}; GET /api/tags names the one served"
     form = error_body_at(http.url.path)
     paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
     same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)

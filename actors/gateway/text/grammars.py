@@ -7,6 +7,7 @@ so is a grammar that nothing matches, such as a `$ref` to itself.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ _HINTS = {  # how a reason of llguidance begins -> what the client can do
     'Unimplemented keys: ["uniqueItems"]': "; a schema without it is followed (pydantic writes it for a set, not for a list)",
     "Unimplemented keys: ": "; a schema without them is followed",
 }
+# of a Lark grammar: texts, comments and patterns, and what names tokens outside of them, such as <[2]> or <|im_end|>
+_PARTS = re.compile(r'"(?:\\.|[^"\\])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+/|(?P<token><[^<>\s]+>)')
 # White space in a JSON text is what json.dumps writes. If any were allowed, small models would write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -101,13 +104,32 @@ def _source(grammar: Grammar) -> str:
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.LARK:
+                _check_names_no_tokens(grammar.text)
                 return LLMatcher.grammar_from_lark(grammar.text)
             case GrammarKind.CHOICE:
                 return LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(one) for one in _choices(grammar.text)))
             case GrammarKind.LLGUIDANCE:
+                for one in _lark_in(grammar.text):
+                    _check_names_no_tokens(one)
                 return grammar.text
     except ValueError as error:
         raise GrammarError(str(error)) from None
+
+
+def _check_names_no_tokens(lark: str) -> None:
+    """Return if a Lark grammar has texts alone. A token is checked here against other numbers than the model's, and one that
+    ends an answer would end it amid the grammar. Raises: GrammarError."""
+    if token := next(filter(None, (part["token"] for part in _PARTS.finditer(lark))), None):
+        raise GrammarError(f"the token {token}; expected texts in quotes, because tokens cannot be named here")
+
+
+def _lark_in(source: str) -> list[str]:
+    """The Lark grammars in llguidance's own format."""
+    try:
+        parts = json.loads(source).get("grammars", [])
+        return [part["lark_grammar"] for part in parts if isinstance(part.get("lark_grammar"), str)]
+    except (ValueError, TypeError, AttributeError):
+        return [source]  # the library reads what is no JSON as Lark
 
 
 def _narrowed(schema: str) -> str:

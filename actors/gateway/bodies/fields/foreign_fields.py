@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.bodies.fields.offered_fields import DEFAULTS
+from actors.gateway.bodies.fields.offered_fields import DEFAULTS, SAMPLING
 from actors.gateway.requests.refusals import invalid, json_text
 
 # Fields that have no effect on the answer: any value is accepted.
@@ -61,6 +61,7 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "response_format": ({"type": "text"},),
     "parallel_tool_calls": (True,),
+    "tool_choice": ("auto",),
     "chat_template_kwargs": ({},),
     "add_generation_prompt": (True,),
     "include_reasoning": (True,),
@@ -77,7 +78,8 @@ NAMES_HERE: dict[str, tuple[str, ...]] = {
         ("max_tokens", "max_output_tokens", "options.num_predict"),
     ),
     "stop_sequences": ("stop", "options.stop"),
-    **{name: (f"options.{name}",) for name in ("temperature", "top_p", "top_k", "min_p", "seed", "stop")},
+    **{name: (f"options.{name}",) for name in (*SAMPLING, "stop")},
+    "repetition_penalty": ("options.repeat_penalty",),
     "response_format": ("text.format", "output_config.format", "format"),
     "reasoning_effort": ("reasoning.effort", "think"),
 }
@@ -94,6 +96,7 @@ LOGGED_NAMES = frozenset(
         ("cache_prompt", "id_slot", "samplers", "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "tfs_z"),
         ("dry_multiplier", "xtc_probability", "n_probs", "timings_per_token", "top_a", "num_ctx"),
         ("thinking", "provider", "transforms", "route", "models", "plugins", "reasoning", "extra_headers"),
+        ("structured_outputs.whitespace_pattern", "tool_choice", *NAMES_HERE),
     )
     for name in names
 )

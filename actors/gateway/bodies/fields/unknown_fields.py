@@ -12,6 +12,7 @@ import structlog
 from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here, names_of
 
 IGNORED_HEADER = "X-Ignored-Fields"
+_INSIDE = {"structured_outputs": "whitespace_pattern"}  # a part that is ignored, of a field that has no struct
 _MOST_TOLD = 32  # names in one answer
 _OTHER = "one that no known API has"
 _MOST_CHARACTERS = 80  # of a name
@@ -23,13 +24,16 @@ def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: 
     """Remove the fields that `kind` does not have, also within its objects, and append their names to `ignored`.
 
     Those of another endpoint stay, with a value that asks for something, and so do those of another API that have another name
-    here. `own_names`: the fields of all endpoints.
+    here, unless the API of `kind` passes over them, as its PASSED_OVER says. `own_names`: the fields of all endpoints.
     """
-    known = names_of(kind)
+    known, passed_over = names_of(kind), getattr(kind, "PASSED_OVER", ())
     for name in [name for name in fields if name not in known]:
         is_elsewhere = (name in own_names and name not in _HARMLESS_ELSEWHERE) or (fields[name] and name_here(name, known))
-        if not is_elsewhere or fields[name] is None or fields[name] is False:
+        if name in passed_over or not is_elsewhere or fields[name] is None or fields[name] is False:
             _take(fields, name, name, ignored)
+    for field, name in _INSIDE.items():
+        if isinstance(value := fields.get(field), dict) and value.get(name) is not None:
+            _take(value, name, f"{field}.{name}", ignored)
     for field, inner in _objects_of(kind).items():
         if isinstance(value := fields.get(field), dict):
             for name in [name for name in value if name not in names_of(inner)]:

@@ -91,6 +91,8 @@ def tool_of(tool: Any, field: str) -> Tool:
     """The tool that an object of the type `function` describes. Raises: Refusal naming the field."""
     if not isinstance(tool, dict) or tool.get("type", "function") != "function":
         raise invalid(field, '{"type": "function", "function": {...}}', tool)
+    if "function" not in tool and "input_schema" in tool:  # Anthropic's form: its schema would be lost
+        raise invalid(f"{field}.function", 'an object with "name" and "parameters" (input_schema is for /v1/messages)', None)
     # the form of /v1/responses has the function's fields beside the type
     return tool_with(tool.get("function"), f"{field}.function") if "function" in tool else tool_with(tool, field)
 

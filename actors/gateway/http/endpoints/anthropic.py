@@ -149,6 +149,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         template=body.template,
         reasoning=body.reasoning,
         prompt_field="messages",
+        stop_field="stop_sequences",
     )
     return await generated(services, call, msgspec.structs.replace(new, grammar_field=schema_field) if schema_field else new)
 

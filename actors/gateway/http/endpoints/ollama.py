@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.bodies.fields.foreign_fields import without_effect
-from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopKOrOff, Turns
+from actors.gateway.bodies.fields.ranges import AnyInt, ModelName, TopKOrOff, TopLogprobs, Turns
 from actors.gateway.bodies.fields.wanted_template import Effort
 from actors.gateway.bodies.fields.wanted_tools import wanted_tools
 from actors.gateway.bodies.schema import RequestFields
@@ -38,9 +38,6 @@ IGNORED_OPTIONS = (  # how a server computes is the operator's to say
 _NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
-    "tool_choice": ("auto",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "images": ([],),
     "suffix": ("",),
     "template": ("",),
@@ -76,6 +73,8 @@ class OllamaOptions(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return RequestFields(**given, stop=self.stop, stream=stream, structured_outputs=grammar)
 
 
+# Beside `options` these mean nothing to Ollama, and some clients send them there.
+_PASSED_OVER = frozenset((*OllamaOptions.__struct_fields__, "repetition_penalty", "max_output_tokens", "tool_choice"))
 _TABLE_OF_OPTIONS = {f"options.{name}": values for name, values in _NOT_OFFERED_OPTIONS.items()}
 
 
@@ -98,12 +97,22 @@ class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     IGNORED: ClassVar = frozenset[str]()
     NOT_OFFERED: ClassVar = _NOT_OFFERED
+    PASSED_OVER: ClassVar = _PASSED_OVER
 
     options: OllamaOptions | None = None
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None  # "json", or the JSON schema of the answer
     think: bool | Effort | None = None  # None: as the model's template has it
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
     keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
+
+    @property
+    def wanted_logprobs(self) -> int:
+        """How many alternatives to each token are wanted; -1: no log probabilities. Raises: Refusal."""
+        if self.top_logprobs and not self.logprobs:
+            raise invalid("top_logprobs", "logprobs: true beside it", self.top_logprobs)
+        return self.top_logprobs or 0 if self.logprobs else -1
 
     @property
     def is_streamed(self) -> bool:
@@ -223,10 +232,10 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else NO_TOKEN_LIMIT
     if body.think and services.model.reasoning is None:
         raise invalid("think", "false, because this model does not think first", body.think)
-    fields |= {"template": body.template, "reasoning": WantedReasoning(is_split=True)}
+    fields |= {"template": body.template, "reasoning": WantedReasoning(is_split=True), "logprobs": body.wanted_logprobs}
     asked = options.request_fields(stream=body.is_streamed, grammar=body.grammar)
     new = asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
-    return msgspec.structs.replace(new, grammar_field="format")
+    return msgspec.structs.replace(new, grammar_field="format", stop_field="options.stop")
 
 
 def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: bool) -> ASGIApp:

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
+from actors.gateway.http.endpoint import Call, Endpoint, Services, ignored_header, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.endpoints.server_facts import server_version
-from actors.gateway.http.formats.ollama_lines import time_text
+from actors.gateway.http.formats.ollama_lines import LineWriter, pull_lines, time_text
 from actors.gateway.requests.model_names import is_same_model
+from actors.gateway.requests.refusals import Refusal, json_text
 from actors.gateway.text.model_card import ModelCard, model_card
 from actors.gateway.text.models.text_model import TextModel
 
@@ -25,6 +27,13 @@ class ShowBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """POST /api/show."""
 
     verbose: bool | None = None  # has no effect
+
+
+class PullBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /api/pull."""
+
+    stream: bool | None = None  # streams are the default
+    insecure: bool | None = None  # has no effect
 
 
 async def tags(services: Services, call: Call) -> ASGIApp:
@@ -63,6 +72,22 @@ async def show(services: Services, call: Call) -> ASGIApp:
             "modified_at": time_text(services.started_s),
         }
     )
+
+
+async def pull(services: Services, call: Call) -> ASGIApp:
+    """POST /api/pull: says that a served model is here, as clients ask before they use it. Raises: Refusal for others."""
+    body = await read(services, call, PullBody)
+    asked, names = body.asked_model, dict.fromkeys(name for name in _names(services) if name)
+    if not any(is_same_model(asked, name) for name in names):
+        served, hint = " or ".join(map(json_text, names)), "another model: supervisor pull MODEL, then supervisor start --model"
+        raise Refusal("model_not_found", f"model: expected {served}, got {json_text(asked)}; {hint} MODEL", field="model")
+    if body.stream is False:
+        return json_response({"status": "success"}, ignored=call.ignored)
+    return Response(b"".join(pull_lines()), headers=ignored_header(call.ignored), media_type=LineWriter.content_type.decode())
+
+
+def _names(services: Services) -> list[str]:
+    return [*(model.name for model in services.models.all), services.settings.embedding_model]
 
 
 @dataclass(frozen=True)
@@ -146,4 +171,5 @@ ENDPOINTS = (
     Endpoint("GET", "/api/tags", tags, query=None),
     Endpoint("GET", "/api/ps", processes, query=None),
     Endpoint("POST", "/api/show", show, body=ShowBody),
+    Endpoint("POST", "/api/pull", pull, body=PullBody),
 )

@@ -10,6 +10,7 @@ import msgspec
 
 from actors.gateway.http.errors import ollama_error, refusal_of
 from actors.gateway.http.formats.format import StreamWriter
+from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS, logprobs_json
 from actors.gateway.http.formats.openai_message import finish_reason
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended, RequestSpec
@@ -30,7 +31,8 @@ class LineWriter(StreamWriter):
     content_type, has_ids = b"application/x-ndjson", False
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
-        self._request, self._model_name = request, model_name
+        self._request, self._model_name, self._model = request, model_name, model
+        self._wants_logprobs = request.spec.shows_logprobs
         head = _encode(head_of(request.spec, model_name))[:-1]
         if request.spec.api == "ollama_chat":
             self._before, self._after = head + b',"message":{"role":"assistant","content":', b'},"done":false}'
@@ -43,8 +45,10 @@ class LineWriter(StreamWriter):
         return []
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
-        """The line of one token; b"" without text."""
+        """The line of one token; b"" without text, unless its log probability is asked for."""
         text = sequence.texts[number]
+        if self._wants_logprobs:
+            return self._with_logprobs(self._line(text), sequence, number)
         return self._line(text) if text else b""
 
     def ending(self, sequence: GrowingSequence) -> bytes:
@@ -60,6 +64,10 @@ class LineWriter(StreamWriter):
     def _line(self, text: str) -> bytes:
         return self._before + _encode(text) + self._after
 
+    def _with_logprobs(self, line: bytes, sequence: GrowingSequence, number: int) -> bytes:
+        entries = _encode(logprobs_of(sequence, number, number + 1, self._model))
+        return line[:-1] + b',"logprobs":' + entries + b"}"
+
 
 class SplitLineWriter(LineWriter):
     """As `LineWriter`, with the reasoning in a field of its own, and calls of tools in another, each when it is complete."""
@@ -71,8 +79,9 @@ class SplitLineWriter(LineWriter):
         self._call: list[TextPiece] = []  # the pieces of the call that has begun
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
-        """The line of one token; b"" if it makes no text certain, and no call complete."""
-        return self._line_of(self._with_whole_calls(self._split.of_token(number)))
+        """The line of one token; b"" if it makes no text certain, no call complete, and has no log probability to show."""
+        line = self._line_of(self._with_whole_calls(self._split.of_token(number)))
+        return self._with_logprobs(line or self._line(""), sequence, number) if self._wants_logprobs else line
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The line of the text that became certain by the ending."""
@@ -116,9 +125,30 @@ def shown(pieces: list[TextPiece], *, is_chat: bool) -> dict[str, Any]:
     return fields
 
 
+def pull_lines() -> list[bytes]:
+    """What a client that pulls a model gets, line by line, if the model is here."""
+    return [_encode({"status": status}) + b"\n" for status in ("pulling manifest", "verifying sha256 digest", "success")]
+
+
 def ollama_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
-    """The JSON object of a request that is over, in one piece."""
-    yield _encode(_finished(request, model_name, pieces_of(request.sequences[0])))
+    """The JSON object of a request that is over, in one piece; in several with log probabilities, with an empty piece after
+    each span of tokens."""
+    sequence = request.sequences[0]
+    found = _encode(_finished(request, model_name, pieces_of(sequence)))
+    if not request.spec.shows_logprobs:
+        yield found
+        return
+    yield found[:-1] + b',"logprobs":['
+    for first in range(0, len(sequence.ids), SPAN_TOKENS):
+        yield b"," * bool(first) + _encode(logprobs_of(sequence, first, first + SPAN_TOKENS, model))[1:-1]
+        yield b""
+    yield b"]}"
+
+
+def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:
+    """An entry for each of the tokens first .. stop - 1, as OpenAI has it. Ollama leaves out an empty list of alternatives."""
+    entries = logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]
+    return [{name: value for name, value in entry.items() if value or name != "top_logprobs"} for entry in entries]
 
 
 def head_of(spec: RequestSpec, model_name: str) -> dict[str, Any]:

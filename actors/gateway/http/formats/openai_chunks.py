@@ -54,6 +54,7 @@ class ChunkWriter(StreamWriter):
     """Writes server-sent events: the `data:` line of each."""
 
     content_type, has_ids, ping = EVENT_STREAM, True, PING
+    first_content = b'""'  # beside the role of an assistant
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         spec = request.spec
@@ -78,11 +79,11 @@ class ChunkWriter(StreamWriter):
         """The assistant's role (chat) or the echoed prompt."""
         spec = self._request.spec
         if self._is_chat:
-            delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+            delta = b'{"index":%d,"delta":{"role":"assistant","content":%b},"logprobs":null,"finish_reason":null}'
             tail = self._tail
             if spec.with_token_ids:
                 tail = b'],"prompt_token_ids":' + _encode(spec.prompt_of(0).tolist()) + tail[1:]
-            return [self._head + delta % sequence.index + tail for sequence in self._request.sequences]
+            return [self._head + delta % (sequence.index, self.first_content) + tail for sequence in self._request.sequences]
         if spec.echo and not self._wants_logprobs:
             return [self._event(s.index, spec.echo[s.index // spec.n], b"null", b"null") for s in self._request.sequences]
         return []

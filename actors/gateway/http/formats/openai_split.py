@@ -21,6 +21,9 @@ class SplitChunkWriter(ChunkWriter):
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         super().__init__(request, model_name, model)
+        splitting = request.spec.splitting
+        if splitting is not None and splitting.tools is not None and splitting.tools.begins_with_null:
+            self.first_content = b"null"  # as OpenAI's streams have it where calls follow, and no content
         self._splits = [SplitText(sequence) for sequence in request.sequences]
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:

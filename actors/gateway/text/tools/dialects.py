@@ -65,6 +65,9 @@ class ToolRules(msgspec.Struct, frozen=True, omit_defaults=True):
     most_calls: int = 0  # in one answer, 0: any number; later ones are left out
     is_function: bool = False  # the client has used the older fields `functions` and `function_call`
     is_forced: bool = False  # a grammar makes the answer calls and nothing else
+    # streams of chats begin with content null, and not ""; false for requests that an earlier release has recorded, whose
+    # clients have such a beginning already
+    begins_with_null: bool = False
 
     def splitter(self) -> Splitter:
         """A splitter for one text."""

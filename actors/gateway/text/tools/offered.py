@@ -62,6 +62,7 @@ class OfferedTools:
             most_calls=self.most_calls,
             is_function=self.is_function,
             is_forced=self.is_required,
+            begins_with_null=self.is_required,
         )
 
 

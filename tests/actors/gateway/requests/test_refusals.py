@@ -68,6 +68,7 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (chat(top_logprobs=3), 400, "top_logprobs", ["logprobs"]),
     (chat(logprobs=True, top_logprobs=21), 400, "top_logprobs", ["20", "21"]),
     (chat(tools=[{"type": "function"}]), 400, "tools[0].name", ["1 to 128 letters", "null"]),
+    (chat(tools=[{"name": "now", "input_schema": {}}]), 400, "tools[0].function", ["parameters", "/v1/messages"]),
     (chat(tools=[{"type": "search"}]), 400, "tools[0]", ["function"]),
     (chat(tools=[TOOL, TOOL]), 400, "tools", ["different names", "now"]),
     (chat(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "x"}}), 400, "tool_choice.function.name", ["x"]),

@@ -96,6 +96,16 @@ def test_what_asks_for_nothing_is_ignored() -> None:
     assert ignored == ["echo", "prompts", "request_id"]
 
 
+def test_white_space_of_a_grammar_is_ignored_by_both_of_its_names() -> None:
+    for extra, name in (
+        ({"structured_outputs": {"regex": "a", "whitespace_pattern": " ?"}}, "structured_outputs.whitespace_pattern"),
+        ({"guided_regex": "a", "guided_whitespace_pattern": " ?"}, "guided_whitespace_pattern"),
+    ):
+        ignored: list[str] = []
+        read_body(json.dumps({"messages": HELLO, **extra}).encode(), ChatBody, ignored)
+        assert ignored == [name]
+
+
 def test_many_names_are_bounded_in_the_answer_and_in_the_log() -> None:
     ignored: list[str] = []
     fields = {f"{'é' * 100}{number}": 1 for number in range(10_000)}

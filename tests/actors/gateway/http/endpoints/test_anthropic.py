@@ -79,6 +79,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str]] = [
         "tool_choice.name",
     ),
     ({"thinking": {"type": "always"}}, 400, "invalid_request_error", "thinking.type: expected"),
+    ({"stop_sequences": [""]}, 400, "invalid_request_error", "stop_sequences: expected strings of 1 to"),
     ({"messages": []}, 400, "invalid_request_error", "messages: expected"),
     ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role: expected"),
     ({"messages": [*HELLO, {"role": "assistant", "content": " "}]}, 400, "invalid_request_error", "the last message"),

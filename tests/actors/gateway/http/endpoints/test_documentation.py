@@ -87,7 +87,8 @@ async def test_a_server_shows_them_and_the_page_needs_no_other_host() -> None:
     async with rig() as r, r.http() as http:
         document = (await http.get("/openapi.json")).json()
         assert document["paths"] == DOCUMENT["paths"]
-        answer = await http.get("/docs")
+        answer, again = await http.get("/docs"), await http.get("/openapi.json")
+        assert again.json() == document
         assert answer.headers["content-type"].startswith("text/html")
     assert answer.text == page_of(document)
     assert not re.search(r"//|<script|@import|url\(", answer.text.removeprefix("<!doctype html>"))

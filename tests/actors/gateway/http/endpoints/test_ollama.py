@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -46,6 +47,8 @@ async def test_sync_client() -> None:
                 assert shown.capabilities == ["completion", "tools"]
                 assert shown.modelinfo is not None
                 assert shown.modelinfo["unknown.context_length"] == 8192
+                assert client.pull("hash-chain").status == client.pull("hash-chain:latest").status == "success"
+                assert [part.status for part in client.pull("hash-chain", stream=True)][-1] == "success"
                 whole = client.chat("hash-chain", HELLO, options=GREEDY)
                 assert whole.message.content == ids_text(ANSWER)
                 check_end(whole, len(TEMPLATED), 6)
@@ -92,6 +95,29 @@ async def test_async_client_and_what_a_prompt_becomes() -> None:
         await client.close()
 
 
+@pytest.mark.parametrize("top", [0, 2])
+async def test_log_probabilities_have_ollamas_form(top: int) -> None:
+    """The same entries in lines and whole, as the official client reads them; none where they are not asked for."""
+    tools = [{"type": "function", "function": {"name": "now"}}]  # the text is searched for calls
+    wanted: Any = {"options": GREEDY, "logprobs": True, "top_logprobs": top}
+    async with rig(with_socket=True) as r:
+        client = ollama.AsyncClient(address_of(r), timeout=DEADLINE_S)
+        whole = (await client.generate("hash-chain", "hi", **wanted)).logprobs
+        chat = await client.chat("hash-chain", HELLO, tools=tools, **wanted)
+        lines = [one async for one in await client.generate("hash-chain", "hi", stream=True, **wanted)]
+        more = [one async for one in await client.chat("hash-chain", HELLO, tools=tools, stream=True, **wanted)]
+        plain = await client.generate("hash-chain", "hi", options=GREEDY)
+        await client.close()
+    assert whole is not None
+    assert [one.token for one in whole] == [f"{token} " for token in ANSWER]
+    assert [len(one.top_logprobs or ()) for one in whole] == [top] * 6
+    assert (whole[0].top_logprobs is None) is (top == 0)
+    assert [entry for one in lines for entry in one.logprobs or ()] == whole
+    assert [entry for one in more for entry in one.logprobs or ()] == chat.logprobs
+    assert "".join(one.message.content or "" for one in more) == chat.message.content
+    assert plain.logprobs is None
+
+
 async def test_options_become_sampling_and_terms() -> None:
     options = {
         **{"temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125, "seed": 9, "repeat_penalty": 1.5},
@@ -119,9 +145,9 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "raw": True, "system": "y"}, 400, "system: expected nothing beside raw"),
     ("/api/generate", {"prompt": "x", "raw": True, "context": [1]}, 400, "context: expected nothing beside raw"),
     ("/api/generate", {"prompt": "x", "context": [-1]}, 400, "context: expected token ids"),
+    ("/api/generate", {"prompt": "x", "options": {"stop": [""]}}, 400, "options.stop: expected strings of 1 to"),
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
-    ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "unknown field; expected options.temperature instead"),
     ("/api/generate", {"prompt": "x", "max_tokens": 4}, 400, "max_tokens: unknown field; expected options.num_predict instead"),
     (
         "/api/chat",
@@ -129,15 +155,17 @@ REFUSED: list[tuple[str, Any, int, str]] = [
         400,
         "reasoning_effort: unknown field; expected think instead",
     ),
-    ("/api/chat", {"messages": HELLO, "tool_choice": "required"}, 400, 'tool_choice: expected "auto" or null'),
     ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
+    ("/api/chat", {"messages": HELLO, "top_logprobs": 2}, 400, "top_logprobs: expected logprobs: true"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
     ("/api/chat", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role: expected"),
     ("/api/show", {"model": "other"}, 404, "model: expected"),
     ("/api/embed", {"input": "x"}, 404, "no embeddings"),
     ("/api/embeddings", {"prompt": "x"}, 404, "no embeddings"),
-    ("/api/pull", {"model": "x"}, 404, "path: models cannot be pulled"),
+    ("/api/pull", {"model": "x"}, 404, 'model: expected "hash-chain", got "x"; another model: supervisor pull MODEL'),
+    ("/api/pull", {}, 404, 'model: expected "hash-chain", got an empty string'),
+    ("/api/delete", {"model": "x"}, 404, "path: models cannot be made"),
     ("/api/embedd", {"model": "x"}, 404, "path: unknown, got POST /api/embedd; did you mean /api/embed?"),
     ("/api/tags", {}, 405, "method: expected"),
 ]
@@ -155,6 +183,34 @@ async def test_errors_have_ollamas_form_and_name_the_field() -> None:
         assert (await http.get("/")).text.startswith("Tardigrade is running\n")
         assert (await http.get("/api/version")).json() == (await http.get("/version")).json()
         assert [(await http.get(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+
+
+BESIDE_OPTIONS = {
+    **{"temperature": 9, "top_p": 0.5, "top_k": 7, "min_p": 0.5, "seed": 3, "stop": ["1"], "repetition_penalty": 2},
+    **{"max_output_tokens": 1, "tool_choice": "required"},
+}
+
+
+@pytest.mark.parametrize(("path", "rest"), [("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "hi"})])
+async def test_what_stands_beside_the_options_is_passed_over_and_told(path: str, rest: dict[str, Any]) -> None:
+    """Vercel's provider for Ollama sends it there."""
+    body = {**rest, "stream": False, "options": GREEDY}
+    async with rig() as r, r.http() as http:
+        plain = await http.post(path, json=body)
+        with capture_logs() as lines:
+            told = await http.post(path, json={**body, **BESIDE_OPTIONS})
+        assert told.status_code == 200, told.text
+        assert told.headers["x-ignored-fields"].split(", ") == list(BESIDE_OPTIONS)
+        assert told.json().get("message") == plain.json().get("message")
+        assert told.json().get("response") == plain.json().get("response")
+        logged = [line["field"] for line in lines if line["event"] == "unknown field is ignored"]
+        assert logged == list(BESIDE_OPTIONS)
+    async with rig(strict_fields=True) as r, r.http() as http:
+        for name, value in BESIDE_OPTIONS.items():
+            refused = await http.post(path, json={**body, name: value})
+            assert (refused.status_code, f"{name}: unknown field" in refused.text) == (400, True), refused.text
+        refused = await http.post(path, json={**body, "temperature": 1})
+        assert "expected options.temperature instead" in refused.text
 
 
 async def test_a_ping_is_a_line_that_clients_can_read_and_a_late_failure_is_an_error_line() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.gateway.requests.request_spec import Api, Ended
@@ -16,7 +17,7 @@ from tests.support.answers.written_answer import body_of, events_of, written
 TOOLS = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"]))
 FUNCTIONS = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"], most_calls=1, is_function=True))
 THINKING = Splitting(reasoning=ReasoningMarks("<think>", "</think>"), tools=TOOLS.tools)
-FORCED = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"], is_forced=True))
+FORCED = Splitting(tools=ToolRules(Dialect.HERMES, ["get_weather", "now"], is_forced=True, begins_with_null=True))
 TEXTS = [
     *("Let", " me look.\n"),
     *("<tool", '_call>\n{"name": "get_weather', '", "arguments": {"ci', 'ty": "Pa', 'ris"}}\n</tool_call>'),
@@ -55,6 +56,16 @@ def test_a_chat_has_calls_whole_and_in_deltas() -> None:
     assert [joined[index] for index in range(2)] == message["tool_calls"]
     assert chunks[-1]["finish_reason"] == "tool_calls"
     assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "Let me look."
+
+
+def test_a_stream_of_forced_calls_begins_without_content() -> None:
+    """As OpenAI's. One that an earlier release has begun goes on with the bytes of its beginning."""
+    assert FORCED.tools is not None
+    earlier = Splitting(tools=msgspec.structs.replace(FORCED.tools, begins_with_null=False))
+    for splitting, content in ((FORCED, None), (earlier, ""), (TOOLS, "")):
+        first, *others = data_of(events_of(written(TEXTS[2:], "chat", splitting)))
+        assert first["choices"][0]["delta"] == {"role": "assistant", "content": content}
+        assert all("content" not in event["choices"][0]["delta"] for event in others if event["choices"])
 
 
 def test_the_older_form_has_one_call() -> None:
