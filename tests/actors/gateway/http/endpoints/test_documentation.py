@@ -48,7 +48,7 @@ def without_names(path: str) -> str:
 
 def test_every_route_that_reads_a_body_says_which() -> None:
     silent = {one.path for one in ENDPOINTS if one.method == "POST" and one.body is None and "{" not in one.path}
-    assert silent == set()
+    assert silent == {"/ping"}  # whose body, if any, nobody reads
     known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
     assert references_in(DOCUMENT) <= known
 
