@@ -18,6 +18,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,8 @@ from messages.log_file.rotated_file import LOG_FILE, LogFile
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.access.server_keys import make_curve_keys
+from supervisor.activation.listener_of import listener_of
+from supervisor.activation.passed_sockets import PassedSocket
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
@@ -45,7 +48,7 @@ from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, hold_state_dir, note_gateways
 from supervisor.directories.state_dir_choice import state_dir_of
 from supervisor.fallback.start import fallback_facts
-from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, listen, url_of
+from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, url_of
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display, flags_for_tls
@@ -63,10 +66,15 @@ _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by nam
 
 
 def start(
-    config: ServerConfig, placement: Placement, link: ParentLink | None = None, flags: dict[str, Any] | None = None
+    config: ServerConfig,
+    placement: Placement,
+    link: ParentLink | None = None,
+    flags: dict[str, Any] | None = None,
+    passed: Sequence[PassedSocket] = (),
 ) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
-    keeps what the next supervisor needs. `flags`: of the command line, for a restart with other settings.
+    keeps what the next supervisor needs. `flags`: of the command line, for a restart with other settings. `passed`: sockets of
+    the service manager.
 
     Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
@@ -78,7 +86,7 @@ def start(
         held = _hold_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
         if held is not None and held.has_orphans:
             held.begin()
-        listener = stack.enter_context(listen(config.host, config.port))
+        listener = stack.enter_context(listener_of(config, passed))
         address, port = listener.getsockname()[:2]
         check_exposure(address, Protection.of(config))
         if config.zeromq_port:
