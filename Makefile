@@ -26,7 +26,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
-CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis,$(VENV)/clients/$(name)/installed)
+CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis deployment,$(VENV)/clients/$(name)/installed)
 OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
@@ -39,7 +39,7 @@ PARALLEL := -n 2 --max-worker-restart=0
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/monitoring tests/long/traces \
+TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/deployment tests/long/monitoring tests/long/traces \
 	tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900

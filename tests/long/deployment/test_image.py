@@ -52,7 +52,14 @@ def image() -> str:
         return found
     if not (base := os.environ.get("TEST_IMAGE_BASE")):
         pytest.skip("neither TEST_IMAGE nor TEST_IMAGE_BASE is set")
-    flags = ["--isolation", "chroot", "--format", "docker", "--pull-never", *shlex.split(os.environ.get("TEST_IMAGE_FLAGS", ""))]
+    flags = [
+        "--isolation",
+        "chroot",
+        "--format",
+        "docker",
+        "--pull-never",
+        *shlex.split(os.environ.get("TEST_IMAGE_FLAGS", "")),
+    ]
     ignore = ["--ignorefile", str(ROOT / "ops/docker/Dockerfile.dockerignore"), "-f", str(ROOT / "ops/docker/Dockerfile")]
     done = called("buildah", "bud", *flags, *ignore, "--build-arg", f"BASE={base}", "-t", BUILT, str(ROOT), timeout_s=850.0)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -75,7 +82,10 @@ def container(image: str) -> Iterator[str]:
 def wait_until_healthy() -> None:
     """Until the image's health check passes and the whole tree serves. Raises: AssertionError with the log at the deadline."""
     end_s = time.monotonic() + START_S
-    while called(*PODMAN, "healthcheck", "run", NAME).returncode or called(*PODMAN, "exec", NAME, "supervisor", "status").returncode:
+    while (
+        called(*PODMAN, "healthcheck", "run", NAME).returncode
+        or called(*PODMAN, "exec", NAME, "supervisor", "status").returncode
+    ):
         assert time.monotonic() < end_s, called(*PODMAN, "logs", NAME).stderr
         time.sleep(1.0)
 

@@ -32,7 +32,9 @@ def drawn(terraform: str, folder: Path) -> str:
     (folder / "service.tf").write_text(f'locals {{\n  service = file("{UNIT}")\n}}\n')
     values = ", ".join([*(f"{name} = {json.dumps(value)}" for name, value in VALUES.items()), "service = local.service"])
     expression = f'jsonencode(templatefile("{FOLDER / "cloud-init.yaml.tftpl"}", {{{values}}}))'
-    done = subprocess.run([terraform, "console"], input=expression, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [terraform, "console"], input=expression, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    )
     return json.loads(json.loads(done.stdout))
 
 
