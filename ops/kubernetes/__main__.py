@@ -8,7 +8,7 @@ from pathlib import Path
 from ops.kubernetes.chart import VALUES, rendered
 
 DRAWN = Path(__file__).parent / "base" / "server.yaml"
-_HEAD = "# Drawn by python -m ops.kubernetes from ops/helm: do not change it here, but in an overlay of Kustomize or in the chart.\n"
+_HEAD = "# Drawn from ops/helm by python -m ops.kubernetes: change the chart, or an overlay of Kustomize.\n"
 
 
 def plain_manifests() -> str:
