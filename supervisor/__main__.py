@@ -202,11 +202,12 @@ def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         click.echo(placement.text(), err=True)
     from messages.errors import ConfigError
+    from supervisor.activation.command_inputs import CommandInputs
     from supervisor.directories.run_dir import OrphanAlive
     from supervisor.start import start as run
 
     try:
-        sys.exit(run(config, placement, link, lasting(flags), passed))
+        sys.exit(run(config, placement, link, CommandInputs(lasting(flags), passed)))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     except OrphanAlive as error:

@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -38,8 +37,8 @@ from messages.log_file.rotated_file import LOG_FILE, LogFile
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.access.server_keys import make_curve_keys
+from supervisor.activation.command_inputs import CommandInputs
 from supervisor.activation.listener_of import listener_of
-from supervisor.activation.passed_sockets import PassedSocket
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
@@ -66,15 +65,10 @@ _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by nam
 
 
 def start(
-    config: ServerConfig,
-    placement: Placement,
-    link: ParentLink | None = None,
-    flags: dict[str, Any] | None = None,
-    passed: Sequence[PassedSocket] = (),
+    config: ServerConfig, placement: Placement, link: ParentLink | None = None, inputs: CommandInputs = CommandInputs()
 ) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
-    keeps what the next supervisor needs. `flags`: of the command line, for a restart with other settings. `passed`: sockets of
-    the service manager.
+    keeps what the next supervisor needs.
 
     Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
@@ -86,7 +80,7 @@ def start(
         held = _hold_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
         if held is not None and held.has_orphans:
             held.begin()
-        listener = stack.enter_context(listener_of(config, passed))
+        listener = stack.enter_context(listener_of(config, inputs.passed))
         address, port = listener.getsockname()[:2]
         check_exposure(address, Protection.of(config))
         if config.zeromq_port:
@@ -106,7 +100,7 @@ def start(
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         custodian_fd = _listen_for_custodians(stack, config, run_dir, link)
         server, facts = _determine(config, run_dir, state_path, (listener, custodian_fd), placement)
-        origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
+        origin = None if inputs.flags is None else StartInputs(inputs.flags, as_json(config), facts.to_builtins())
         server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir, log_file=log_file)
         server.save()
         return run_server(server, Display.of(server), link)

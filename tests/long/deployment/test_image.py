@@ -29,7 +29,8 @@ ASK = """
 import http.client, json, sys
 c = http.client.HTTPConnection("127.0.0.1", 8000, timeout=100)
 body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-c.request("POST", "/v1/completions", json.dumps(body), {"Authorization": "Bearer " + sys.argv[1], "Content-Type": "application/json"})
+headers = {"Authorization": "Bearer " + sys.argv[1], "Content-Type": "application/json"}
+c.request("POST", "/v1/completions", json.dumps(body), headers)
 print(c.getresponse().status)
 """
 
@@ -82,10 +83,8 @@ def container(image: str) -> Iterator[str]:
 def wait_until_healthy() -> None:
     """Until the image's health check passes and the whole tree serves. Raises: AssertionError with the log at the deadline."""
     end_s = time.monotonic() + START_S
-    while (
-        called(*PODMAN, "healthcheck", "run", NAME).returncode
-        or called(*PODMAN, "exec", NAME, "supervisor", "status").returncode
-    ):
+    asks = (["healthcheck", "run", NAME], ["exec", NAME, "supervisor", "status"])
+    while any(called(*PODMAN, *ask).returncode for ask in asks):
         assert time.monotonic() < end_s, called(*PODMAN, "logs", NAME).stderr
         time.sleep(1.0)
 

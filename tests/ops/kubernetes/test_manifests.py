@@ -1,6 +1,6 @@
 """The manifests for Kubernetes and the chart's values against the supervisor, the image and the metrics.
 
-What Helm makes of the chart is checked by tests/long/deployment/test_chart.py; `ops/kubernetes/base/server.yaml` is drawn from it.
+What Helm makes of the chart is checked by tests/long/deployment/test_chart.py; `ops/kubernetes/base` is drawn from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files for a machine with GPUs: formatted, and what its first start gets is drawn by Terraform itself where that is here."""
+"""The files for a machine with GPUs: formatted, and what its first start gets is drawn by Terraform where that is here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.config.server_config import load_config
 
-FOLDER = Path(__file__).parents[3] / "ops" / "terraform"
+FOLDER = Path(__file__).parents[2] / "ops" / "terraform"
 UNIT = FOLDER.parent / "systemd" / "tardigrade.service"
 VALUES = {"release": "tardigrade-serve==0.2.0", "model": "organisation/name", "volume": "vol0123"}
 yaml: Any = pytest.importorskip("yaml")
