@@ -22,7 +22,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -37,7 +36,7 @@ from messages.log_file.rotated_file import LOG_FILE, LogFile
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.access.server_keys import make_curve_keys
-from supervisor.activation.command_inputs import CommandInputs
+from supervisor.activation.command_inputs import NO_INPUTS, CommandInputs
 from supervisor.activation.listener_of import listener_of
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
@@ -64,9 +63,7 @@ from supervisor.tree import build_tree, zeromq_tcp_of
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
 
-def start(
-    config: ServerConfig, placement: Placement, link: ParentLink | None = None, inputs: CommandInputs = CommandInputs()
-) -> int:
+def start(config: ServerConfig, placement: Placement, link: ParentLink | None = None, inputs: CommandInputs = NO_INPUTS) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
     keeps what the next supervisor needs.
 

@@ -15,3 +15,6 @@ class CommandInputs:
 
     flags: dict[str, Any] | None = None
     passed: tuple[PassedSocket, ...] = ()
+
+
+NO_INPUTS = CommandInputs()
