@@ -1,4 +1,4 @@
-"""The commands of docs/deployment.md: those of the supervisor are run as far as their options, files that they name are there."""
+"""The commands of docs/deployment.md: those of the supervisor have their options, and files that they name are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 IMAGES = ("tardigrade-serve:cpu", "tardigrade-serve:cuda")  # their entry point is the supervisor
-OWN = [line for line in LINES if "supervisor " in line or any(image in line for image in IMAGES) and "docker run" in line]
+OWN = [line for line in LINES if "supervisor " in line or (any(image in line for image in IMAGES) and "docker run" in line)]
 
 
 def arguments_of(line: str) -> list[str]:
