@@ -66,8 +66,8 @@ class ServiceManager:
 
     def close(self) -> None:
         """End everything that still runs."""
-        if self.process is not None and self.process.poll() is None:
-            kill_server(self.run_dir, DEADLINE_S)
+        if self.process is not None:
+            kill_server(self.run_dir, DEADLINE_S)  # also one whose main process is another one now
             self.process.kill()
             self.process.wait(DEADLINE_S)
         self.listener.close()
