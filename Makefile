@@ -27,7 +27,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
-CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis docs,$(VENV)/clients/$(name)/installed)
+CLIENT_STAMPS := $(foreach name,openai-2 openai-3 schemathesis docs deployment,$(VENV)/clients/$(name)/installed)
 DOCS_STAMP := $(VENV)/clients/docs/installed
 OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
@@ -42,8 +42,8 @@ PARALLEL := -n 2 --max-worker-restart=0
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/installation tests/long/monitoring \
-	tests/long/traces tests/long/test_fuzz.py
+TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/deployment tests/long/installation \
+	tests/long/monitoring tests/long/traces tests/long/test_fuzz.py
 REPORT := $(VENV)/tests.xml
 TYPES := $(VENV)/types.txt
 SEEDS := $(VENV)/seeds.txt

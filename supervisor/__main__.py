@@ -166,30 +166,29 @@ def start(**flags: Any) -> None:
       5  stopped by force
       7  stopped with unfinished requests; the next start continues them
     """
-    from messages.descriptors.open_files import most_open_files
-    from supervisor.parent.parent import start_under_parent
+    from supervisor.activation.beginning import become_parent
 
-    most_open_files()  # all processes of the server inherit it
-    link = start_under_parent()  # from here on this process is the supervisor, and its parent waits for it
+    link, passed = become_parent()  # from here on this process is the supervisor, and its parent waits for it
     if link.kept:  # not the first one
         from supervisor.start import resume
 
         sys.exit(resume(link))
-    _start_first(flags, link)
+    _start_first(flags, link, passed)
 
 
-def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
-    """Be the first supervisor of a server. Exits with the server's status."""
+def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
+    """Be the first supervisor of a server. `passed`: sockets of the service manager. Exits with the server's status."""
     config = load(flags)
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         click.echo(placement.text(), err=True)
     from messages.errors import ConfigError
+    from supervisor.activation.command_inputs import CommandInputs
     from supervisor.directories.run_dir import OrphanAlive
     from supervisor.start import start as run
 
     try:
-        sys.exit(run(config, placement, link, lasting(flags)))
+        sys.exit(run(config, placement, link, CommandInputs(lasting(flags), passed)))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     except OrphanAlive as error:

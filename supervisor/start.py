@@ -22,7 +22,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -37,6 +36,8 @@ from messages.log_file.rotated_file import LOG_FILE, LogFile
 from messages.outcomes import ExitCode
 from messages.run_dir import custodian_socket, run_dir_of
 from supervisor.access.server_keys import make_curve_keys
+from supervisor.activation.command_inputs import NO_INPUTS, CommandInputs
+from supervisor.activation.listener_of import listener_of
 from supervisor.config.server_config import ServerConfig, changed, described
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
@@ -45,7 +46,7 @@ from supervisor.directories.state_dir import COPIED as STATE_FILES
 from supervisor.directories.state_dir import StateDir, hold_state_dir, note_gateways
 from supervisor.directories.state_dir_choice import state_dir_of
 from supervisor.fallback.start import fallback_facts
-from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, listen, url_of
+from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, url_of
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display, flags_for_tls
@@ -62,11 +63,9 @@ from supervisor.tree import build_tree, zeromq_tcp_of
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
 
-def start(
-    config: ServerConfig, placement: Placement, link: ParentLink | None = None, flags: dict[str, Any] | None = None
-) -> int:
+def start(config: ServerConfig, placement: Placement, link: ParentLink | None = None, inputs: CommandInputs = NO_INPUTS) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
-    keeps what the next supervisor needs. `flags`: of the command line, for a restart with other settings.
+    keeps what the next supervisor needs.
 
     Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
@@ -78,7 +77,7 @@ def start(
         held = _hold_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
         if held is not None and held.has_orphans:
             held.begin()
-        listener = stack.enter_context(listen(config.host, config.port))
+        listener = stack.enter_context(listener_of(config, inputs.passed))
         address, port = listener.getsockname()[:2]
         check_exposure(address, Protection.of(config))
         if config.zeromq_port:
@@ -98,7 +97,7 @@ def start(
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         custodian_fd = _listen_for_custodians(stack, config, run_dir, link)
         server, facts = _determine(config, run_dir, state_path, (listener, custodian_fd), placement)
-        origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
+        origin = None if inputs.flags is None else StartInputs(inputs.flags, as_json(config), facts.to_builtins())
         server = replace(server, is_temporary=is_temporary, origin=origin, state_dir=state_dir, log_file=log_file)
         server.save()
         return run_server(server, Display.of(server), link)

@@ -15,11 +15,13 @@ import pytest
 from actors.gateway.settings import TracesSettings
 from actors.gateway.tracing.export_settings import export_settings, is_wanted
 from supervisor.__main__ import main
+from supervisor.config.server_config import SupervisorSettings
 
 FOLDER = Path(__file__).parents[2] / "ops" / "compose"
 TEXT = (FOLDER / "compose.yaml").read_text(encoding="utf-8")
 yaml: Any = pytest.importorskip("yaml")
 COMPOSE = yaml.safe_load(TEXT)
+GPU = yaml.safe_load((FOLDER / "gpu.yaml").read_text(encoding="utf-8"))
 COLLECTOR = yaml.safe_load((FOLDER / "collector.yaml").read_text(encoding="utf-8"))
 OTHER_ROOMS = ("prometheus", "grafana")
 
@@ -34,7 +36,6 @@ def test_it_keeps_to_the_specification() -> None:
 def test_images_have_versions() -> None:
     for name, service in COMPOSE["services"].items():
         assert re.fullmatch(r"[\w./-]+:(v?\d+\.\d+\.\d+|local)", service["image"]), name
-    assert re.search(r"FROM python:\d+\.\d+-slim\n", COMPOSE["services"]["server"]["build"]["dockerfile_inline"])
 
 
 def test_what_is_mounted_is_there_and_cannot_be_written() -> None:
@@ -73,7 +74,23 @@ def test_everything_listens_on_this_machine_alone() -> None:
     assert "0.0.0.0" not in TEXT + str(COLLECTOR)
 
 
-def test_the_server_is_started_with_flags_that_it_has() -> None:
-    command, *flags = COMPOSE["services"]["server"]["command"]
+@pytest.mark.parametrize("services", [COMPOSE["services"], GPU["services"]])
+def test_the_server_is_started_with_flags_that_it_has(services: Any) -> None:
+    command, *flags = services["server"]["command"]
     known = {name for option in main.commands[command].params for name in option.opts}
     assert {flag for flag in flags if flag.startswith("--")} <= known
+
+
+def test_the_gpu_variant_changes_the_server_alone() -> None:
+    assert set(GPU["services"]) == {"server"}
+    assert set(GPU["services"]["server"]["build"]["args"]) == {"TORCH_INDEX"}
+    assert GPU["services"]["server"]["image"] != COMPOSE["services"]["server"]["image"], "two images, two names"
+
+
+def test_the_server_may_finish_its_requests_and_writes_into_volumes_alone() -> None:
+    server, settings = COMPOSE["services"]["server"], SupervisorSettings()
+    assert server["stop_grace_period"] == "2m"
+    assert settings.drain_s + 5 * settings.stop_s < 120
+    assert server["read_only"]
+    assert [volume.partition(":")[2] for volume in server["volumes"]] == ["/var/lib/tardigrade", "/models"]
+    assert (FOLDER / server["build"]["context"] / server["build"]["dockerfile"]).is_file()

@@ -1,4 +1,4 @@
-"""The service unit against the supervisor that it starts: statuses, time limits, options."""
+"""The systemd units against the supervisor that they start: statuses, time limits, options, what a process may do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from messages.outcomes import ExitCode
 from supervisor.__main__ import main
 from supervisor.config.server_config import SupervisorSettings
 
-UNIT = Path(__file__).parents[2] / "ops" / "systemd" / "tardigrade.service"
+FOLDER = Path(__file__).parents[2] / "ops" / "systemd"
+UNIT, TEMPLATE, SOCKET = (FOLDER / name for name in ("tardigrade.service", "tardigrade@.service", "tardigrade@.socket"))
+MOST_EXPOSED = 2.5  # by systemd-analyze security, of 10
 TEXT = UNIT.read_text(encoding="utf-8")
 
 
@@ -49,10 +51,59 @@ def test_the_command_exists_with_its_options() -> None:
     assert {option for option in options if option.startswith("--")} <= known
 
 
-def test_the_service_manager_understands_every_key() -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
+def test_two_servers_on_a_host_share_nothing_but_the_cache() -> None:
+    """The lines of the template are those of the one service, with the port in each name that is a server's own."""
+    lines = set(lines_of(TEXT)) ^ set(lines_of(TEMPLATE.read_text(encoding="utf-8")))
+    own = [line for line in lines if "%i" in line]
+    assert {line.partition("=")[0] for line in lines} == {line.partition("=")[0] for line in own}
+    names = sorted(line.partition("=")[0] for line in own)
+    assert names == ["Description", "Environment", "ExecStart", "RuntimeDirectory", "StateDirectory"]
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a unit that are no comments."""
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_the_socket_has_the_port_by_which_commands_find_the_server() -> None:
+    text = SOCKET.read_text(encoding="utf-8")
+    assert re.findall(r"^ListenStream=.*:(.*)$", text, re.MULTILINE) == ["%i"]
+    assert "--port %i " in TEMPLATE.read_text(encoding="utf-8")
+    assert "Accept=" not in text, "one server for all connections"
+
+
+def test_a_process_that_the_kernel_kills_for_memory_ends_no_other() -> None:
+    assert value_of("OOMPolicy") == "continue"
+
+
+def test_gpus_can_be_used_and_kernels_compiled() -> None:
+    assert value_of("DeviceAllow") == "char-nvidia* rw"
+    for key in ("MemoryDenyWriteExecute", "PrivateDevices", "RemoveIPC", "PrivateUsers"):
+        assert f"\n{key}=" not in TEXT, key
+    assert {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} == set(value_of("RestrictAddressFamilies").split())
+
+
+@pytest.fixture
+def analyze() -> str:
+    program = shutil.which("systemd-analyze")
+    if program is None:
         pytest.skip("systemd-analyze is not on this machine")
-    run = subprocess.run([analyze, "verify", str(UNIT)], capture_output=True, text=True, timeout=30, check=False)
+    return program
+
+
+def test_the_service_manager_understands_every_key(analyze: str, tmp_path: Path) -> None:
+    units = [UNIT, tmp_path / "tardigrade@8001.service", tmp_path / "tardigrade@8001.socket"]
+    for template, instance in zip((TEMPLATE, SOCKET), units[1:], strict=True):
+        instance.write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+    run = subprocess.run([analyze, "verify", *map(str, units)], capture_output=True, text=True, timeout=60, check=False)
     complaints = [line for line in run.stderr.splitlines() if "is not executable" not in line and "tardigrade" in line]
     assert complaints == []
+
+
+def test_a_process_of_the_service_can_do_little_else(analyze: str) -> None:
+    command = [analyze, "security", "--offline=true", "--no-pager", str(UNIT)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "--offline" in run.stderr:
+        pytest.skip("this systemd-analyze looks at running services alone")
+    (level,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", run.stdout)
+    assert float(level) <= MOST_EXPOSED, run.stdout

@@ -1,0 +1,1 @@
+"""Plain manifests for Kubernetes, drawn from the Helm chart."""

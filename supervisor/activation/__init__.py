@@ -1,0 +1,1 @@
+"""Sockets that a service manager has opened for the server."""

@@ -1,0 +1,63 @@
+"""The Dockerfile against the package, the supervisor and the chart; hadolint is run by tests/long/deployment."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+from messages.run_dir import DEFAULT_PORT
+from supervisor.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "ops" / "docker"
+TEXT = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+LINES = re.sub(r"\\\n\s*", "", TEXT).splitlines()
+
+
+def values_of(instruction: str) -> list[str]:
+    """What follows each instruction of this name."""
+    return [line.partition(" ")[2].strip() for line in LINES if line.startswith(instruction + " ")]
+
+
+def test_signals_reach_the_supervisor() -> None:
+    (entry,), (command,) = values_of("ENTRYPOINT"), values_of("CMD")
+    assert json.loads(entry) == ["supervisor"], "the exec form: a shell as process 1 passes no signal on"
+    assert values_of("STOPSIGNAL") == ["SIGTERM"]
+    name, *flags = json.loads(command)
+    known = {option for parameter in main.commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {flag for flag in flags if flag.startswith("--")} <= known
+    assert "--api-keys" in flags, "a port of the host that others reach asks for keys"
+
+
+def test_its_health_is_that_of_a_gateway() -> None:
+    (check,) = [line for line in LINES if line.startswith("HEALTHCHECK")]
+    assert "/livez" in check
+    assert f"'127.0.0.1', {DEFAULT_PORT}" in check
+    assert values_of("EXPOSE") == [str(DEFAULT_PORT)]
+    program = json.loads(check.partition(" CMD ")[2])[2]
+    compile(program, "healthcheck", "exec")
+
+
+def test_it_runs_as_a_user_without_rights_and_keeps_state_in_volumes() -> None:
+    (user,), (volumes,) = values_of("USER"), values_of("VOLUME")
+    assert user == "10001:10001"
+    assert json.loads(volumes) == ["/var/lib/tardigrade", "/models"]
+
+
+def test_it_installs_what_the_package_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert any(dependency.startswith("torch") for dependency in project["project"]["dependencies"])
+    extras = dict(value.split("=", 1) for value in values_of("ARG") if "=" in value)
+    assert extras["EXTRAS"] in project["project"]["optional-dependencies"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert extras["MODEL"].strip('"') in makefile, "the same model as make serve installs"
+
+
+def test_the_wheel_is_made_of_what_the_build_gets() -> None:
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = [name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
+    assert "*" in ignored
+    assert {f"!{name}" for name in (*packages, "pyproject.toml", "README.md", "LICENSE")} <= set(ignored)
