@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervisor.service_manager import DEADLINE_S, ServiceManager
+from tests.support.service_manager.stand_in import DEADLINE_S, ServiceManager
 
 pytestmark = pytest.mark.slow
 
