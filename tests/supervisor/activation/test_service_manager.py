@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[ServiceManager]:
-    one = ServiceManager(tmp_path)
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceManager]:
+    one = ServiceManager(tmp_path_factory.mktemp("m"))  # a short path, because sockets lie below it
     try:
         yield one
     finally:
