@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from supervisor.__main__ import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "capacity.md").read_text(encoding="utf-8")
 FOLDER = "/models/llama-3.1-8b"
 LLAMA_8B = {
     "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,

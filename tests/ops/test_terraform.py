@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.config.server_config import load_config
 
-FOLDER = Path(__file__).parents[3] / "ops" / "terraform"
+FOLDER = Path(__file__).parents[2] / "ops" / "terraform"
 UNIT = FOLDER.parent / "systemd" / "tardigrade.service"
 VALUES = {"release": "tardigrade-serve==0.2.0", "model": "organisation/name", "volume": "vol0123"}
 yaml: Any = pytest.importorskip("yaml")

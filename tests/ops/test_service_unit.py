@@ -13,7 +13,7 @@ from messages.outcomes import ExitCode
 from supervisor.__main__ import main
 from supervisor.config.server_config import SupervisorSettings
 
-FOLDER = Path(__file__).parents[3] / "ops" / "systemd"
+FOLDER = Path(__file__).parents[2] / "ops" / "systemd"
 UNIT, TEMPLATE, SOCKET = (FOLDER / name for name in ("tardigrade.service", "tardigrade@.service", "tardigrade@.socket"))
 MOST_EXPOSED = 2.5  # by systemd-analyze security, of 10
 TEXT = UNIT.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from actors.gateway.tracing.export_settings import export_settings, is_wanted
 from supervisor.__main__ import main
 from supervisor.config.server_config import SupervisorSettings
 
-FOLDER = Path(__file__).parents[3] / "ops" / "compose"
+FOLDER = Path(__file__).parents[2] / "ops" / "compose"
 TEXT = (FOLDER / "compose.yaml").read_text(encoding="utf-8")
 yaml: Any = pytest.importorskip("yaml")
 COMPOSE = yaml.safe_load(TEXT)

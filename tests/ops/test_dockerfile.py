@@ -10,7 +10,7 @@ from pathlib import Path
 from messages.run_dir import DEFAULT_PORT
 from supervisor.__main__ import main
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ops" / "docker"
 TEXT = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 LINES = re.sub(r"\\\n\s*", "", TEXT).splitlines()
