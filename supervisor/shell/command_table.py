@@ -9,7 +9,9 @@ COMMANDS = {
     "cache": LazyCommand("supervisor.operator.cache_command", "Forget what a running server has cached."),
     "chat": LazyCommand("supervisor.chat.command", "Talk to a model in the terminal."),
     "completion": LazyCommand("supervisor.shell.completion", "Print the script that completes commands in a shell."),
-    "config": LazyCommand("supervisor.shell.config_command", "Print a sample configuration, or the one of a server."),
+    "config": LazyCommand(
+        "supervisor.shell.config_command", "Print a sample configuration or a server's own; write out files."
+    ),
     "cordon": LazyCommand("supervisor.cordons.command", "Send no new requests to one replica."),
     "doctor": LazyCommand("supervisor.doctor.command", "Look for what would keep a server from working well here."),
     "drain": LazyCommand("supervisor.operator.drain_commands", "Refuse new requests, wait for those in progress."),

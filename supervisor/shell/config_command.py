@@ -19,7 +19,7 @@ _FILE = "Show what this TOML file gives, instead of what a running server has."
 _ORIGIN = "Say of each value whether it comes from the file, a flag or the defaults."
 
 
-@click.group(short_help="Print a sample configuration, or the one of a server; write out files for systemd and others.")
+@click.group(short_help="Print a sample configuration or a server's own; write out files.")
 def config() -> None:
     """Print a sample configuration, or the one that a server has; write out files for other programs. check-config checks one.
 

@@ -25,7 +25,8 @@ def run(folder: Path, *arguments: str) -> Any:
     return CliRunner().invoke(main, ["tenants", *arguments, "--state-dir", str(folder)])
 
 
-def test_a_tenant_is_set_listed_and_removed(tmp_path: Path) -> None:
+def test_a_tenant_is_set_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
     done = run(tmp_path, "set", "acme", "--weight", "2", "--requests-per-min", "60")
     assert done.stdout == "acme: weight 2, requests_per_min 60, all else by default\n"
     assert done.stderr == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
