@@ -46,9 +46,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     kv_dtype: KvDtype = "auto"
     # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
     # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype; auto: none on GPUs; on CPU cores with
-    # instructions for 8-bit integers (VNNI) and dtype auto: int4 for GGUF files of type Q4_1, whose numbers stay as they are,
-    # and int8 for others
-    quantization: QuantizationChoice = "auto"
+    # instructions for 8-bit integers (VNNI), unless a dtype is named: int4 for GGUF files of type Q4_1, int8 for others
+    quantization: QuantizationChoice = "none"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -29,4 +29,4 @@ def choose_form(host: Host, model: ModelConfig | None, worker: WorkerSettings, *
         return WeightForm()
     if model.stored_as == _GROUPS_OF_INT4:
         return WeightForm("int4", "the file's own numbers")
-    return WeightForm("int8", "fastest on this processor; --quantization none keeps floats")
+    return WeightForm("int8", "fastest on this processor")

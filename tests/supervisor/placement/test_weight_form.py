@@ -17,26 +17,27 @@ SMOLLM2 = read_config("smollm2")
 assert SMOLLM2 is not None
 FLOATS = replace(SMOLLM2, stored_as="F16")
 HOST = Host((), 64 << 30, has_int8_dot=True)
+AUTO = WorkerSettings(quantization="auto")
 H200 = Gpu("0", "NVIDIA H200", 150_000_000_000, (9, 0))
 
 
 def test_a_file_of_4_bits_keeps_its_numbers_and_others_get_8_bits() -> None:
     assert SMOLLM2 is not None
     assert SMOLLM2.stored_as == "Q4_1"
-    assert choose_form(HOST, SMOLLM2, WorkerSettings(), is_on_cpu=True).quantization == "int4"
+    assert choose_form(HOST, SMOLLM2, AUTO, is_on_cpu=True).quantization == "int4"
     for stored_as in ("", "Q4_0", "Q8_0", "F16"):
         model = replace(SMOLLM2, stored_as=stored_as)
-        assert choose_form(HOST, model, WorkerSettings(), is_on_cpu=True).quantization == "int8"
+        assert choose_form(HOST, model, AUTO, is_on_cpu=True).quantization == "int8"
 
 
 @pytest.mark.parametrize(
     ("host", "worker", "is_on_cpu"),
     [
-        (replace(HOST, has_int8_dot=False), WorkerSettings(), True),
-        (HOST, WorkerSettings(dtype="float32"), True),
-        (HOST, WorkerSettings(dtype="bfloat16"), True),
-        (HOST, WorkerSettings(quantization="none"), True),
-        (HOST, WorkerSettings(), False),
+        (replace(HOST, has_int8_dot=False), AUTO, True),
+        (HOST, WorkerSettings(dtype="float32", quantization="auto"), True),
+        (HOST, WorkerSettings(dtype="bfloat16", quantization="auto"), True),
+        (HOST, WorkerSettings(), True),
+        (HOST, AUTO, False),
     ],
 )
 def test_floats_stay_where_they_are_asked_for_or_nothing_is_faster(host: Host, worker: WorkerSettings, is_on_cpu: bool) -> None:
@@ -50,18 +51,18 @@ def test_what_is_asked_for_is_not_changed() -> None:
 
 
 def test_the_plan_says_what_was_chosen_and_why() -> None:
-    plan = plan_placement(HOST, FLOATS, PlacementRequest(standby=False))
+    plan = plan_placement(HOST, FLOATS, PlacementRequest(standby=False, worker=AUTO))
     assert plan.quantization == "int8"
-    assert plan.text().endswith("GiB, int8: fastest on this processor; --quantization none keeps floats")
+    assert plan.text().endswith("GiB, int8: fastest on this processor")
     assert plan.summary() == "1 replica x tp 1 on CPU cores, float32, int8 weights"
-    plain = plan_placement(HOST, FLOATS, PlacementRequest(standby=False, worker=WorkerSettings(quantization="none")))
+    plain = plan_placement(HOST, FLOATS, PlacementRequest(standby=False))
     assert plan.weight_bytes < 0.5 * plain.weight_bytes, "the estimate is that of the weights that will be loaded"
 
 
 def test_gpus_keep_floats() -> None:
-    plan = plan_placement(Host((H200,), 64 << 30, has_int8_dot=True), FLOATS, PlacementRequest())
+    plan = plan_placement(Host((H200,), 64 << 30, has_int8_dot=True), FLOATS, PlacementRequest(worker=AUTO))
     assert (plan.device, plan.quantization, plan.quantization_reason) == ("cuda", "none", "")
 
 
 def test_the_hash_chain_has_no_weights() -> None:
-    assert plan_placement(HOST, None, PlacementRequest()).quantization == "none"
+    assert plan_placement(HOST, None, PlacementRequest(worker=AUTO)).quantization == "none"
