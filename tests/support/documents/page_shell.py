@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ops.bench.own_server import OwnServer, free_ports, own_server
+from tests.support.documents.code_blocks import REPO
 from tests.support.documents.command_readers import parts_of
 from tests.support.tls.certificates import Authority
 
@@ -82,6 +83,7 @@ class PageShell:
 
     def _environment(self) -> dict[str, str]:
         own = {"PATH": f"{self._folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(self._folder)}
+        own["PYTHONPATH"] = str(REPO)  # where the program of the shim is: a page's folder is another one
         return {**os.environ, **own, **self._variables, "XDG_STATE_HOME": str(self._folder / "state")}
 
     def _make_files(self) -> None:
