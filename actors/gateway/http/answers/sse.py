@@ -73,6 +73,7 @@ class _Answer:
         self.request, self.reader = request, Reader(request)
         self._has_begun = False  # to send
         self._is_too_late = False
+        self._is_cut = False  # by the end of this gateway: the next start of the server goes on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, task, watch = asyncio.get_running_loop(), asyncio.current_task(), watch_hangup(scope, receive, self._leave)
@@ -92,6 +93,7 @@ class _Answer:
             if self._is_too_late:
                 self.reader.has_left = True
             elif self._has_begun or self.reader.has_left:
+                self._is_cut = not self.reader.has_left
                 raise
             else:  # by uvicorn: the gateway ends
                 await error_response(stopped(), {"X-Request-Id": self.request.spec.shown_id})(scope, receive, send)
@@ -99,7 +101,7 @@ class _Answer:
             timer.cancel()
             watch.cancel()
             self.reader.close()
-            self._manager.reader_left(self.request, may_return=may_return(scope))
+            self._manager.reader_left(self.request, may_return=self._is_cut or may_return(scope))
 
     def _leave(self) -> None:
         """The client has left."""
