@@ -13,6 +13,8 @@ import stat
 import time
 from pathlib import Path
 
+from messages.descriptors.file_lock import is_locked
+
 _OWNER, _SERVER_LOCK = "owner.lock", "lock"
 _UNIX_SOCKETS = Path("/proc/net/unix")
 _NEW_S = 60.0  # a folder may be about to be locked
@@ -47,24 +49,9 @@ def _is_left(folder: Path, run_dir: Path, now_s: float) -> bool:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return False
         is_old = now_s - found.st_mtime > (_NEW_S if has_owner else _OLDEST_START_S)
-        return is_old and not _is_locked(folder / _OWNER) and not _is_locked(run_dir / _SERVER_LOCK)
+        return is_old and not is_locked(folder / _OWNER) and not is_locked(run_dir / _SERVER_LOCK)
     except OSError:  # another program has removed it, or its files cannot be read
         return False
-
-
-def _is_locked(path: Path) -> bool:
-    """True while a process holds the lock of this file; False without a file. Raises: OSError."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _folders_with_sockets() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import zmq
 
+from messages.descriptors.file_lock import is_locked
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name, role_of
 from messages.lifecycle.cordon import CordonWanted
@@ -165,16 +165,9 @@ def is_alive(run_dir: Path) -> bool:
 def _is_locked(path: Path) -> bool:
     """True while a server, or the parent of a supervisor that died, holds this lock."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return is_locked(path)
     except OSError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _command(
