@@ -27,7 +27,7 @@ def test_three_hundred_faults_with_the_hash_chain() -> None:
     sizes = ("--streams", "18", "--prompt-words", "200", *(part for flag in TWO_OF_EACH for part in ("--server-arg", flag)))
     result = run_load_tool("kill-drill", "--faults", "300", "--output-tokens", "300", *sizes)
     drained = run_load_tool("kill-drill", "--faults", "0", "--output-tokens", "1200", *sizes)
-    assert result["faults"] >= 160
+    assert result["faults"] >= 300
     for one in (result, drained):
         assert (one["wrong"], one["lost"]) == (0, 0), one["errors"]
         assert one["right"] == one["streams"] >= 18
@@ -40,7 +40,7 @@ def test_faults_while_equal_streams_are_computed_once() -> None:
     setting = ("--server-arg", "--set", "--server-arg", "gateway.answer_coalescing=true")
     sizes = ("--streams", "18", "--alike", "6", *(part for flag in TWO_OF_EACH for part in ("--server-arg", flag)))
     result = run_load_tool("kill-drill", "--faults", "16", "--output-tokens", "300", *sizes, *setting)
-    assert result["faults"] >= 30
+    assert result["faults"] >= 16
     assert (result["wrong"], result["lost"]) == (0, 0), result["errors"]
     assert result["right"] == result["streams"] >= 18
 
