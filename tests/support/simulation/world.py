@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,6 +26,7 @@ from actors.gateway.dispatch.balancing.strategy import Choice, ChoiceReason
 from actors.scheduler.planning.load_cost import LoadCost
 from messages.caches.page_moves import MOST_MOVED
 from messages.child import Child
+from messages.client import link as client_link
 from messages.ids import replica_of, role_of
 from messages.outcomes import ExitCode
 from messages.run_dir import zeromq_endpoint
@@ -101,6 +103,8 @@ class World:
         self._history = History(FALLBACK_VOCABULARY if scenario.has_fallback else 0)
         self._sockets = Sockets(loop, chance, self._edges, lambda: self._network.loss)
         self._sockets.make_virtual(patch)
+        # a finalizer of a client that never ends would keep its sockets, and with them this world, until the process ends
+        patch(client_link, "weakref", SimpleNamespace(finalize=lambda *_: SimpleNamespace(detach=lambda: None)))
         self._machine.on_death, self.harm.cut_client = self._sockets.process_died, self._sockets.cut
         self._adoptions = AdoptionCheck(lambda: self._machine.ready("worker"))
         self._adoptions.watch(patch)
