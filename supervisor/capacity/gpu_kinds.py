@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from messages.errors import ConfigError
 from supervisor.placement.hardware import Gpu
@@ -15,8 +14,7 @@ _DRIVER_SHARE = 0.985  # of the memory on the data sheet, what the driver shows 
 
 @dataclass(frozen=True)
 class GpuKind:
-    """One kind. `flops`: dense, in 16-bit floats, a second. `link`: bytes a second in one direction to the other GPUs of the
-    host. `is_measured`: docs/performance.md has steps of it."""
+    """One kind. `flops`: dense, in 16-bit floats, a second. `is_measured`: docs/performance.md has steps of it."""
 
     name: str
     memory_bytes: int  # as the driver reports it
@@ -31,10 +29,11 @@ class GpuKind:
 
 
 def _kind(
-    name: str, gib: float, tb_per_s: float, tflops: float, capability: tuple[int, int], **more: Any
-) -> GpuKind:  # fmt: skip
-    memory_bytes = int(gib * (1 << 30) * (1.0 if more else _DRIVER_SHARE))
-    return GpuKind(name, memory_bytes, tb_per_s * _TB, tflops * _TFLOPS, capability, **more)
+    name: str, gib: float, tb_per_s: float, tflops: float, capability: tuple[int, int], *, is_measured: bool = False
+) -> GpuKind:
+    """`gib`: as the driver reports it if `is_measured`, else as the data sheet says."""
+    memory_bytes = int(gib * (1 << 30) * (1.0 if is_measured else _DRIVER_SHARE))
+    return GpuKind(name, memory_bytes, tb_per_s * _TB, tflops * _TFLOPS, capability, is_measured)
 
 
 KINDS = {
