@@ -134,7 +134,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return "bfloat16" if self.device == "cuda" else "float32"
 
     @property
-    def weights(self) -> Quantization:
+    def quantization_name(self) -> Quantization:
         """The quantisation of the weights. What "auto" stands for is decided before ranks are started, so a rank that still
         finds it here leaves the weights as they are."""
         return "none" if self.quantization == "auto" else self.quantization

@@ -110,7 +110,13 @@ def layout_of(settings: WorkerSettings) -> bytes:
 def content_of_weights(settings: WorkerSettings) -> bytes:
     """All that decides what the bytes of finished weights mean: the model and its files, how they are loaded, the rank's part
     and device, and the version of torch, which packs them. Raises: OSError when the model's folder cannot be read."""
-    model = (settings.model_folder, settings.load_format, settings.dtype_name, settings.weights, settings.deterministic)
+    model = (
+        settings.model_folder,
+        settings.load_format,
+        settings.dtype_name,
+        settings.quantization_name,
+        settings.deterministic,
+    )
     part = (settings.device, settings.device_index, settings.rank, settings.tp)
     return msgspec.json.encode([_WEIGHTS_LAYOUT, version("torch"), model, part, _model_files(settings)])
 

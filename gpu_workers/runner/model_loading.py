@@ -60,7 +60,7 @@ def load_model_runner(
     model = build_model(
         config,
         Path(settings.model_folder),
-        WeightPlacement(device.device, getattr(torch, settings.dtype_name), quantization=settings.weights),
+        WeightPlacement(device.device, getattr(torch, settings.dtype_name), quantization=settings.quantization_name),
         group=_join_gang(device, settings, gang_dir, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
@@ -175,7 +175,7 @@ def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
 
 def _describe(device: str, settings: WorkerSettings) -> str:
     """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
-    weights = [f"{settings.weights} weights"] if settings.weights != "none" else []
+    weights = [f"{settings.quantization_name} weights"] if settings.quantization_name != "none" else []
     pages = [f"{settings.kv_dtype} keys and values"] if settings.kv_dtype != "auto" else []
     ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
     return ", ".join([device, settings.dtype_name, *weights, *pages, *ranks, *["deterministic"] * settings.deterministic])

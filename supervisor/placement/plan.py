@@ -46,8 +46,13 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     asked = replace(asked, worker=worker)
     placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
     check_host_cache(host.memory_bytes, placement, worker)
-    placement = replace(placement, quantization=form.quantization, quantization_reason=form.reason)
-    return replace(placement, deterministic=worker.deterministic, kv_dtype=worker.kv_dtype)
+    return replace(
+        placement,
+        quantization=form.quantization,
+        quantization_reason=form.reason,
+        kv_dtype=worker.kv_dtype,
+        deterministic=worker.deterministic,
+    )
 
 
 def check_gpus(host: Host, asked: PlacementRequest) -> None:
@@ -69,13 +74,13 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
     _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
     _check_kv_memory(model, asked, tp, dtype)
-    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.weights)
+    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization_name)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
         room = f"{gib_text(replica_bytes)} GiB of weights each, {gib_text(host.memory_bytes)} GiB of memory"
         raise PlacementRefused("replicas", [most_replicas], room, replicas, EXPECTED_AT_MOST)
     if weight_bytes > host.memory_bytes:
-        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" and asked.worker.weights == "none" else ""
+        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" and asked.worker.quantization_name == "none" else ""
         raise ConfigError(
             f"model: expected weights that fit into the memory of this host, {gib_text(host.memory_bytes)} GiB, got"
             f" {gib_text(weight_bytes)} GiB ({counted(replicas, 'replica')}, {dtype}{smaller})"
@@ -202,7 +207,9 @@ class _OnGpus:
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         worker = self._worker
-        return estimate_cuda_rank(model, tp, self._dtype, worker.step_tokens, worker.slots, worker.weights, worker.kv_dtype)
+        return estimate_cuda_rank(
+            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization_name, worker.kv_dtype
+        )
 
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""
