@@ -15,7 +15,7 @@ import click
 
 from ops.bench.machine import describe_machine
 from ops.gpu.four.runs import FIGURES, all_runs
-from ops.gpu.four.timetable import Outcome, Run, in_time
+from ops.gpu.four.timetable import RunOutcome, TimedRun, in_time
 
 _TAIL_BYTES = 4_000
 _RESULT = "RESULT "  # what a peer prints before its JSON
@@ -50,7 +50,7 @@ def _named(peer: str) -> tuple[str, str]:
     return name, rest
 
 
-def begin(run: Run, limit_s: float) -> Outcome:
+def begin(run: TimedRun, limit_s: float) -> RunOutcome:
     """Run a program to its end, or for so many seconds: then SIGTERM, so that it ends its server."""
     began_s, why = time.monotonic(), ""
     with tempfile.TemporaryDirectory(prefix="tardigrade-four-") as folder:
@@ -71,7 +71,7 @@ def begin(run: Run, limit_s: float) -> Outcome:
     took_s = round(time.monotonic() - began_s, 1)
     click.echo(f"{run.name}: status {process.returncode} after {took_s} s {why}", err=True)
     status = None if why else process.returncode
-    return Outcome(run.name, status, took_s, why, [json.loads(line) for line in lines], text[-_TAIL_BYTES:])
+    return RunOutcome(run.name, status, took_s, why, [json.loads(line) for line in lines], text[-_TAIL_BYTES:])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

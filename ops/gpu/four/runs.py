@@ -6,27 +6,27 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ops.gpu.four.timetable import Run
+from ops.gpu.four.timetable import TimedRun
 
 FIGURES = "{figures}"  # stands for the file that a program appends its JSON to
 _TP_4 = ("--gpus", "4", "--tp", "4")
 _SHAPES = {"8b": "llama8b", "70b": "llama70b"}
 
 
-def all_runs(models: Path, peers: Mapping[str, str] | None = None) -> dict[str, Run]:
+def all_runs(models: Path, peers: Mapping[str, str] | None = None) -> dict[str, TimedRun]:
     """Every run by its name, in the order in which they are done. `models`: a folder with folders llama8b and llama70b, each
     with a configuration and a tokenizer; weights are random. `peers`: commands of other engines by name, which print a line
     `RESULT` with JSON; each runs after ours."""
     small, large = (str(models / folder) for folder in _SHAPES.values())
     runs = [
-        Run("8b-tp4", _batch(small, *_TP_4), 60.0),
-        *(Run(f"peer-{name}", ("bash", "-c", command), 120.0) for name, command in (peers or {}).items()),
-        Run("8b-replicas", _replicas(small, 256), 100.0),
-        Run("smollm2-replicas", _replicas("smollm2", 512, "--gateways", "8"), 60.0),
-        Run("70b-tp4", _batch(large, *_TP_4, "--batches", "1,64"), 90.0),
-        Run("drill-standby", _drill(small, ("kill:worker", "pause:worker:5", "kill:gateway", "kill:scheduler"), 4), 150.0),
-        Run("drill-no-standby", _drill(small, ("kill:worker",), 2, "--no-standby"), 60.0),
-        Run("tests", _tests(), 200.0),
+        TimedRun("8b-tp4", _batch(small, *_TP_4), 60.0),
+        *(TimedRun(f"peer-{name}", ("bash", "-c", command), 120.0) for name, command in (peers or {}).items()),
+        TimedRun("8b-replicas", _replicas(small, 256), 100.0),
+        TimedRun("smollm2-replicas", _replicas("smollm2", 512, "--gateways", "8"), 60.0),
+        TimedRun("70b-tp4", _batch(large, *_TP_4, "--batches", "1,64"), 90.0),
+        TimedRun("drill-standby", _drill(small, ("kill:worker", "pause:worker:5", "kill:gateway", "kill:scheduler"), 4), 150.0),
+        TimedRun("drill-no-standby", _drill(small, ("kill:worker",), 2, "--no-standby"), 60.0),
+        TimedRun("tests", _tests(), 200.0),
     ]
     return {run.name: run for run in runs}
 

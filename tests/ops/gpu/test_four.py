@@ -13,18 +13,18 @@ from click.testing import CliRunner
 
 from ops.gpu.four.__main__ import begin, command
 from ops.gpu.four.runs import FIGURES, all_runs
-from ops.gpu.four.timetable import Outcome, Run, in_time
+from ops.gpu.four.timetable import RunOutcome, TimedRun, in_time
 
 
 def test_a_run_that_does_not_fit_is_named_and_the_next_one_is_tried() -> None:
     now_s, begun = [0.0], []
 
-    def take(run: Run, limit_s: float) -> Outcome:
+    def take(run: TimedRun, limit_s: float) -> RunOutcome:
         begun.append((run.name, limit_s))
         now_s[0] += run.expected_s
-        return Outcome(run.name, 0)
+        return RunOutcome(run.name, 0)
 
-    runs = [Run("a", (), 60.0), Run("b", (), 50.0), Run("c", (), 30.0)]
+    runs = [TimedRun("a", (), 60.0), TimedRun("b", (), 50.0), TimedRun("c", (), 30.0)]
     outcomes = in_time(runs, 100.0, take, lambda: now_s[0])
     assert begun == [("a", 100.0), ("c", 40.0)]
     assert [outcome.status for outcome in outcomes] == [0, None, 0]
@@ -33,12 +33,12 @@ def test_a_run_that_does_not_fit_is_named_and_the_next_one_is_tried() -> None:
 
 def test_figures_of_a_program_and_of_a_peer_are_kept_and_a_failure_is_told() -> None:
     program = "import sys; open(sys.argv[1], 'w').write('{\"a\": 1}'); print('RESULT {\"b\": 2}'); print('end'); sys.exit(3)"
-    outcome = begin(Run("one", (sys.executable, "-c", program, FIGURES), 60.0), 60.0)
+    outcome = begin(TimedRun("one", (sys.executable, "-c", program, FIGURES), 60.0), 60.0)
     assert (outcome.status, outcome.figures, outcome.tail.splitlines()[-1]) == (3, [{"a": 1}, {"b": 2}], "end")
 
 
 def test_a_run_that_takes_too_long_is_ended() -> None:
-    outcome = begin(Run("one", ("sleep", "600"), 60.0), 0.05)
+    outcome = begin(TimedRun("one", ("sleep", "600"), 60.0), 0.05)
     assert outcome.status is None
     assert outcome.why.startswith("ended after")
 
