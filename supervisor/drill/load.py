@@ -42,7 +42,7 @@ class TextLoad(RoundLoad):
 
     def begin(self) -> list[asyncio.Task[None]]:
         """One request of each client."""
-        return [asyncio.create_task(follow(self._client, self._options, stream)) for stream in self.streams]
+        return [asyncio.create_task(follow(self._options, stream)) for stream in self.streams]
 
     async def is_answering(self) -> bool:
         """Whether a request of one token is answered."""

@@ -25,6 +25,7 @@ _PROBE_EVERY_S = 0.05
 _FIRST_TEXT_S = 120.0
 _SETTLE_S = 1.0  # between two rounds
 _IN_MINUTES_S = 120.0  # from here on
+_ANEW = {"Cache-Control": "no-store"}  # a server that keeps answers computes them anew
 _WHOLE_S = 60.0  # how long a round waits until what the last one killed is back
 
 
@@ -67,8 +68,8 @@ class DrillResult:
 
 
 def headers_of(plan: DrillPlan) -> dict[str, str]:
-    """What every request of the drill says: a server that keeps answers computes these anew."""
-    return {"Cache-Control": "no-store"} | bearer(plan.api_key)
+    """What every request of the drill says."""
+    return _ANEW | bearer(plan.api_key)
 
 
 async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
@@ -85,7 +86,7 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
         say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
         began_s = time.monotonic()
-        reference = await reference_of(client, options, prompts)
+        reference = await reference_of(options, prompts)
         say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice")
         say(length_of(plan, (time.monotonic() - began_s) / 2))
         vectors = await vectors_for(client, options, plan.faults, plan.streams)
@@ -148,12 +149,13 @@ async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamRequest:
         model = plan.model or await find_model(client, plan.url)
     except (httpx.HTTPError, ValueError) as error:
         raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {_explained(error)}") from None
-    return StreamRequest(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
+    sizes = (plan.prompt_words, plan.max_tokens, plan.deadline_s)
+    return StreamRequest(plan.url, model, *sizes, plan.ignores_end, plan.api_key, _ANEW, _trusted(plan))
 
 
-async def reference_of(client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> Reference:
+async def reference_of(options: StreamRequest, prompts: list[str]) -> Reference:
     """Ask for the answer to each prompt twice, with all streams at once. Raises: ConfigError if one fails."""
-    first, second = [await _stream_all(client, options, prompts) for _ in range(2)]
+    first, second = [await _stream_all(options, prompts) for _ in range(2)]
     failed = [stream.error for stream in (*first, *second) if stream.error]
     if failed:
         raise ConfigError(f"reference: expected every stream to end without a fault, got {failed[0]}")
@@ -162,9 +164,9 @@ async def reference_of(client: httpx.AsyncClient, options: StreamRequest, prompt
     return Reference(steady, len(prompts) - len(steady), Round(NO_FAULT, "", all_began_s, 0.0, second))
 
 
-async def _stream_all(client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> list[DrillStream]:
+async def _stream_all(options: StreamRequest, prompts: list[str]) -> list[DrillStream]:
     streams = [DrillStream(prompt) for prompt in prompts]
-    await asyncio.gather(*(follow(client, options, stream) for stream in streams))
+    await asyncio.gather(*(follow(options, stream) for stream in streams))
     return streams
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import httpx
+
+from supervisor.bench.http.completion_events import MeasuredAnswer
+from supervisor.bench.http.stream import ConnectionPool, Target
 
 _WORDS = ("river", "seven", "copper", "window", "paper", "north", "candle", "orbit", "garden", "stone", "mirror", "velvet")
 _PROBE_S = 10.0
 _AGAIN_S = 0.05
 _WHOLE = ("stop", "length")  # finish reasons of an answer that its server did not give up
+_SHOWN_CHARS = 200
 
 
 def bearer(api_key: str) -> dict[str, str]:
@@ -33,11 +38,13 @@ class StreamRequest:
     deadline_s: float
     ignores_end: bool  # ask for all `max_tokens` (a field that vLLM, SGLang and this server know)
     api_key: str  # "": none
+    more_headers: Mapping[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None  # whom https trusts; None: whom the system trusts
 
     @property
     def headers(self) -> dict[str, str]:
-        """Who asks, for every call."""
-        return bearer(self.api_key)
+        """Who asks and how, for every call."""
+        return {**bearer(self.api_key), **self.more_headers}
 
 
 @dataclass
@@ -77,29 +84,70 @@ async def find_model(client: httpx.AsyncClient, url: str) -> str:
     return models[0]["id"]
 
 
-async def follow(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
-    """Stream one answer to its end. Whatever cuts it is noted in `stream.error`."""
+@dataclass
+class _Answer(MeasuredAnswer):
+    """Fills a stream while its answer comes."""
+
+    stream: DrillStream = field(default_factory=lambda: DrillStream(""))
+
+    def begin(self, status: int) -> None:
+        """The server has accepted the request, or refused it."""
+        super().begin(status)
+        self.stream.is_accepted = status == HTTPStatus.OK
+
+    def handle(self, data: bytes, now_s: float) -> None:
+        """One event. Its time is that of the monotonic clock on Linux, as all times of a stream are."""
+        super().handle(data, now_s)
+        self.stream.arrivals_s.extend(self.text_s[len(self.stream.arrivals_s) :])
+        self.stream.is_complete = self.finish in _WHOLE and not self.error
+
+    @property
+    def complaint(self) -> str:
+        """What has cut the stream; "": nothing."""
+        if self.error.startswith("http_"):
+            return f"HTTP {self.status}: {self.detail[:_SHOWN_CHARS]}"
+        kinds = {"error_event": "error in the stream", "cut": "cut", "connect": "not connected"}
+        return f"{kinds.get(self.error, self.error)}: {self.detail[:_SHOWN_CHARS]}" if self.error else ""
+
+
+async def follow(options: StreamRequest, stream: DrillStream) -> None:
+    """Stream one answer to its end, on a connection of its own. Whatever cuts it is noted in `stream.error`.
+
+    The reader is that of the load tool: a general HTTP client reads a tenth of what hundreds of fast streams bring, and its
+    delay would be measured as a pause of the server.
+    """
     stream.began_s = time.monotonic()
+    key = {"Idempotency-Key": stream.key} if stream.key else {}
+    pool = ConnectionPool(Target(options.url, timeout_s=options.deadline_s, headers=options.headers | key, tls=options.tls))
+    answer = _Answer(stream.began_s, text=stream.pieces, stream=stream)
     try:
         async with asyncio.timeout(options.deadline_s):
-            async for piece, is_last in _pieces(client, options, stream):
-                if piece:
-                    stream.pieces.append(piece)
-                    stream.arrivals_s.append(time.monotonic())
-                stream.is_complete = stream.is_complete or is_last
+            await pool.ask(pool.target.request_bytes("/v1/completions", _body(options, stream)), answer)
     except TimeoutError:
-        stream.error = f"not finished within {options.deadline_s:g} s"
-    except (httpx.HTTPError, ValueError) as error:
-        stream.error = f"{type(error).__name__}: {error}"[:200]
+        answer.fail("timeout")
+    finally:
+        pool.close()
+    stream.error = f"not finished within {options.deadline_s:g} s" if answer.error == "timeout" else answer.complaint
     if not stream.is_complete and not stream.error:
         stream.error = "the stream ended without the finish reason of a whole answer"
 
 
-async def follow_accepted(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
+def _body(options: StreamRequest, stream: DrillStream) -> dict[str, object]:
+    return {
+        "model": options.model,
+        "prompt": stream.prompt,
+        "max_tokens": options.max_tokens,
+        **({"temperature": 1, "seed": stream.seed} if stream.seed else {"temperature": 0}),
+        "stream": True,
+        **({"ignore_eos": True} if options.ignores_end else {}),
+    }
+
+
+async def follow_accepted(options: StreamRequest, stream: DrillStream) -> None:
     """Follow one stream as `follow` does, but send the request again if no part of its answer has come: it was not accepted."""
     until_s = time.monotonic() + options.deadline_s
     while True:
-        await follow(client, options, stream)
+        await follow(options, stream)
         if stream.is_accepted or not stream.error or time.monotonic() > until_s:
             return
         stream.error = ""
@@ -114,32 +162,3 @@ async def is_answering(client: httpx.AsyncClient, options: StreamRequest) -> boo
     except httpx.HTTPError:
         return False
     return answer.status_code == 200
-
-
-async def _pieces(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> AsyncIterator[tuple[str, bool]]:
-    """(new text, whether the answer is whole with it) of each event. Raises: httpx.HTTPError; ValueError for an error."""
-    body = {
-        "model": options.model,
-        "prompt": stream.prompt,
-        "max_tokens": options.max_tokens,
-        **({"temperature": 1, "seed": stream.seed} if stream.seed else {"temperature": 0}),
-        "stream": True,
-        **({"ignore_eos": True} if options.ignores_end else {}),
-    }
-    headers = {"Idempotency-Key": stream.key} if stream.key else {}
-    async with client.stream("POST", f"{options.url}/v1/completions", json=body, headers=headers) as answer:
-        if answer.status_code != 200:
-            await answer.aread()
-            raise ValueError(f"HTTP {answer.status_code}: {answer.text[:150]}")
-        stream.is_accepted = True
-        async for line in answer.aiter_lines():
-            if not line.startswith("data:"):
-                continue
-            data = line[5:].strip()
-            if data == "[DONE]":
-                return
-            event = json.loads(data)
-            if "error" in event:
-                raise ValueError(f"error in the stream: {str(event['error'])[:150]}")
-            for choice in event.get("choices", ()):
-                yield choice.get("text") or "", choice.get("finish_reason") in _WHOLE

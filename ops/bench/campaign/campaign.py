@@ -135,7 +135,7 @@ class _Campaign:
                 work = follow_zmq(self._clients[index // 3 % len(self._clients)], self._plan.options, stream)
             else:
                 stream.key = f"episode {number} stream {index}" if index % 3 == 1 else ""
-                work = follow_accepted(self._http, self._plan.options, stream)
+                work = follow_accepted(self._plan.options, stream)
             running[asyncio.create_task(work)] = stream
             self.result.streams.append(stream)
         return running

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import httpx
-
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
@@ -25,8 +23,7 @@ class Oracle:
     async def learn(self) -> None:
         """Learn the answers of a real model: what it gives before the first fault. Raises: ConfigError."""
         self._is_chain = False
-        async with httpx.AsyncClient(timeout=self._options.deadline_s, headers=self._options.headers) as client:
-            reference = await reference_of(client, self._options, self._prompts(0))
+        reference = await reference_of(self._options, self._prompts(0))
         if reference.n_unsteady:
             raise ConfigError(f"model: expected the same answers twice, got {reference.n_unsteady} that differ")
         self.right = reference.answers

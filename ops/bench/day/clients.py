@@ -9,8 +9,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-import httpx
-
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
@@ -50,16 +48,11 @@ class DayClients:
         async with AsyncExitStack() as stack:
             tasks = []
             for number, tenant in enumerate(self._tenants):
-                limits = httpx.Limits(max_connections=None, max_keepalive_connections=tenant.n_clients)
-                headers = {"Authorization": f"Bearer {tenant.key}"}
-                http = await stack.enter_async_context(
-                    httpx.AsyncClient(timeout=self._options.deadline_s, limits=limits, headers=headers)
-                )
                 zmq = await stack.enter_async_context(AsyncClient(self._endpoints, api_key=tenant.key))
                 await zmq.models()  # a client that has never been connected gives up while its gateway restarts
                 for index in range(tenant.n_clients):
                     chance = random.Random(f"{self._seed} {number} {index}")
-                    ask = self._ask_zmq(zmq) if index % 3 == 2 else self._ask_http(http)
+                    ask = self._ask_zmq(zmq) if index % 3 == 2 else _ask_http(tenant.key)
                     tasks.append(asyncio.create_task(self._client(tenant, ask, chance, until_s, deaths)))
             await asyncio.gather(*tasks)
 
@@ -78,14 +71,15 @@ class DayClients:
             left_s = max(until_s - time.monotonic(), 0.0)
             await asyncio.sleep(min(chance.expovariate(1.0 / tenant.think_s), left_s))
 
-    def _ask_http(self, client: httpx.AsyncClient) -> _Ask:
-        return lambda options, stream: follow(client, options, stream)
-
     def _ask_zmq(self, client: AsyncClient) -> _Ask:
         return lambda options, stream: follow_zmq(client, options, stream)
 
 
 _Ask = Callable[[StreamRequest, DrillStream], Coroutine[None, None, None]]
+
+
+def _ask_http(key: str) -> _Ask:
+    return lambda options, stream: follow(replace(options, api_key=key), stream)
 
 
 def _answer(stream: DrillStream, options: StreamRequest) -> str:

@@ -56,5 +56,5 @@ def _passed(server: Sequence[str]) -> Sequence[str]:
 def _tests() -> Sequence[str]:
     """The tests that need four devices, and those of two that they contain."""
     return _python(
-        "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-q", "-rfEs", "tests/gpu", "-k", "4 as or 2 as or exchange"
+        "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-q", "-rfEs", "tests/gpu", "-k", "tp or replicas or exchange"
     )

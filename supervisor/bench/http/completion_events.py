@@ -51,6 +51,11 @@ class MeasuredAnswer:
     error: str = ""  # its kind, or nothing
     detail: str = ""
     text: list[str] | None = None  # kept on demand
+    status: int = 0  # of HTTP; 0 until the head of the response has come
+
+    def begin(self, status: int) -> None:
+        """The head of the response has come."""
+        self.status = status
 
     def handle(self, data: bytes, now_s: float) -> None:
         """One event of the stream."""

@@ -7,9 +7,11 @@ tenth of that, and would be what is measured.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from asyncio import Protocol as StreamProtocol  # no protocol in the sense of types
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +28,8 @@ class Target:
     api_key: str = ""
     timeout_s: float = 600.0  # of one request
     keeps_connections: bool = True  # False: each request has a connection of its own
+    headers: Mapping[str, str] = field(default_factory=dict)  # more of them, for every request
+    tls: ssl.SSLContext | None = None  # whom https trusts; None: whom the system trusts
 
     @property
     def host(self) -> str:
@@ -54,6 +58,7 @@ class Target:
             f"Content-Length: {len(content)}",
             *([] if self.keeps_connections else ["Connection: close"]),
             *([f"Authorization: Bearer {self.api_key}"] if self.api_key else []),
+            *(f"{name}: {value}" for name, value in self.headers.items()),
         ]
         return ("\r\n".join(head) + "\r\n\r\n").encode() + content
 
@@ -117,6 +122,8 @@ class StreamConnection(StreamProtocol):
             answer.fail("bad_http", str(error))
             self.close()
             return
+        if self._response.status and not answer.status:
+            answer.begin(self._response.status)
         if body:
             self._handle_body(answer, body)
         if self._response.is_complete:
@@ -153,7 +160,7 @@ class ConnectionPool:
     """Idle connections to one target; grows by as many as are used at once."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self.target = target
         self._idle: list[StreamConnection] = []
 
     async def ask(self, request: bytes, answer: MeasuredAnswer) -> None:
@@ -162,8 +169,8 @@ class ConnectionPool:
         if connection is None:
             answer.ended_s = time.perf_counter()
             return
-        await connection.ask(request, answer, self._target.timeout_s)
-        if not self._target.keeps_connections:
+        await connection.ask(request, answer, self.target.timeout_s)
+        if not self.target.keeps_connections:
             connection.close()
         elif connection.is_usable:
             self._idle.append(connection)
@@ -181,11 +188,11 @@ class ConnectionPool:
         return None
 
     async def _connect(self, answer: MeasuredAnswer) -> StreamConnection | None:
-        loop, target = asyncio.get_running_loop(), self._target
+        loop, target = asyncio.get_running_loop(), self.target
         try:
             async with asyncio.timeout(target.timeout_s):
                 _, connection = await loop.create_connection(
-                    StreamConnection, target.host, target.port, ssl=True if target.is_tls else None
+                    StreamConnection, target.host, target.port, ssl=(target.tls or True) if target.is_tls else None
                 )
         except (OSError, TimeoutError) as error:
             answer.fail("connect", str(error))
