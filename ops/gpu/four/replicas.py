@@ -1,7 +1,7 @@
 """One replica, then four of them with four times the work: throughput, and how evenly the four share it.
 
-`python3 -m ops.gpu.four.replicas --model FOLDER --streams 256`: streams of each replica, closed loop, two requests of each
-stream, 100 to 1,024 tokens in and out.
+`python3 -m ops.gpu.four.replicas --model FOLDER --streams 256`: streams of each replica, all at once, 100 to 1,024 tokens
+in and out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ from supervisor.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
 
 _LENGTHS = "uniform:100:1024"
 _BEATS_S, _SETTLE_S = 2.5, 15.0
-_WAVES = 2  # requests of each stream
 _METRIC, _SAMPLE = "tardigrade_scheduler_generated_tokens", "tardigrade_scheduler_generated_tokens_total"
-_QUIET = ("--no-speculation", "--set", "scheduler.prefix_reuse=false", "--max-length", "4096", "--log-level", "warning")
+_QUIET = (
+    "--no-standby",
+    "--no-speculation",
+    "--set",
+    "scheduler.prefix_reuse=false",
+    "--max-length",
+    "4096",
+    "--log-level",
+    "warning",
+)
 
 
 @click.command(context_settings={"show_default": True})
@@ -50,9 +58,9 @@ def command(
 
 def _measured(common: list[str], replicas: int, streams: int, processes: int) -> dict[str, Any]:
     with own_server(["--gpus", str(replicas), "--replicas", str(replicas), *common]) as server:
-        _load(server, streams, streams // 2, processes, seed=1)
+        _load(server, streams, streams // 4, processes, seed=1)
         before = _settled(server.url)
-        load = _load(server, streams, _WAVES * streams, processes, seed=2)
+        load = _load(server, streams, streams, processes, seed=2)
         after = _settled(server.url)
     share = [after[name] - before[name] for name in sorted(after)]
     return {

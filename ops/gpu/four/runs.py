@@ -21,7 +21,7 @@ def all_runs(models: Path, peers: Mapping[str, str] | None = None) -> dict[str, 
     runs = [
         TimedRun("8b-tp4", _batch(small, *_TP_4), 60.0),
         *(TimedRun(f"peer-{name}", ("bash", "-c", command), 120.0) for name, command in (peers or {}).items()),
-        TimedRun("8b-replicas", _replicas(small, 256), 100.0),
+        TimedRun("8b-replicas", _replicas(small, 256, "--gateways", "4"), 90.0),
         TimedRun("smollm2-replicas", _replicas("smollm2", 512, "--gateways", "8"), 60.0),
         TimedRun("70b-tp4", _batch(large, *_TP_4, "--batches", "1,64"), 90.0),
         TimedRun("drill-standby", _drill(small, ("kill:worker", "pause:worker:5", "kill:gateway", "kill:scheduler"), 4), 150.0),
