@@ -108,6 +108,7 @@ def resume(link: ParentLink) -> int:
 
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
+    configure_logs("console", "info", "supervisor/0", 0)  # until it is known how: a log on a full disk must fail nobody
     path = Path(link.kept[_RUN_DIR].value)
     keep_copies(link, path)
     run_dir = RunDir.resume(path, link.kept[_RUN_DIR].fd)
