@@ -8,6 +8,7 @@ Heavy modules are imported inside the commands, so that help texts and errors ap
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
@@ -181,7 +182,8 @@ def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     config = load(flags)
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
-        click.echo(placement.text(), err=True)
+        with suppress(OSError):  # a full disk
+            click.echo(placement.text(), err=True)
     from messages.errors import ConfigError
     from supervisor.activation.command_inputs import CommandInputs
     from supervisor.directories.run_dir import OrphanAlive

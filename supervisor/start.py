@@ -90,7 +90,8 @@ def start(config: ServerConfig, placement: Placement, link: ParentLink | None = 
         configure_logs(config.log_format, config.log_level, "supervisor/0", 0, log_file, run_dir.path)
         make_curve_keys(config, state_path)
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
-        link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
+        run_dir.keep_lock = partial(link.keep, _RUN_DIR, str(run_dir.path))
+        run_dir.keep_lock(run_dir.lock_fd)
         keep_copies(link, run_dir.path)
         keep_copies(link, state_path, STATE_FILES)
         run_dir.note_processes(link.parent_pid)
@@ -108,9 +109,10 @@ def resume(link: ParentLink) -> int:
 
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
+    configure_logs("console", "info", "supervisor/0", 0)  # until it is known how: a log on a full disk must fail nobody
     path = Path(link.kept[_RUN_DIR].value)
     keep_copies(link, path)
-    run_dir = RunDir.resume(path, link.kept[_RUN_DIR].fd)
+    run_dir = RunDir.resume(path, link.kept[_RUN_DIR].fd, partial(link.keep, _RUN_DIR, str(path)))
     run_dir.note_processes(link.parent_pid)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None

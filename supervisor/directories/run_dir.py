@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -59,6 +60,7 @@ class RunDir:
         self.path = path
         self._lock = lock
         self._second_lock = LockFile(-1)  # of a file that was made again
+        self.keep_lock: Callable[[int], None] = lambda fd: None  # gets its descriptor, for the next supervisor
         self._is_ours = False  # False: nothing in it is changed
 
     @classmethod
@@ -119,10 +121,11 @@ class RunDir:
         return cls(path, LockFile(-1))
 
     @classmethod
-    def resume(cls, path: Path, lock_fd: int) -> RunDir:
+    def resume(cls, path: Path, lock_fd: int, keep_lock: Callable[[int], None] = lambda fd: None) -> RunDir:
         """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed.
         `note_processes` follows."""
         self = cls(path, LockFile(lock_fd))
+        self.keep_lock = keep_lock
         self._is_ours = True
         self.make_again()
         return self
@@ -180,8 +183,9 @@ class RunDir:
         with contextlib.suppress(OSError):  # no room, or another server has begun here: the next call tries again
             for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
-            self._second_lock.close()
-            self._second_lock = LockFile.acquire(self.path / "lock")
+            before, self._second_lock = self._second_lock, LockFile.acquire(self.path / "lock")
+            before.close()
+            self.keep_lock(self._second_lock.fd)
             AtomicFile(self.path / PID).write(str(os.getpid()).encode())
             structlog.get_logger().error("files of the run directory were removed; they exist again", path=str(self.path))
 

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.operator.calls import ask_status
+from tests.support.real_server import RealServer
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 from tests.support.supervisor.small_disk import full, limited, small_disk
 
@@ -54,6 +56,20 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
         assert server.end(signal.SIGTERM) == 0
         assert server.process.stderr is not None
         assert "file not written, kept in memory" in server.said + server.process.stderr.read()
+
+
+def test_a_supervisor_that_dies_is_replaced_although_the_disk_and_the_log_are_full(disk: Path) -> None:
+    log = ("sh", "-c", 'exec "$@" > /dev/full 2>&1', "sh", sys.executable, "-m", "supervisor")
+    server = RealServer("--model", "hash-chain", "--set", "supervisor.spares=false", folder=disk, program=log)
+    try:
+        with full(disk, server.parent_pid):
+            server.kill_supervisor()
+            server.kill("worker/0.0")
+            assert server.wait_new_incarnation("worker/0.0", 1, DEADLINE_S).incarnation == 2
+        server.wait_serving()
+        assert server.stop() == 0
+    finally:
+        server.clean()
 
 
 def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:

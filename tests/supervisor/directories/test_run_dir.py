@@ -107,10 +107,13 @@ def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journ
 
 def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> None:
     run_dir = RunDir.acquire(path)
+    kept: list[int] = []
+    run_dir.keep_lock = lambda fd: kept.append(os.fstat(fd).st_ino)
     run_dir.make_again()
     shutil.rmtree(path)
     for _ in range(2):
         run_dir.make_again()
+    assert kept == [(path / "lock").stat().st_ino], "the next supervisor has the lock that others see"
     assert {entry.name for entry in path.iterdir()} == {"lock", "supervisor.pid"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     with pytest.raises(RunDirTaken):

@@ -20,6 +20,7 @@ from actors.gateway.bodies.fields.told_tools import check_kinds
 from actors.gateway.bodies.response_body import ResponsesBody
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
 from actors.gateway.http.endpoints.streams import events_after, generated
+from actors.gateway.http.errors import error_response
 from actors.gateway.http.formats.responses.events import event_before
 from actors.gateway.http.formats.responses.object import response_object, told_output
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH
@@ -28,7 +29,7 @@ from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
 from actors.gateway.requests.model_names import check_model
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.refusals import invalid, journal_unavailable
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import ResponseTerms
 
@@ -55,6 +56,8 @@ async def create(services: Services, call: Call) -> ASGIApp:
     reader = Reader(request)
     await reader.wait_settled(_SETTLE_S)
     reader.close()
+    if request.is_over and not request.is_recorded:  # the journal's disk refused it: nobody could ask for it again
+        return error_response(journal_unavailable(), {"X-Request-Id": request.spec.shown_id})
     return _shown(services, request, call.ignored)
 
 

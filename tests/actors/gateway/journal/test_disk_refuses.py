@@ -31,6 +31,14 @@ def refused(answer: httpx.Response) -> bool:
     return int(answer.headers["retry-after"]) >= 1
 
 
+async def test_a_response_in_the_background_that_could_not_be_recorded_is_refused_like_any_other() -> None:
+    async with journal_rig() as (r, _, disk), r.http() as http:
+        disk.refuse()  # nobody knows it yet
+        body = {"input": [{"role": "user", "content": "hi"}], "background": True, "max_output_tokens": 3}
+        assert refused(await http.post("/v1/responses", json=body, headers={"Idempotency-Key": "resp_mine"}))
+        assert (await http.get("/v1/responses/resp_mine")).status_code == 404
+
+
 async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recovers() -> None:
     async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         pieces = client.stream(tokens=[5, 6], max_tokens=40, sampling=GREEDY)
