@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 
@@ -113,9 +114,8 @@ class GatewayServers:
         """Close all servers and their connections."""
         self._dismiss_viewers()
         await self._left.wait()
-        for server in (self.http, self.for_gateways):
-            if server is not None:
-                await server.stop()
+        # together: what one gateway forwards ends with the answer of another one that ends now
+        await asyncio.gather(*[server.stop() for server in (self.http, self.for_gateways) if server is not None])
         if self._custody is not None:
             self._custody.close()
         if self.zeromq is not None:

@@ -124,7 +124,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     whole_tokens: _Group = 16  # tokens in one message to the gateway, for answers that are not streamed
     stream_window_tokens: _Window = 4096  # tokens that one ZeroMQ client may leave unconfirmed
     handover_s: _Seconds = 5.0  # a drain waits this time for a client that reads nothing of its finished answer
-    shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at exit
+    shutdown_s: _Seconds = 5.0  # longest wait at exit for clients that still read finished answers
     commit_window_s: _Seconds = 0.0  # the journal collects entries for this time before each commit; 0: commit at once
     ack_messages: _Positive = 16  # messages of a scheduler for each Ack to it; each Ack wakes two processes
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause

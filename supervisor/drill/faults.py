@@ -41,6 +41,7 @@ _DEFAULT_PAUSE_S = 2.0
 _POLL_S, _FIND_S = 0.05, 30.0
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
 _PATTERNS = ("match=", "container=")
+_OTHERS = "a fault of another server is --fault kill:match=REGEX, kill:pid=NUMBER, kill:container=REGEX or run:COMMAND"
 _PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
 
 
@@ -114,7 +115,7 @@ def check_present(fault: PlannedFault, run_dir: Path) -> None:
         try:
             state = ask_status(run_dir).state
         except NoServer as error:
-            raise ConfigError(str(error)) from None
+            raise ConfigError(f"{error}; {_OTHERS}") from None
         if state in _CLOSED:
             raise ConfigError(f"fault: expected a server that takes new requests, got one that is {state.value}")
     _find(lambda: _look(fault.target, run_dir, random.Random(0)), fault.target)
@@ -166,7 +167,8 @@ async def _run_command(command: str) -> None:
         raise ConfigError(f"fault: expected {command!r} to end within {_COMMAND_S:g} s, got none") from None
     if process.returncode:
         last = errors.decode(errors="replace").strip()[-200:]
-        raise ConfigError(f"fault: expected {command!r} to succeed, got exit status {process.returncode}: {last}")
+        said = f": {last}" if last else ""
+        raise ConfigError(f"fault: expected {command!r} to succeed, got exit status {process.returncode}{said}")
 
 
 def _find(look: Callable[[], Found | None], target: str) -> Found:

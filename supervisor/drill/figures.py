@@ -40,6 +40,11 @@ class FaultRow:
     back_max_s: float  # until a new request was answered
     healed_max_ms: float = 0.0  # from the end of a pause until every stream had new text; 0: it was no pause
 
+    @property
+    def has_pauses(self) -> bool:
+        """False where every stream was lost."""
+        return self.pause_max_ms > 0
+
 
 @dataclass(frozen=True)
 class Tally:

@@ -31,7 +31,8 @@ def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None
         table.add_column("p99 pause: 1 ms to 100 s", no_wrap=True, min_width=_BAR_CHARACTERS)
     for row in rows:
         back = "never" if row.back_max_s == math.inf else f"{row.back_max_s:.2f}"
-        pauses = (f"{row.pause_p50_ms:.0f}", f"{row.pause_p99_ms:.0f}", f"{row.pause_max_ms:.0f}")
+        lengths = (row.pause_p50_ms, row.pause_p99_ms, row.pause_max_ms)
+        pauses = [f"{length:.0f}" if row.has_pauses else "-" for length in lengths]
         healed = (f"{row.healed_max_ms:.0f}" if row.healed_max_ms else "-",) if has_pauses else ()
         counts = (str(row.streams), _marked(row.lost), _marked(row.wrong))
         bars = (bar(row.pause_p99_ms),) if has_bars else ()

@@ -124,8 +124,8 @@ def length_of(plan: DrillPlan, streams_s: float) -> str:
 def _result(one: Round, reference: Reference) -> str:
     (row,) = rows_of([one], reference.answers)
     waited = "never answered" if one.answered_after_s == math.inf else f"answered after {one.answered_after_s:.2f} s"
-    pauses = f"pauses {row.pause_p50_ms:.0f} ms (p50), {row.pause_max_ms:.0f} ms (max)"
-    return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong; {pauses}; a new request was {waited}"
+    pauses = f" pauses {row.pause_p50_ms:.0f} ms (p50), {row.pause_max_ms:.0f} ms (max);" if row.has_pauses else ""
+    return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong;{pauses} a new request was {waited}"
 
 
 def _trusted(plan: DrillPlan) -> ssl.SSLContext:

@@ -11,6 +11,8 @@ from messages.outcomes import ExitCode
 from supervisor.operator.command_line import SECONDS, fail, reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
+_LATER = "ends by itself when its requests are finished or supervisor.drain_s has passed"
+
 
 @click.command(cls=CommandWithHints, short_help="Refuse new requests, wait for those in progress.")
 @click.option("--deadline", "deadline_s", type=SECONDS, default=60.0, show_default=True, help="Seconds to wait.")
@@ -82,7 +84,7 @@ def _stop(where: Path, deadline_s: float, ask: Any) -> None:
     end = ServerEnd(where)
     reach(ask)
     if not end.wait(deadline_s):
-        fail(ExitCode.DEADLINE, f"the server is still running after {deadline_s:g} s")
+        fail(ExitCode.DEADLINE, f"the server is still running after {deadline_s:g} s; it {_LATER}")
     for killed in end.killed:
         click.echo(f"supervisor: {killed} did not end and was killed", err=True)
     status, reason = read_end(where)

@@ -1,10 +1,10 @@
-"""Orderly shutdown: refuse new requests, finish the accepted ones, then stop each group, last started first.
+"""Orderly shutdown: refuse new requests, finish the accepted ones, then stop all processes, last started first.
 
     drain      gateways refuse new requests and finish those they have;
                if one dies, its next incarnation finishes them             at most drain_s
-    stop       group by group, in reverse start order: Stop to children that read their inbox, SIGKILL to those that do not
+    stop       role by role, in reverse start order: Stop to children that read their inbox, SIGKILL to those that do not
                yet; one that is stopped from outside is told to go on;
-               a child that has not ended after stop_s is killed           at most stop_s a group
+               a child that has not ended after stop_s is killed           at most stop_s a role
     force      every child is killed at once
 
 Each step has a deadline, and the next one follows in any case. Nothing here decides about restarts.
@@ -13,6 +13,7 @@ Each step has a deadline, and the next one follows in any case. Nothing here dec
 from __future__ import annotations
 
 import time
+from itertools import groupby
 
 import structlog
 
@@ -76,8 +77,8 @@ def requests_left(children: ChildManager) -> int:
 
 async def stop_in_order(children: ChildManager) -> bool:
     """Stop every child. Returns False when the death of some process could not be proven."""
-    for group in reversed(children.groups):
-        members = children.members(group)
+    for _, groups in groupby(reversed(children.groups), lambda group: role_of(group.children[0].name)):
+        members = [record for group in groups for record in children.members(group)]
         for record in members:
             if record.state is ChildState.STOPPING:
                 continue  # a rolling restart has told it to end

@@ -217,6 +217,7 @@ class TreeCommands:
         watch, self._end_s = DrainWatch(deadline_s, now_s), now_s + deadline_s
         self._watch = watch
         self._note()
+        self._log.info("drain began", deadline_s=round(deadline_s, 3), requests=shutdown.requests_left(self._children))
         end = await shutdown.drain(self._children, watch)
         left = 0 if end is DrainEnd.DRAINED else shutdown.requests_left(self._children)
         log = self._log.info if end is DrainEnd.DRAINED else self._log.warning

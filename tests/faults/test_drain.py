@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import httpx
 import pytest
 
 from messages.client import AsyncClient
@@ -118,6 +119,39 @@ async def test_what_a_drain_leaves_is_told_and_goes_on_at_the_next_start() -> No
             await asyncio.to_thread(server.start_again)
             assert not [error for error in await work if isinstance(error, ClientError)]
             streams.check()
+        assert await asyncio.to_thread(server.stop) == 0, server.log()
+
+
+async def test_a_server_whose_drain_is_late_waits_for_no_answer_that_cannot_go_on() -> None:
+    """Each gateway passes answers of the other one on. The next start has the rest of every stream."""
+    body = {"prompt": [1, 2], "max_tokens": N_TOKENS, "temperature": 0, "stream": True}
+    late = ("supervisor.drain_s=0.5", "gateway.shutdown_s=600", "supervisor.stop_s=600", "gateways=2")
+    async with server_with(*late) as server, httpx.AsyncClient(timeout=DEADLINE_S) as client, PULSE.beating():
+        url = f"http://127.0.0.1:{server.port}/v1/completions"
+
+        async def read(key: str) -> str:
+            text = ""
+            with suppress(httpx.RemoteProtocolError):
+                async with client.stream("POST", url, json=body, headers={"Idempotency-Key": key}) as answer:
+                    async for piece in answer.aiter_text():
+                        text += piece
+                        n_read[key] = text.count("id: ")
+            return text
+
+        keys, n_read = [f"key {index}" for index in range(8)], dict[str, int]()
+        work = asyncio.gather(*map(read, keys))
+        async with asyncio.timeout(DEADLINE_S):
+            while len(n_read) < len(keys) or min(n_read.values()) < 3:
+                await asyncio.sleep(0.01)
+        with PULSE.held():
+            server.process.send_signal(signal.SIGTERM)
+            assert await wait_exit(server) == ExitCode.DEADLINE, server.log()
+        cut = await work
+        assert "Exception in ASGI application" not in server.log()
+        await asyncio.to_thread(server.start_again)
+        for text, whole in zip(cut, await asyncio.gather(*map(read, keys)), strict=True):
+            assert whole.startswith(text)
+            assert "[DONE]" in whole.removeprefix(text)
         assert await asyncio.to_thread(server.stop) == 0, server.log()
 
 

@@ -117,10 +117,12 @@ async def test_a_spent_budget_stops_everybody(open_rig) -> None:
 
 
 async def test_stop_is_in_reverse_start_order(open_rig) -> None:
-    async with open_rig(group("cache_directory/0"), GANG, group("gateway/0")) as rig:
+    """What does the same work is stopped together."""
+    async with open_rig(group("cache_directory/0"), GANG, group("gateway/0"), group("gateway/1")) as rig:
         await rig.until_serving()
         os.kill(os.getpid(), signal.SIGTERM)
         assert await rig.end() == 0
+        assert "down gateway/1 1" not in rig.diary("gateway/0")
         assert rig.diary("gateway/0")[-2:] == ["drain", "stop"]
         assert "down gateway/0 1" in rig.diary("worker/0.0")
         assert "down gateway/0 1" in rig.diary("cache_directory/0")

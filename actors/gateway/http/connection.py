@@ -60,14 +60,14 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes = 0  # at the last check
         self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
         self._answered: Any = None  # uvicorn's state of the request that is answered now, or was last
-        self._hangup = Hangup()
+        self.hangup = Hangup()
         self._closes_after_answer = False  # because the server shuts down
         self._is_answer_held = self._is_given = False  # the successor can go on with the present answer; with the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._since_s = self._made_s = self.loop.time()
-        self._hangup.abort = transport.abort
+        self.hangup.abort = transport.abort
         self._limit()
 
     def _limit(self) -> None:
@@ -95,7 +95,7 @@ class Connection(HttpToolsProtocol):
             self._answered.message_event.set()
         if self._hold is not None:
             self._hold.close()
-        self._hangup.notify()
+        self.hangup.notify()
 
     def data_received(self, data: bytes) -> None:
         if not self._since_s and not self._is_answering:
@@ -123,7 +123,7 @@ class Connection(HttpToolsProtocol):
                 self.app = self._refusing(too_large_head(str(n_bytes)))
         self._head_bytes = 0
         usual, origin = self.app, self._granted_origin()
-        extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
+        extensions: dict[str, Any] = {hangup.EXTENSION: self.hangup}
         has_chunks = parser.get_http_version() >= "1.1"
         if self._custodian is not None:
             keeps_alive = has_chunks and parser.should_keep_alive()

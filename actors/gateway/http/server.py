@@ -167,8 +167,11 @@ class HttpServer:
             await asyncio.sleep(_SETTLE_POLL_S)
 
     async def stop(self) -> None:
-        """Accept no more connections, and wait up to `shutdown_s` for the answers that are being sent."""
+        """Accept no more connections, and wait up to `shutdown_s` for the finished answers that are being sent. The connections
+        of unfinished ones end at once."""
         self._server.end()
+        for connection in self.connections:
+            connection.hangup.on_stop()
         if self._check_timer is not None:
             self._check_timer.cancel()
         if self._tls is not None:

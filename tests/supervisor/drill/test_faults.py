@@ -141,3 +141,13 @@ async def test_a_pause_stops_a_process_and_ends(sleeper: subprocess.Popen[bytes]
 async def test_a_command_that_fails_is_reported() -> None:
     with pytest.raises(ConfigError, match="got exit status 3: no such container"):
         await inflict(parse_fault("run:echo no such container >&2; exit 3"), NOWHERE, random.Random(1))
+
+
+def test_a_role_of_another_server_is_told_how_to_name_a_process() -> None:
+    with pytest.raises(ConfigError, match=r"expected a running server in /nonexistent, got none; .*kill:match=REGEX"):
+        check_present(parse_fault("kill:worker"), NOWHERE)
+
+
+async def test_a_command_that_fails_without_a_word_is_reported() -> None:
+    with pytest.raises(ConfigError, match=r"got exit status 1$"):
+        await inflict(parse_fault("run:false"), NOWHERE, random.Random(1))

@@ -110,6 +110,12 @@ def test_the_table_fits_eighty_columns() -> None:
         assert number in text.getvalue()
 
 
+def test_no_pause_is_told_where_every_stream_was_lost() -> None:
+    text = io.StringIO()
+    print_report([FaultRow("kill:x", 1, 4, 0, 4, 0, 0.0, 0.0, 0.0, 0.76)], "a title", Console(file=text, width=80))
+    assert text.getvalue().splitlines()[4].split() == ["kill:x", "4", "4", "0", "-", "-", "-", "0.76"]
+
+
 def test_bars_are_logarithmic() -> None:
     assert [len(bar(ms)) for ms in (0.0, 1.0, 10.0, 100_000.0, 1e9)] == [0, 0, 6, 30, 30]
 

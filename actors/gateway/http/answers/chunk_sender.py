@@ -93,10 +93,23 @@ class OwnConnection:
         cycle = self._cycle()
         return None if cycle is None else ConnectionSender(send, cycle, self._granted, has_chunks=self._has_chunks)
 
+    def cut(self) -> None:
+        """End the connection after what was written, in the middle of the answer. The running ASGI call may return then."""
+        if (cycle := self._cycle()) is not None:
+            cycle.disconnected = True
+            cycle.transport.close()
+
     def note_endless(self) -> None:
         """The answer has no end of its own, and nobody waits for what its client has not read: see `is_endless`."""
         if (cycle := self._cycle()) is not None:
             cycle.is_endless = True
+
+
+def cut(scope: Scope) -> None:
+    """End the connection of an ASGI call whose answer cannot go on, after what was written."""
+    own: OwnConnection | None = scope.get("extensions", {}).get(EXTENSION)
+    if own is not None:
+        own.cut()
 
 
 def is_endless(cycle: Any) -> bool:

@@ -19,6 +19,10 @@ class Watch(Protocol):
         ...
 
 
+def nothing() -> None:
+    """What an answer does that needs not know of the end of its gateway."""
+
+
 class Hangup:
     """The callbacks for the disconnect of one connection."""
 
@@ -26,6 +30,7 @@ class Hangup:
         self.is_final = True  # True: the client itself has left; False: a gateway has, and its client may still be there
         self.is_disconnected = False
         self.abort: Callable[[], None] = lambda: None  # closes the connection at once, also while nothing is read from it
+        self.on_stop: Callable[[], None] = nothing  # of the answer under way: this gateway ends, so no more tokens come
         self._callbacks: list[Callable[[], None]] = []
 
     def notify(self) -> None:
@@ -69,6 +74,13 @@ def abort(scope: Scope) -> None:
     hangup = scope.get("extensions", {}).get(EXTENSION)
     if hangup is not None:
         hangup.abort()
+
+
+def on_stop(scope: Scope, callback: Callable[[], None]) -> None:
+    """Run `callback` when this gateway ends while the connection of an ASGI request is open. It replaces the last one."""
+    hangup = scope.get("extensions", {}).get(EXTENSION)
+    if hangup is not None:
+        hangup.on_stop = callback
 
 
 def may_return(scope: Scope) -> bool:

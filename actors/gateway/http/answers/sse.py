@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 from starlette.responses import Response
@@ -15,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.http.answers.chunk_sender import chunk_sender
-from actors.gateway.http.answers.hangup import may_return, watch_hangup
+from actors.gateway.http.answers.chunk_sender import chunk_sender, cut
+from actors.gateway.http.answers.hangup import may_return, nothing, on_stop, watch_hangup
 from actors.gateway.http.answers.load_headers import load_headers
 from actors.gateway.http.answers.stream_bytes import stream_headers
 from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
@@ -74,11 +75,13 @@ class _Answer:
         self._has_begun = False  # to send
         self._is_too_late = False
         self._is_cut = False  # by the end of this gateway: the next start of the server goes on
+        self._is_stopped = False  # by ourselves, because no more tokens come
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, task, watch = asyncio.get_running_loop(), asyncio.current_task(), watch_hangup(scope, receive, self._leave)
         assert task is not None, "ASGI calls run in tasks"
         timer = loop.call_later(self._longest_s + _SLOW_CLIENT_S, self._give_up, task)
+        on_stop(scope, partial(self._stop, task))
         if (hold := answer_hold(scope)) is not None:
             hold.begin(self.request.spec.request, self._start)
         try:
@@ -94,12 +97,15 @@ class _Answer:
                 self.reader.has_left = True
             elif self._has_begun or self.reader.has_left:
                 self._is_cut = not self.reader.has_left
-                raise
+                if not self._is_stopped:
+                    raise
+                cut(scope)
             else:  # by uvicorn: the gateway ends
                 await error_response(stopped(), {"X-Request-Id": self.request.spec.shown_id})(scope, receive, send)
         finally:
             timer.cancel()
             watch.cancel()
+            on_stop(scope, nothing)
             self.reader.close()
             self._manager.reader_left(self.request, may_return=self._is_cut or may_return(scope))
 
@@ -111,6 +117,16 @@ class _Answer:
         """The client has had its time: end the answer. `asyncio.timeout` does the same and takes seven times as long."""
         self._is_too_late = True
         task.cancel()
+
+    def _stop(self, task: asyncio.Task[None]) -> None:
+        """This gateway ends. What is finished is sent to its end; nothing more comes for the rest, so nobody waits for it."""
+        if not self._is_over:
+            self._is_stopped = True
+            task.cancel()
+
+    @property
+    def _is_over(self) -> bool:
+        return self.request.is_over
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("each subclass overrides this")
@@ -238,6 +254,10 @@ class JointAnswer(WholeAnswer):
             for other in self._others:
                 other.close()
                 self._manager.reader_left(other.request, may_return=may_return(scope))
+
+    @property
+    def _is_over(self) -> bool:
+        return all(request.is_over for request in self._requests)
 
     def _leave(self) -> None:
         for reader in (self.reader, *self._others):

@@ -77,8 +77,8 @@ class ForwardedConnection(Connection):
     def on_headers_complete(self) -> None:
         parser: Any = self.parser
         if parser.get_method().decode() == LEAVE_METHOD:
-            self._hangup.is_final = True
+            self.hangup.is_final = True
             self.transport.close()
             return
-        self._hangup.is_final = False
+        self.hangup.is_final = False
         super().on_headers_complete()

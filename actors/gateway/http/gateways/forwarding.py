@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.http.answers.chunk_sender import chunk_sender
-from actors.gateway.http.answers.hangup import abort, watch_hangup
+from actors.gateway.http.answers.chunk_sender import chunk_sender, cut
+from actors.gateway.http.answers.hangup import abort, nothing, on_stop, watch_hangup
 from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.answers.stream_events import run_in
 from actors.gateway.http.errors import error_response
@@ -57,10 +57,12 @@ class Forwarded:
         self._unread_until_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
         self._has_left = False
+        self._is_stopping = False  # this gateway ends
         self._is_gone = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self._leave)
+        on_stop(scope, self._stop)
         if (hold := answer_hold(scope)) is not None:
             hold.begin(self._call.request, self._call.start, self._run)
         try:
@@ -75,6 +77,11 @@ class Forwarded:
             await self._give_up(stopped(), scope, receive, send)
         finally:
             watch.cancel()
+            on_stop(scope, nothing)
+
+    def _stop(self) -> None:
+        """This gateway ends: what the owner still sends is passed on, but an owner that ends too is not waited for."""
+        self._is_stopping = True
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -89,10 +96,20 @@ class Forwarded:
                         await asyncio.sleep(RETRY_S)
                     until_s = loop.time() + _OWNER_AWAY_S
             except LOST:
+                if self._is_stopping:
+                    await self._end(scope, receive, send)
+                    return
                 if loop.time() > until_s:
                     break
                 await asyncio.sleep(RETRY_S)
         await self._give_up(_away("does not answer"), scope, receive, send)
+
+    async def _end(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """This gateway ends before the answer does."""
+        if self._has_begun:
+            cut(scope)
+        else:
+            await self._give_up(stopped(), scope, receive, send)
 
     async def _give_up(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call if the client has nothing of its answer; cut a connection on which an earlier process began it."""
