@@ -28,6 +28,7 @@ from actors.scheduler.planning.page_loads import PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.tiers.page_order import beside_each_other
 from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
 from actors.scheduler.planning.tiers.tier_messages import load_message, stores_message
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -179,10 +180,10 @@ class HostTier:
         if needed + len(self._queues.running) > ledger.n_available:
             ledger.release(shared)
             return None
-        self._host.pin(contents)
+        places = self._host.pin(contents)
         pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
         assert len(pages) == len(contents), "the available pages were counted"
-        load = PageLoad(contents, pages, list(shared), sequence.number)
+        load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number)
         self._loads.begin(load)
         self.disk.note_used(*contents)
         return load
