@@ -5,8 +5,8 @@
 
 The GPU's copy engines move the pages, one call for each run of neighbours, all calls of a message made by one call of Python. A
 page of 2 MiB takes the engine about 40 us and a call about 3, so the engine is hardly idle; and no multiprocessor is taken from
-a step that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of a
-load comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams
+a step that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of
+a load comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams
 would only wait for each other.
 
 Buffers and events are kept and used again, because to allocate pinned memory or a GPU's may wait for the whole GPU.
