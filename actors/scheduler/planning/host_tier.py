@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
@@ -30,6 +29,8 @@ from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.tiers.page_order import beside_each_other
 from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
+from actors.scheduler.planning.tiers.stores_ahead import StoresAhead
+from actors.scheduler.planning.tiers.tier_counts import TierCounts
 from actors.scheduler.planning.tiers.tier_messages import load_message, stores_message
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
@@ -37,16 +38,6 @@ from actors.scheduler.settings import SchedulerSettings
 from messages.caches.moves import Moves
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS, EngineCapacity
-
-
-@dataclass
-class TierCounts:
-    """What was moved since the scheduler began, in pages."""
-
-    stored: int = 0
-    loaded: int = 0
-    failed: int = 0
-    load_s: float = 0.0
 
 
 class HostTier:
@@ -72,6 +63,7 @@ class HostTier:
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.ahead = RunsAhead(queues, self._loads, self._load_cost, is_paused)
         self.counts = TierCounts()
+        self._stores_ahead = StoresAhead(settings.tp, lambda: self._load_cost.page_s, lambda: self._now_s())
         self.exchange = PageExchange(settings.tp, self._choice, cost, lambda: len(queues.running), now_s)
         contents = DiskContents(settings.tp, seals.disk_places, now_s)
         self.disk = DiskTier(settings.tp, self._choice, cost, contents, lambda places: self._stores.take_of([], places), now_s)
@@ -122,6 +114,7 @@ class HostTier:
             self._end(load)
         for store in self._stores.take_except(()):
             self._host.discard(store.content_hash)
+        self._stores_ahead.clear()
         self.disk.end_epoch()
         self.exchange.end_epoch()
 
@@ -136,6 +129,7 @@ class HostTier:
             load.n_good = 0
             self._end(load)
         self._stores.take_except(())
+        self._stores_ahead.clear()
         self.disk.clear()
         for host in (self._host, self._left):
             if host is not None:
@@ -231,7 +225,22 @@ class HostTier:
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
         loads = [load_message(self._epoch, piece, places)] if piece is not None else []
-        return [*moves, *loads, *self.disk.take_moves(), *self._take_exchanges()]
+        ahead = [] if moves or loads else self._take_stores_ahead()
+        return [*moves, *loads, *ahead, *self.disk.take_moves(), *self._take_exchanges()]
+
+    def _take_stores_ahead(self) -> list[MovePages]:
+        """Copies of pages that are evicted soon, while nothing else is to be moved, and where nobody waits for these."""
+        if not self._load_cost.is_beside or self._ledger is None or self._stores or self._loads.is_busy:
+            return []
+        stores = self._stores_ahead.take(self._ledger, self._host)
+        if not stores:
+            return []
+        for store in stores:
+            self._stores.add(store)  # nothing else is stored at these places
+        self.counts.stored += len(stores)
+        message = self._stored(self._stores.take_except(()))
+        self._stores_ahead.sent(message.number)
+        return [message]
 
     def _take_exchanges(self) -> list[Moves]:
         """Moves to and from other replicas. What lies in the pages that they overwrite is stored before."""
@@ -256,6 +265,7 @@ class HostTier:
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
         """A rank has done the moves of one message of this epoch."""
+        self._stores_ahead.moved(rank, answer.number)
         piece = self._loads.moved(rank, answer)
         if piece is None:
             return

@@ -99,6 +99,11 @@ class PageLoads:
         return self._now_s() < self._early_until_s
 
     @property
+    def is_busy(self) -> bool:
+        """True while there is a load, and for a moment after an early answer."""
+        return bool(self._loads) or self.is_early
+
+    @property
     def is_full(self) -> bool:
         """No other load may begin."""
         return len(self._loads) >= _MOST_LOADS
