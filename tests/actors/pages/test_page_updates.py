@@ -75,15 +75,15 @@ def test_a_snapshot_without_a_ledger_is_empty() -> None:
     assert message.hashes.tolist() == []
 
 
-def _content(content_hash: int) -> Content:
-    return content_hash, ROOT, b"%d" % content_hash
-
-
 def test_the_directory_knows_what_the_host_tier_has() -> None:
     """Two pages, and two places: 101 and 102 are evicted to the tier, and 101 is overwritten there."""
     ledger, tier, updates = PageLedger(2, LruEviction()), HostLedger(private_table(1, 2)), PageUpdates()
     index = PrefixIndex(100)
-    ledger.on_evicted = lambda page, content: tier.store(content)
+
+    def evicted(page: int, content: Content) -> None:
+        tier.store(content)
+
+    ledger.on_evicted = evicted
     follow(index, updates.snapshot(ledger, tier))
     for content in (101, 102, 103, 104):
         ledger.release([seal(ledger, content)])
