@@ -25,7 +25,7 @@ from actors.scheduler.sequences.sequence import Sequence
 _MOST_S = 0.025  # of a load whose sequence enters ahead of it: whoever comes meanwhile waits on the device, too
 
 
-class _Run(NamedTuple):
+class _RunAhead(NamedTuple):
     """A stay of a sequence in a slot, on pages that this load brings."""
 
     sequence: Sequence
@@ -43,7 +43,7 @@ class RunsAhead:
 
     def __init__(self, queues: SequenceQueues, loads: PageLoads, cost: LoadCost, is_paused: Callable[[], bool]) -> None:
         self._queues, self._loads, self._cost, self._is_paused = queues, loads, cost, is_paused
-        self._runs: dict[int, _Run] = {}  # by number of the sequence
+        self._runs: dict[int, _RunAhead] = {}  # by number of the sequence
         self.n_entered = 0  # since the scheduler began
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class RunsAhead:
         """A sequence has entered a slot on the pages that `pages_for` has returned."""
         load = self._loads.sent_for(sequence.number)
         assert load is not None, "the load had not ended"
-        self._runs[sequence.number] = _Run(sequence, sequence.stay, load)
+        self._runs[sequence.number] = _RunAhead(sequence, sequence.stay, load)
         self.n_entered += 1
 
     def has(self, sequence: Sequence) -> bool:
