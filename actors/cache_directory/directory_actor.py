@@ -189,7 +189,7 @@ class DirectoryActor(Actor):
     def _update(
         self, scheduler: str, message: prefixes.PagesSealed | prefixes.PagesDropped, sealed: list[int], dropped: list[int]
     ) -> None:
-        if self._index.update(scheduler, int(message.number), sealed, dropped):
+        if self._index.update(scheduler, int(message.number), sealed, dropped, in_tier=message.in_tier):
             self.lag.applied(message.sent_s, self._now_s())
         elif self._snapshots.want(scheduler):
             self._gaps.inc()

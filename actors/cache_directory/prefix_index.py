@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+_TIER_WORTH = 0.75  # of a page in a host tier, beside one on the device: it is not computed, but has to come back
+
 
 @dataclass
 class _Holdings:
     hashes: set[int] = field(default_factory=set)
+    in_tier: set[int] = field(default_factory=set)
     next_number: int = 0  # the number that the next update must have
 
 
@@ -27,21 +30,23 @@ class PrefixIndex:
         self._by_scheduler: dict[str, _Holdings] = {}
 
     def __len__(self) -> int:
-        return sum(len(holdings.hashes) for holdings in self._by_scheduler.values())
+        return sum(len(holdings.hashes) + len(holdings.in_tier) for holdings in self._by_scheduler.values())
 
     def replace(self, scheduler: str, number: int, hashes: list[int]) -> None:
-        """Apply a snapshot: the scheduler holds these hashes and no others."""
-        self._by_scheduler[scheduler] = _Holdings(set(), number + 1)
+        """Apply a snapshot: the scheduler holds these hashes and no others, and none in its host tier."""
+        self._by_scheduler[scheduler] = _Holdings(next_number=number + 1)
         self._by_scheduler[scheduler].hashes.update(hashes[: self._n_free()])
 
-    def update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> bool:
-        """Apply a numbered update. False: an earlier one was lost, nothing was applied, and a snapshot is needed."""
+    def update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int], *, in_tier: bool = False) -> bool:
+        """Apply a numbered update, of its host tier if `in_tier`. False: an earlier one was lost, nothing was applied, and a
+        snapshot is needed."""
         holdings = self._by_scheduler.get(scheduler)
         if holdings is None or number != holdings.next_number:
             return False
         holdings.next_number = number + 1
-        holdings.hashes.difference_update(dropped)
-        holdings.hashes.update(sealed[: self._n_free()])
+        hashes = holdings.in_tier if in_tier else holdings.hashes
+        hashes.difference_update(dropped)
+        hashes.update(sealed[: self._n_free()])
         return True
 
     def remove_scheduler(self, scheduler: str) -> None:
@@ -49,14 +54,17 @@ class PrefixIndex:
         self._by_scheduler.pop(scheduler, None)
 
     def match(self, hashes: list[int]) -> dict[str, int]:
-        """The number of leading pages of this chain that each scheduler holds; schedulers that hold none are left out."""
+        """The number of leading pages of this chain that each scheduler holds; schedulers that hold none are left out. A page
+        that is in a host tier alone counts as `_TIER_WORTH`."""
         found = {}
         for scheduler, holdings in self._by_scheduler.items():
-            length = 0
-            while length < len(hashes) and hashes[length] in holdings.hashes:
+            on_device, in_tier = holdings.hashes, holdings.in_tier
+            length = n_in_tier = 0
+            while length < len(hashes) and (hashes[length] in on_device or hashes[length] in in_tier):
+                n_in_tier += hashes[length] not in on_device
                 length += 1
-            if length:
-                found[scheduler] = length
+            if worth := length - n_in_tier + int(n_in_tier * _TIER_WORTH):
+                found[scheduler] = worth
         return found
 
     def _n_free(self) -> int:

@@ -44,6 +44,16 @@ class ForgettingLedger(PageLedger):
         """True if a sequence holds this page."""
         return self._holders[page] > 0
 
+    def evicted_next(self, n: int) -> list[tuple[int, int, bytes]]:
+        """The contents that would be overwritten if `n` pages were allocated now, as far as the policy knows that."""
+        pages = self._cached.evicted_next(max(n - self._n_free, 0))
+        return [self._content_of(page) for page in pages]
+
+    def cached_page(self, content: tuple[int, int, bytes]) -> int | None:
+        """The page with this content if no sequence holds it; else None."""
+        page = self._page_of.get(content[0])
+        return page if page is not None and page in self._cached and self._content_of(page) == content else None
+
     def forget(self, wanted: Forgetting, roots: RootScopes) -> int:
         """Forget the contents that are wanted, and all partly filled pages that others could copy. Returns the number of pages.
         Must not be called while a plan is being made. Takes 1 to 4 µs for each known page."""

@@ -42,6 +42,7 @@ class HostLedger:
         self._n_pins: dict[int, int] = {}  # by hash
         self._now_s, self._used_s = now_s, array("d", [now_s()]) * self.n_places  # by place
         self.n_evicted = 0
+        self._added, self._removed = dict[int, None](), list[int]()  # since the last `take_changes`, in order
 
     def __len__(self) -> int:
         """Number of contents."""
@@ -75,6 +76,7 @@ class HostLedger:
         self._table.erase(place)
         self._table.record(place, *content)
         self._enter(content_hash, place)
+        self._added[content_hash] = None
         return place
 
     def reserve(self) -> int | None:
@@ -93,6 +95,7 @@ class HostLedger:
         else:
             self._table.record(place, *content)
             self._enter(content[0], place)
+            self._added[content[0]] = None
 
     def give_back(self, place: int) -> None:
         """A reserved place stays empty."""
@@ -120,6 +123,7 @@ class HostLedger:
         if place is not None:
             self._table.erase(place)
             self._free_place(place)
+            self._note_removed(content_hash)
 
     def adopt(self, place: int, content: Content) -> bool:
         """A place that is free here has this content, from an earlier scheduler: it is the next to be overwritten. Returns
@@ -130,15 +134,28 @@ class HostLedger:
         self._table.record(place, *content)
         self._entries[content[0]] = place
         self._entries.move_to_end(content[0], last=False)
+        self._added[content[0]] = None
         return True
 
     def clear(self) -> None:
         """Forget all contents. Must not be called while a place is pinned."""
         assert not self._pinned, f"{len(self._pinned)} places are pinned"
         self._table.clear()
+        for content_hash in self._entries:
+            self._note_removed(content_hash)
         self._free = deque(range(self.n_places))
         self._is_free[:] = True
         self._entries.clear()
+
+    def inventory(self) -> list[int]:
+        """The hashes of all contents."""
+        return [*self._entries, *self._pinned]
+
+    def take_changes(self) -> tuple[list[int], list[int]]:
+        """(hashes added, hashes removed) since the last call. A receiver must remove the removed ones first."""
+        changes = list(self._added), self._removed
+        self._added, self._removed = {}, []
+        return changes
 
     def unused_s(self) -> float:
         """For how long the content that goes next was not used; 0 without any. That of an adopted one counts from then on."""
@@ -153,7 +170,13 @@ class HostLedger:
     def _evict(self) -> int:
         """The place of the content that goes next, which is in no order any more."""
         self.n_evicted += 1
-        return self._entries.popitem(last=False)[1]
+        content_hash, place = self._entries.popitem(last=False)
+        self._note_removed(content_hash)
+        return place
+
+    def _note_removed(self, content_hash: int) -> None:
+        if self._added.pop(content_hash, 0) == 0:  # it was there before the last `take_changes`
+            self._removed.append(content_hash)
 
     def _take_free(self) -> int | None:
         while self._free:

@@ -63,7 +63,9 @@ class Hints:
     def publish_inventory(self) -> None:
         """Publish every page that can be reused, as a snapshot."""
         if self._tells_directory and DIRECTORY in self._actor.child.peers:
-            self._send(DIRECTORY, self._page_updates.snapshot(self._gang.ledger if self._gang.is_alive else None))
+            ledger, tier = self._gang.ledger if self._gang.is_alive else None, self._gang.tier.contents
+            for message in self._page_updates.snapshot(ledger, tier):
+                self._send(DIRECTORY, message)
 
     def send_changes(self) -> None:
         """Send what has changed since the last call: pages to the directory, tails to speculation."""
@@ -76,8 +78,9 @@ class Hints:
     def _send_pages(self, ledger: PageLedger) -> None:
         if not self._tells_directory:
             ledger.take_changes()  # else they would pile up
+            self._gang.tier.contents.take_changes()
             return
-        updates = self._page_updates.changes(ledger)
+        updates = self._page_updates.changes(ledger, self._gang.tier.contents)
         if DIRECTORY in self._actor.child.peers:
             for message in updates:
                 self._send(DIRECTORY, message)

@@ -22,6 +22,7 @@ from actors.scheduler.endings import Endings
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.grammar_gate import GrammarGate
+from actors.scheduler.gang.held_results import HeldResults
 from actors.scheduler.gang.idleness import Idleness
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
@@ -66,7 +67,8 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports = ConditionReports(self, self._gang, self._queues, self.metrics, self.settings)
-        self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats)
+        self._results = HeldResults(self._gang.tracker, self._gang.tier.ahead, self._apply)
+        self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats, self._results.go_on)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
         self._endings = Endings(self, self._queues, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._next_number, self._is_draining = 1, False
@@ -80,7 +82,7 @@ class SchedulerActor(Actor):
             Cancel: lambda delivery, message: self._endings.on_cancel(delivery, message),
             Recall: lambda delivery, message: self._endings.on_recall(delivery, message),
             steps.Capacity: self.on_capacity,
-            steps.Result: self.on_result,
+            steps.Result: lambda delivery, message: self._results.come(message),
             steps.StepFailed: self.on_step_failed,
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
@@ -159,10 +161,8 @@ class SchedulerActor(Actor):
         pages = {"adopted_pages": n_adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
         self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
-    def on_result(self, delivery: Delivery, result: steps.Result) -> None:
+    def _apply(self, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
-        if not self._gang.tracker.is_current(result.epoch):
-            return
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
         add_prompts(self._outgoing, self._gang.tracker.take_prompts())
@@ -238,6 +238,7 @@ class SchedulerActor(Actor):
     # -- after each batch of mail --------------------------------------------------------------------------------
 
     def after_mail(self) -> None:
+        self._results.go_on()  # loads, on whose outcome some have waited, may have ended
         self._endings.drop_late(self._queues.policy, self.settings.late)
         self._plan_ahead()
         self._reports.send_changes()
@@ -258,12 +259,14 @@ class SchedulerActor(Actor):
         def may_run(sequence: Sequence) -> bool:
             return sequence.gateway not in paused and self._grammars.is_open(sequence)
 
-        while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
-            self._moves.send(planned)  # before the plan, which may overwrite what they store
-            self.mailbox.send_all(self._seats.ranks, planned.plan)
-            self.metrics.count_plan(planned)
+        may_plan = True
+        while may_plan:
+            while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:
+                self._moves.send(planned)  # before the plan, which may overwrite what they store
+                self.mailbox.send_all(self._seats.ranks, planned.plan)
+                self.metrics.count_plan(planned)
+            may_plan = self._moves.send(None)
         self._timer.hold(self._gang.hold.take_wait_s())
-        self._moves.send(None)
         self._ask_grammars()
 
     def _ask_grammars(self) -> None:

@@ -17,10 +17,11 @@ _HOST = {
     "places": ("places", "Pages that the host tier can hold"),
     "pages": ("pages", "Pages in the host tier, as far as the scheduler knows"),
     "bytes": ("bytes", "Memory of these pages at all ranks"),
-    "stored": ("stored_pages", "Evicted pages that were copied to the host tier"),
+    "stored": ("stored_pages", "Pages that were copied to the host tier, because they were evicted or soon would be"),
     "loaded": ("loaded_pages", "Pages that came back from the host tier"),
     "failed": ("failed_pages", "Pages of the host tier that were missing or damaged"),
     "evicted": ("evicted_pages", "Pages of the host tier that others have overwritten"),
+    "ahead": ("sequences_ahead", "Sequences that entered their slots ahead of the load that brings their pages"),
     "load_s": ("load_seconds", "Time that loads from the host tier have taken"),
     "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
 }
@@ -83,7 +84,7 @@ class TierMetrics:
 def _of_host(tier: HostTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"stored": counts.stored, "loaded": counts.loaded, "failed": counts.failed, "load_s": counts.load_s}
-    return own | _of_ledger(tier.contents, capacity.host_bytes)
+    return own | {"ahead": tier.ahead.n_entered} | _of_ledger(tier.contents, capacity.host_bytes)
 
 
 def _of_disk(tier: DiskTier, capacity: EngineCapacity) -> dict[str, float]:

@@ -23,21 +23,24 @@ from messages.wire.message import Message
 
 
 class TierMoves:
-    """Sends moves to the ranks of one gang, and asks and answers other schedulers. `actor` sends and logs."""
+    """Sends moves to the ranks of one gang, and asks and answers other schedulers. `actor` sends and logs. on_ended: is called
+    when loads have ended without mail, on whose outcome results wait."""
 
-    def __init__(self, actor: Actor, gang: GangView, seats: GangSeats) -> None:
-        self._actor, self._gang, self._seats = actor, gang, seats
+    def __init__(self, actor: Actor, gang: GangView, seats: GangSeats, on_ended: Callable[[], None]) -> None:
+        self._actor, self._gang, self._seats, self._on_ended = actor, gang, seats, on_ended
         self.exchange = gang.tier.exchange
         self.exchange.borrower.is_up = lambda name: name in actor.child.peers
         if actor.child.spawn_spec.incarnation > 1:
             self.exchange.borrower.rest()  # the one before may have carried out a reset that others have not yet
 
-    def send(self, planned: PlannedStep | None) -> None:
-        """Send what is to be moved before this plan; None: no plan can be made now."""
+    def send(self, planned: PlannedStep | None) -> bool:
+        """Send what is to be moved before this plan; None: no plan can be made now. Returns True if one may be possible
+        now, for a sequence whose pages are all on their way."""
         for moves in self._gang.tier.take_moves(planned):
             self._actor.mailbox.send_all(self._seats.ranks, moves)
         if self.exchange.n_places:
             self._send_mail()
+        return self._gang.tier.take_sent()
 
     def _send_mail(self) -> None:
         questions, answers = self.exchange.take_mail(self._seats.ranks)
@@ -105,6 +108,7 @@ class TierMoves:
             self._actor.log.error("the gang has not answered loads from the host tier or the disk", loads=n_late)
         if n_late := self.exchange.give_up_late():
             self._actor.log.warning("moves of pages between replicas have not come in time", moves=n_late)
+        self._on_ended()
 
     def disk_found(self, rank: str, answer: DiskPagesFound) -> None:
         """A rank says what its disk has."""

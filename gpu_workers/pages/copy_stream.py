@@ -18,7 +18,8 @@ class PlaceCopies:
 
     pages: np.ndarray  # [n] numbers of pages that exist
     memory: np.ndarray  # [n_places, bytes of a page] uint8 on the host, pinned, each place contiguous
-    places: np.ndarray  # [n] rows of `memory`
+    places: np.ndarray  # [n] rows of `memory`, distinct
+    span: int = 1  # so many places from each multiple of it on lie together, and one copy may have them
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
     plans' stream      ... plan | record fence                     | wait for `done` of copies that use the plan's pages | plan
     copy stream        wait for the fence | sums, pages -> places | places -> pages, sums | sums -> host | record done
 
-The GPU's copy engines move the pages, one call for each page, all calls of a message made by one call of Python. A page of
-2 MiB takes the engine about 40 us and the call about 3, so the engine is never idle; and no multiprocessor is taken from a step
-that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of a load
-comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams would
-only wait for each other.
+The GPU's copy engines move the pages, one call for each run of neighbours, all calls of a message made by one call of Python. A
+page of 2 MiB takes the engine about 40 us and a call about 3, so the engine is hardly idle; and no multiprocessor is taken from
+a step that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of
+a load comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams
+would only wait for each other.
 
 Buffers and events are kept and used again, because to allocate pinned memory or a GPU's may wait for the whole GPU.
 """
@@ -23,6 +23,7 @@ from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue
+from gpu_workers.pages.copy_runs import runs_of
 from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
@@ -88,9 +89,9 @@ class CudaCopyStream(CopyStream):
             ids.copy_(buffers.host_ids[:n], non_blocking=True)
             buffers.stores_begin.record(self._stream)
             sum_parts(self._words, ids[:n_stored], sums[:n_stored])
-            _copy(torch.from_numpy(stored.memory), stored.places, self._pages, stored.pages)
+            _copy(self._pages, stored, to_places=True)
             buffers.loads_begin.record(self._stream)
-            _copy(self._pages, loaded.pages, torch.from_numpy(loaded.memory), loaded.places)
+            _copy(self._pages, loaded, to_places=False)
             sum_parts(self._words, ids[n_stored:], sums[n_stored:])
             buffers.loads_end.record(self._stream)
             buffers.host_sums[:n].copy_(sums, non_blocking=True)
@@ -119,13 +120,14 @@ class CudaCopyStream(CopyStream):
         torch.cuda.synchronize(self._device)
 
 
-def _copy(targets: torch.Tensor, some: np.ndarray, sources: torch.Tensor, others: np.ndarray) -> None:
-    """Queue copies of rows `others` of `sources` to rows `some` of `targets`, on the current stream."""
-    if len(some):
-        rows, from_rows = (
-            [tensor[row] for row in numbers.tolist()] for tensor, numbers in ((targets, some), (sources, others))
-        )
-        torch._foreach_copy_(rows, from_rows, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
+def _copy(pages: torch.Tensor, copies: PlaceCopies, *, to_places: bool) -> None:
+    """Queue these copies, to places or from them, on the current stream."""
+    if len(copies.pages):
+        memory, runs = torch.from_numpy(copies.memory), runs_of(copies)
+        on_device = [pages[run.page : run.page + run.n] for run in runs]
+        on_host = [memory[run.place : run.place + run.n] for run in runs]
+        targets, sources = (on_host, on_device) if to_places else (on_device, on_host)
+        torch._foreach_copy_(targets, sources, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def cuda_copies(kv: KvPages) -> CopyQueue:

@@ -21,11 +21,12 @@ from typing import Protocol
 import numpy as np
 import structlog
 
+from gpu_workers.pages.copy_stream import PlaceCopies
 from gpu_workers.pages.place_table import TAG_BYTES
 from gpu_workers.vault.host_region import HostRegion
 
 _KERNEL_PAGE_BYTES = 4096
-_PIECE_BYTES = 32 << 20  # are pinned by one call, during which other calls to the driver may wait
+_PIECE_BYTES = 32 << 20  # are pinned by one call, during which others to the driver may wait; a copy must lie within one piece
 
 
 class Pinning(Protocol):
@@ -53,6 +54,8 @@ class PinnedPlaces:
         self.tags = self.region.buffer[: n_places * TAG_BYTES]
         whole = np.frombuffer(self.region.buffer, np.uint8, offset=self._first).reshape(n_places, self._place_bytes)
         self.places = whole[:, :page_bytes]  # [n_places, page_bytes] uint8, each contiguous
+        self._n_together = max(_PIECE_BYTES // self._place_bytes, 1)  # places that are pinned by one call
+        self.span = self._n_together if self._place_bytes == page_bytes else 1  # places that one copy may have
         self._pinning, self._name = pinning, name
         self._pinned: list[int] = []  # addresses of pieces
         self._thread: threading.Thread | None = None
@@ -72,6 +75,10 @@ class PinnedPlaces:
             self._thread.join(timeout_s)
         return self.is_ready
 
+    def copies(self, pages: np.ndarray, places: np.ndarray) -> PlaceCopies:
+        """Copies between these pages and places. Args: [n] each."""
+        return PlaceCopies(pages, self.places, places, self.span)
+
     def unpin(self) -> None:
         """The device copies no more; the memory can go. Waits until it is pinned."""
         if self._thread is not None:
@@ -83,10 +90,9 @@ class PinnedPlaces:
     def _pin(self) -> None:
         began_s = time.monotonic()
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.region.buffer)) + self._first
-        n_together = max(_PIECE_BYTES // self._place_bytes, 1)  # a copy must lie within one piece
         try:
-            for first in range(0, self.n_places, n_together):
-                n_bytes = min(n_together, self.n_places - first) * self._place_bytes
+            for first in range(0, self.n_places, self._n_together):
+                n_bytes = min(self._n_together, self.n_places - first) * self._place_bytes
                 self.region.touch(self._first + first * self._place_bytes, n_bytes)
                 piece_began_s = time.monotonic()
                 self._pinning.pin(address + first * self._place_bytes, n_bytes)

@@ -16,7 +16,7 @@ import os
 import numpy as np
 
 from gpu_workers.pages.copy_queue import CopyQueue, check_numbers
-from gpu_workers.pages.copy_stream import Copies, PlaceCopies
+from gpu_workers.pages.copy_stream import Copies
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning, places_in
 from gpu_workers.pages.place_table import PlaceTable, StoreBatch
 from gpu_workers.vault.exchange_end import DoneExchange, ExchangeEnd, MappedPlaces, QueuedExchange
@@ -70,10 +70,10 @@ class PinnedExchange(ExchangeEnd):
             return DoneExchange(list(range(len(moves.loaded_pages))))
         stored = slice(None) if is_stored else slice(0)
         batch = self.table.begin_store(moves.stored_places[stored], moves.stored_hashes[stored])
-        memory = lender.memory.places if isinstance(lender, ForeignMemory) else self._memory.places
+        memory = lender.memory if isinstance(lender, ForeignMemory) else self._memory
         number, copies = self.copies.queue(
-            PlaceCopies(moves.stored_pages[stored], self._memory.places, moves.stored_places[stored]),
-            PlaceCopies(moves.loaded_pages[found], memory, moves.loaded_places[found]),
+            self._memory.copies(moves.stored_pages[stored], moves.stored_places[stored]),
+            memory.copies(moves.loaded_pages[found], moves.loaded_places[found]),
         )
         return _ExchangeCopies(self, number, copies, batch, moves, found, wanted)
 

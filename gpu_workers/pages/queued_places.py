@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_workers.layers.page_sums import page_sums
 from gpu_workers.pages.copy_queue import CopyQueue, check_numbers
-from gpu_workers.pages.copy_stream import Copies, PlaceCopies
+from gpu_workers.pages.copy_stream import Copies
 from gpu_workers.pages.pinned_places import PinnedPlaces
 from gpu_workers.pages.place_table import LoadBatch, PlaceTable, StoreBatch
 from gpu_workers.vault.page_places import DoneMoves, PagePlaces, QueuedMoves
@@ -80,8 +80,8 @@ class QueuedPlaces(PagePlaces):
         stored = self.table.begin_store(stored_places, stored_hashes)
         loaded = self.table.begin_load(loaded_places, loaded_hashes)
         number, copies = self.copies.queue(
-            PlaceCopies(stored_pages, self._memory.places, stored_places),
-            PlaceCopies(loaded_pages[loaded.found], self._memory.places, loaded_places[loaded.found]),
+            self._memory.copies(stored_pages, stored_places),
+            self._memory.copies(loaded_pages[loaded.found], loaded_places[loaded.found]),
         )
         return _Queued(self, number, copies, stored, loaded, [])
 

@@ -20,20 +20,23 @@ SentSeconds = Annotated[float, msgspec.Meta(ge=0.0)]  # by the monotonic clock o
 
 
 class PagesSealed(Message, frozen=True):
-    """Pages have become reusable at one scheduler. With `snapshot`, these are all of its reusable pages."""
+    """Pages have become reusable at one scheduler. With `snapshot`, these are all of its reusable pages on the device, and none
+    of its host tier is known; with `in_tier`, they lie in the host tier."""
 
     number: Count
     hashes: UInt64s
     snapshot: bool = False
     sent_s: SentSeconds = 0.0
+    in_tier: bool = False
 
 
 class PagesDropped(Message, frozen=True):
-    """Pages have been overwritten at one scheduler."""
+    """Pages have been overwritten at one scheduler; with `in_tier`, in its host tier."""
 
     number: Count
     hashes: UInt64s
     sent_s: SentSeconds = 0.0
+    in_tier: bool = False
 
 
 class InventoryWanted(Message, frozen=True):
@@ -48,7 +51,8 @@ class FindPrefix(Message, frozen=True):
 
 
 class PrefixFound(Message, frozen=True):
-    """The answer: replica `replicas[i]` holds the first `pages[i]` pages. Replicas that hold none are left out."""
+    """The answer: replica `replicas[i]` holds the first `pages[i]` pages. Replicas that hold none are left out. Pages that
+    lie in a host tier alone have to come back first, so they count less."""
 
     query: Count
     replicas: list[int]

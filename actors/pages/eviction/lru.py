@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import islice
 
 from actors.pages.eviction.policy import EvictionPolicy, PolicyFigures
 
@@ -38,6 +39,9 @@ class LruEviction(EvictionPolicy):
 
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]
+
+    def evicted_next(self, n: int) -> list[int]:
+        return list(islice(self._pages, n))
 
     def hand_over(self, page: int, to: int) -> None:
         """Does nothing: pages are ordered by the time of their last release."""

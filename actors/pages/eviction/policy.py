@@ -59,6 +59,10 @@ class EvictionPolicy(Protocol):
         """Remove and return the page to overwrite; `drop` follows. Raises: KeyError when no page is cached."""
         ...
 
+    def evicted_next(self, n: int) -> list[int]:
+        """At most n of the pages that `evict` would return next, in this order; [] where that is not known without a search."""
+        return []
+
     def hand_over(self, page: int, to: int) -> None:
         """From now on another, held page stands for the content of this page, and takes over its count of uses."""
         ...

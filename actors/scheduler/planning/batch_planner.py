@@ -59,7 +59,7 @@ class BatchPlanner:
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
-        self._budgets = PageBudgets(queues, capacity.n_pages)
+        self._budgets, self._tier = PageBudgets(queues, capacity.n_pages), tier
         self._supply = PageSupply(queues, ledger, self._budgets)
         self._entry = SlotEntry(
             queues, ledger, self._prefixes, pace, self._supply, self._budgets, most_passed=settings.most_passed
@@ -144,7 +144,7 @@ class BatchPlanner:
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
         that is being made; otherwise by an earlier one."""
-        if not self._prefix_reuse:
+        if not self._prefix_reuse or self._tier.ahead.has(sequence):
             return
         complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
         for index in range(sequence.n_sealed, complete):

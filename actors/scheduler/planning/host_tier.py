@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
@@ -24,27 +23,21 @@ from actors.scheduler.disk_contents import DiskContents
 from actors.scheduler.planning.disk_tier import DiskTier
 from actors.scheduler.planning.exchange.page_exchange import PageExchange
 from actors.scheduler.planning.load_cost import LoadCost
-from actors.scheduler.planning.page_loads import LoadPiece, PageLoad, PageLoads
+from actors.scheduler.planning.page_loads import PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.tiers.page_order import beside_each_other
+from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
+from actors.scheduler.planning.tiers.stores_ahead import StoresAhead
+from actors.scheduler.planning.tiers.tier_counts import TierCounts
+from actors.scheduler.planning.tiers.tier_messages import load_message, stores_message
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.caches.moves import Moves
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.steps import PAGE_TOKENS, EngineCapacity
-from messages.wire.arrays import EMPTY_I32, EMPTY_U64, int32s, uint64s
-
-
-@dataclass
-class TierCounts:
-    """What was moved since the scheduler began, in pages."""
-
-    stored: int = 0
-    loaded: int = 0
-    failed: int = 0
-    load_s: float = 0.0
 
 
 class HostTier:
@@ -68,7 +61,9 @@ class HostTier:
         self._has_begun, self._epoch, self._number = False, 0, 0
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
+        self.ahead = RunsAhead(queues, self._loads, self._load_cost, is_paused)
         self.counts = TierCounts()
+        self._stores_ahead = StoresAhead(settings.tp, lambda: self._load_cost.page_s, lambda: self._now_s())
         self.exchange = PageExchange(settings.tp, self._choice, cost, lambda: len(queues.running), now_s)
         contents = DiskContents(settings.tp, seals.disk_places, now_s)
         self.disk = DiskTier(settings.tp, self._choice, cost, contents, lambda places: self._stores.take_of([], places), now_s)
@@ -119,6 +114,7 @@ class HostTier:
             self._end(load)
         for store in self._stores.take_except(()):
             self._host.discard(store.content_hash)
+        self._stores_ahead.clear()
         self.disk.end_epoch()
         self.exchange.end_epoch()
 
@@ -133,6 +129,7 @@ class HostTier:
             load.n_good = 0
             self._end(load)
         self._stores.take_except(())
+        self._stores_ahead.clear()
         self.disk.clear()
         for host in (self._host, self._left):
             if host is not None:
@@ -177,10 +174,10 @@ class HostTier:
         if needed + len(self._queues.running) > ledger.n_available:
             ledger.release(shared)
             return None
-        self._host.pin(contents)
+        places = self._host.pin(contents)
         pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
         assert len(pages) == len(contents), "the available pages were counted"
-        load = PageLoad(contents, pages, list(shared))
+        load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number)
         self._loads.begin(load)
         self.disk.note_used(*contents)
         return load
@@ -208,6 +205,10 @@ class HostTier:
             self._stores.add(Store(page, place, content[0]))
         self.disk.note_used(content)
 
+    def take_sent(self) -> bool:
+        """True if a load was sent to its end since the last call, so that its sequence may enter ahead of it."""
+        return self._loads.take_sent()
+
     def is_to_be_stored(self, page: int) -> bool:
         """True if moves that are not taken yet copy this page."""
         return page in self._stores
@@ -223,8 +224,23 @@ class HostTier:
             stores += self._stores.take_of(piece.pages, places)
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
-        loads = [self._loaded(piece, places)] if piece is not None else []
-        return [*moves, *loads, *self.disk.take_moves(), *self._take_exchanges()]
+        loads = [load_message(self._epoch, piece, places)] if piece is not None else []
+        ahead = [] if moves or loads else self._take_stores_ahead()
+        return [*moves, *loads, *ahead, *self.disk.take_moves(), *self._take_exchanges()]
+
+    def _take_stores_ahead(self) -> list[MovePages]:
+        """Copies of pages that are evicted soon, while nothing else is to be moved, and where nobody waits for these."""
+        if not self._load_cost.is_beside or self._ledger is None or self._stores or self._loads.is_busy:
+            return []
+        stores = self._stores_ahead.take(self._ledger, self._host)
+        if not stores:
+            return []
+        for store in stores:
+            self._stores.add(store)  # nothing else is stored at these places
+        self.counts.stored += len(stores)
+        message = self._stored(self._stores.take_except(()))
+        self._stores_ahead.sent(message.number)
+        return [message]
 
     def _take_exchanges(self) -> list[Moves]:
         """Moves to and from other replicas. What lies in the pages that they overwrite is stored before."""
@@ -245,31 +261,11 @@ class HostTier:
 
     def _stored(self, stores: list[Store]) -> MovePages:
         self._number += 1
-        return MovePages(
-            epoch=self._epoch,
-            number=self._number,
-            stored_pages=int32s([store.page for store in stores]),
-            stored_places=int32s([store.place for store in stores]),
-            stored_hashes=uint64s([store.content_hash for store in stores]),
-            loaded_places=EMPTY_I32,
-            loaded_pages=EMPTY_I32,
-            loaded_hashes=EMPTY_U64,
-        )
-
-    def _loaded(self, piece: LoadPiece, places: list[int]) -> MovePages:
-        return MovePages(
-            epoch=self._epoch,
-            number=piece.number,
-            stored_pages=EMPTY_I32,
-            stored_places=EMPTY_I32,
-            stored_hashes=EMPTY_U64,
-            loaded_places=int32s(places),
-            loaded_pages=int32s(piece.pages),
-            loaded_hashes=uint64s([content[0] for content in piece.contents]),
-        )
+        return stores_message(self._epoch, self._number, stores)
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
         """A rank has done the moves of one message of this epoch."""
+        self._stores_ahead.moved(rank, answer.number)
         piece = self._loads.moved(rank, answer)
         if piece is None:
             return
@@ -279,7 +275,7 @@ class HostTier:
         self.counts.load_s += piece.took_s
         if not piece.failed:  # a page that is not there takes no time
             self._load_cost.learn(piece.end - piece.first, piece.took_s)
-        if piece.failed or load.n_good == len(load.pages):
+        if piece.failed or load.is_whole:
             self._end(load)
         for index in piece.failed if not piece.is_early else ():
             self._host.discard(piece.contents[index][0])
@@ -295,5 +291,6 @@ class HostTier:
         """The first pages of a load have their content, the others have none."""
         self._loads.end(load)
         self._host.unpin(load.contents)
+        self.ahead.end(load, self._ledger)
         if self._ledger is not None:
             load.give_to(self._ledger)

@@ -29,8 +29,19 @@ class PageLoad:
     contents: list[Content]
     pages: list[int]  # of these contents
     before: list[int]  # pages of the prefix that it continues
+    owner: int | None = None  # number of the sequence whose prefix it is
     n_sent: int = 0  # pages that a message has named
     n_good: int = 0  # pages that have their content
+
+    @property
+    def is_sent(self) -> bool:
+        """True once messages have named all of its pages."""
+        return self.n_sent == len(self.pages)
+
+    @property
+    def is_whole(self) -> bool:
+        """True once all of its pages have their content."""
+        return self.n_good == len(self.pages)
 
     def give_to(self, ledger: ForgettingLedger) -> None:
         """Give all pages back. The first ones are sealed: they have their content, the others have none."""
@@ -77,6 +88,7 @@ class PageLoads:
         self._waiting: dict[int, PageLoad] = {}  # by number of the sequence that waits
         self.targets: set[int] = set()  # pages that no message has named yet
         self._early_until_s = -math.inf
+        self._has_sent = False  # a message has named the last pages of a load since `take_sent`
 
     def __iter__(self) -> Iterator[PageLoad]:
         return iter(list(self._loads))
@@ -85,6 +97,11 @@ class PageLoads:
     def is_early(self) -> bool:
         """A rank has just said that its places cannot be used yet: nothing should be stored or loaded for a moment."""
         return self._now_s() < self._early_until_s
+
+    @property
+    def is_busy(self) -> bool:
+        """True while there is a load, and for a moment after an early answer."""
+        return bool(self._loads) or self.is_early
 
     @property
     def is_full(self) -> bool:
@@ -117,6 +134,16 @@ class PageLoads:
         """The sequence with this number waits until this load ends."""
         self._waiting[number] = load
 
+    def sent_for(self, number: int) -> PageLoad | None:
+        """The load that the sequence with this number waits for, if it is of its own prefix and all of it is sent."""
+        load = self._waiting.get(number)
+        return load if load is not None and load.owner == number and load.is_sent else None
+
+    def take_sent(self) -> bool:
+        """True if a load was sent to its end since the last call, so that its sequence may enter ahead of it."""
+        has_sent, self._has_sent = self._has_sent, False
+        return has_sent
+
     def is_waiting(self, number: int) -> bool:
         """True while the sequence with this number waits for a load."""
         return number in self._waiting
@@ -133,7 +160,9 @@ class PageLoads:
             n_moves += 1 + is_stored(load.pages[end])
             end += 1
         load.n_sent = end
-        if end < len(load.pages):
+        if load.is_sent:
+            self._has_sent = True
+        else:
             self._unsent.append(load)
         self.targets.difference_update(load.pages[first:end])
         self._piece = LoadPiece(number, load, first, end, self._now_s())

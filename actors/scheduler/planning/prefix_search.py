@@ -27,6 +27,7 @@ class KnownPrefix(NamedTuple):
     pages: list[int]  # full ones, in order
     rest: tuple[int, bytes] | None = None  # the hash of the last of them, and the reusable tokens after it
     tail: tuple[int, int] | None = None  # a page that begins with some of these, and with how many
+    n_ahead: int = 0  # of the pages, the last ones: they are on their way from the host tier
 
 
 class PrefixSearch:
@@ -57,14 +58,17 @@ class PrefixSearch:
                     return None
                 break
             pages.append(page)
-        if len(pages) < n_pages and self._tier.must_wait(sequence, pages, n_pages):
-            return None
+        n_found = len(pages)
+        if n_found < n_pages:
+            pages += self._tier.ahead.pages_for(sequence, pages)
+            if n_found == len(pages) and self._tier.must_wait(sequence, pages, n_pages):
+                return None
         rest = sequence.open_content(len(pages))
         tail = self._ledger.tails.find(*rest) if rest is not None and self._copies_pages else None
         is_whole = rest is None or (tail is not None and tail[1] * _TOKEN_BYTES == len(rest[1]))
         if not is_whole and self._is_last_planned(sequence, len(pages), leaders):
             return None
-        return KnownPrefix(pages, rest, tail)
+        return KnownPrefix(pages, rest, tail, len(pages) - n_found)
 
     def _is_last_planned(self, sequence: Sequence, index: int, leaders: Leaders) -> bool:
         """True if the page at this index is the last one of the sequence, and the plan that is being made goes on with it, so
@@ -73,6 +77,12 @@ class PrefixSearch:
             return False
         is_planned = self._ledger.tails.is_planned(*sequence.known_part(index))
         return is_planned or leaders.follow(sequence, sequence.known_hash(index))
+
+    def entered(self, sequence: Sequence, found: KnownPrefix) -> None:
+        """A sequence has entered a slot with this prefix."""
+        self._ledger.count_hits(found.pages[: len(found.pages) - found.n_ahead])
+        if found.n_ahead:
+            self._tier.ahead.enter(sequence)
 
     def take_open(self, sequence: Sequence, found: KnownPrefix) -> int:
         """Take the page after its shared ones, if the last scheduler has left it partly filled. Returns its tokens."""
@@ -100,7 +110,7 @@ class PrefixSearch:
     def chunk_planned(self, leaders: Leaders, sequence: Sequence, start: int) -> None:
         """A prompt has a row, or a longer one, from position `start` on: others may follow it; once all of it is planned, they
         can copy its last page."""
-        if not self._is_on:
+        if not self._is_on or self._tier.ahead.has(sequence):
             return
         leaders.add(sequence, start)
         if sequence.planned >= sequence.known and self._copies_pages:

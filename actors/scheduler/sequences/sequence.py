@@ -49,10 +49,10 @@ class Sequence:
 
     __slots__ = (  # plans read several fields of each running sequence: slots are faster than a dictionary
         "_hashes", "_ids", "_is_promised", "_n_scored", "_n_sent_before", "_promised", "age_s", "attempt", "borrowed_stay",
-        "disk_stay", "forced", "gateway", "grammar_state", "holder", "in_flight", "is_again", "is_verifying", "known",
-        "leader", "loaded_stay", "max_tokens", "n_before_stay", "n_cached", "n_displaced", "n_prompt", "n_sealed", "n_sent",
-        "n_shared", "number", "pages", "planned", "queued_tokens", "request", "root", "sampling", "slot", "state", "stay",
-        "stop_tokens", "terms", "timeline", "was_forced", "x_request_id",
+        "cached_stay", "disk_stay", "forced", "gateway", "grammar_state", "holder", "in_flight", "is_again", "is_verifying",
+        "known", "leader", "loaded_stay", "max_tokens", "n_before_stay", "n_cached", "n_displaced", "n_prompt", "n_sealed",
+        "n_sent", "n_shared", "number", "pages", "planned", "queued_tokens", "request", "root", "sampling", "slot", "state",
+        "stay", "stop_tokens", "terms", "timeline", "was_forced", "x_request_id",
     )  # fmt: skip
 
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
@@ -77,7 +77,9 @@ class Sequence:
         self.n_displaced = self.n_before_stay = 0  # how often it has given its slot away; `known` when it got the last one
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
-        self.n_cached = 0  # tokens reused from the cache in its first stay
+        self.n_cached = self.cached_stay = (
+            0  # tokens reused from the cache in its first stay that was not in vain; which that is
+        )
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
         self.forced: tuple[int, list[int]] | None = None  # (position, ids): tokens that its grammar allows alone
         self.was_forced = False  # at least once

@@ -23,12 +23,14 @@ class TurnFailed(Exception):
 
 
 class TierFigures(msgspec.Struct, frozen=True):
-    """What the host tier of a server has moved since its scheduler began, in pages."""
+    """What the host tier of a server has moved since its scheduler began, in pages. `ahead`: sequences that entered their slots
+    ahead of their loads."""
 
     stored: int
     loaded: int
     failed: int
     load_s: float
+    ahead: int = 0
 
 
 def make_prompts(n: int, n_tokens: int, seed: int) -> list[list[int]]:
@@ -75,4 +77,4 @@ class AskedServer:
         children = ask_status(run_dir_of(self._server.port)).children
         sums = next(child.statistics for child in children if child.name == "scheduler/0")
         counts = (int(sums.get(f"host_{name}", 0)) for name in ("stored", "loaded", "failed"))
-        return TierFigures(*counts, load_s=sums.get("host_load_s", 0.0))
+        return TierFigures(*counts, load_s=sums.get("host_load_s", 0.0), ahead=int(sums.get("host_ahead", 0)))

@@ -28,6 +28,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         self.table = private_table(1, _N_PLACES)
         self.ledger = HostLedger(self.table)
         self.at: dict[int, Content] = {}  # by place
+        self.told = set[int]()  # hashes, as the cache directory knows them
         self.loads: list[list[Content]] = []
         self.read: list[int] = []  # places that loads read
         self.reserved: list[int] = []
@@ -73,6 +74,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
         """It knows the same contents at the same places, and reads none."""
         before = {number: self.ledger.find(_content(number)) for number in range(10)}
         self.ledger, self.loads, self.read, self.reserved = HostLedger(self.table), [], [], []
+        self.told = set(self.ledger.inventory())
         assert {number: self.ledger.find(_content(number)) for number in range(10)} == before
 
     @rule()
@@ -102,6 +104,14 @@ class HostLedgerMachine(RuleBasedStateMachine):
     def clear(self) -> None:
         self.ledger.clear()
         assert not len(self.ledger)
+
+    @rule()
+    def tell(self) -> None:
+        added, removed = self.ledger.take_changes()
+        self.told.difference_update(removed)
+        self.told.update(added)
+        assert self.told == set(self.ledger.inventory())
+        assert len(self.ledger.inventory()) == len(self.ledger)
 
     @invariant()
     def each_content_is_at_its_place(self) -> None:

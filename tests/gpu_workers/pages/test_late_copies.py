@@ -8,6 +8,7 @@ import random
 import pytest
 
 from actors.scheduler.planning.load_cost import LoadCost
+from actors.scheduler.planning.tiers import stores_ahead
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.caches.page_moves import MOST_MOVED
@@ -38,6 +39,7 @@ async def _bench(rng: random.Random, n_places: int) -> SchedulerBench:
 async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))
+    monkeypatch.setattr(stores_ahead, "_LOOK_S", rng.choice([0.0, 0.1]))
     bench = await _bench(rng, 120)
     prompts = {attempt: prompt_of(rng.randrange(10), 16 * rng.randint(1, 10) + 1) for attempt in range(100)}
     for attempt, prompt in prompts.items():
@@ -59,6 +61,7 @@ async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytes
 async def test_random_conversations_with_deaths_and_resets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))
+    monkeypatch.setattr(stores_ahead, "_LOOK_S", rng.choice([0.0, 0.1]))
     bench = await _bench(rng, rng.choice([3, 30, 300]))
     await converse(bench, rng, 8, 80, Troubles(LateGang, forgets=0.02, dies=0.03), lambda: None)
     assert bench.scheduler._gang.tier.counts.stored > 0

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from gpu_workers.hash_chain_engine import HashChainEngine
@@ -33,6 +34,9 @@ class LateEngine(HashChainEngine):
         super().__init__(settings)
         self._rng = rng
         self.make_tier(None)
+
+    def capacity(self) -> steps.EngineCapacity:
+        return msgspec.structs.replace(super().capacity(), moves_beside_steps=True)
 
     def make_tier(self, before: PinnedPlaces | None) -> None:
         """A new process: its copies are none, and its places those of the process before, if there was one."""

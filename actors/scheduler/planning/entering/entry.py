@@ -60,7 +60,6 @@ class SlotEntry:
             builder.n_held_up += 1
             builder.is_full = not self._overtaking.finds_no_pages(sequence) or builder.n_held_up >= _MOST_TRIED
             return False
-        self._ledger.count_hits(found.pages)
         self._start(builder, sequence, found, needed)
         self._overtaking.entered(sequence)
         return True
@@ -83,10 +82,11 @@ class SlotEntry:
         sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
         builder.n_cached += min(sequence.planned, sequence.n_prompt)
         builder.saved_s += self._pace.prompt_s(sequence.planned)
-        if sequence.stay == 0:
+        if sequence.stay == sequence.cached_stay:
             sequence.n_cached = sequence.planned
         sequence.n_sealed = sequence.n_shared = len(shared)
         self._queues.start(sequence)
+        self._prefixes.entered(sequence, found)
         builder.entered.append(sequence)
         builder.add_pages(sequence.slot, 0, sequence.pages)
         self._budgets.count(sequence, len(sequence.pages) - len(shared))

@@ -118,6 +118,7 @@ def _result(computed: AskedServer, loaded: AskedServer, before: TierFigures, aft
         "first_token_ms": {name: summary.scaled(1e3, 2) for name, summary in firsts.items() if summary is not None},
         "stored_pages": after.stored - before.stored, "loaded_pages": n_loaded, "failed_pages": after.failed - before.failed,
         "load_us_per_page": round(load_s / n_loaded * 1e6, 1) if n_loaded else None,
+        "sequences_ahead": after.ahead - before.ahead,
         "equal_answers": n_equal, "compared_answers": n_compared, "ended": time.strftime("%F %T"),
     }  # fmt: skip
 
@@ -131,6 +132,7 @@ def _show(result: dict, title: str) -> None:
     CONSOLE.print(table)
     per_page = f", {result['load_us_per_page']} us each" if result["load_us_per_page"] else ""
     CONSOLE.print(f"pages loaded: {result['loaded_pages']:,}{per_page}; failed: {result['failed_pages']}")
+    CONSOLE.print(f"first tokens planned behind their loads: {result['sequences_ahead']}")
     CONSOLE.print(
         f"stored: {result['stored_pages']:,}; answers equal: {result['equal_answers']} of {result['compared_answers']}"
     )

@@ -1,0 +1,1 @@
+"""Tests of what the host tier's decisions are made of."""
