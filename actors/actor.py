@@ -52,7 +52,9 @@ class Actor(LifecycleEvents):
         ProcessCollector(registry=self.registry)
         self.files = process_reserve()
         self._out_of_files = Gauge(
-            "tardigrade_out_of_files", "1 while this process can open no file or connection, else 0.", registry=self.registry
+            "tardigrade_out_of_files",
+            "1 while this process has too few free file descriptors for new connections, else 0.",
+            registry=self.registry,
         )
         self._task: asyncio.Task[int] | None = None  # the task that executes `run`
         self._failure: tuple[str, BaseException] | None = None
