@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
 
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.descriptors.reserve import process_reserve
@@ -48,6 +48,7 @@ class Actor(LifecycleEvents):
         self.log = structlog.get_logger().bind(actor=spawn_spec.name, incarnation=spawn_spec.incarnation)
         self.mailbox: Mailbox = make_mailbox(spawn_spec.name, spawn_spec.incarnation, spawn_spec.endpoint)
         self.child = Child(spawn_spec, self.mailbox, self)
+        disable_created_metrics()  # nobody is shown them, and they are half of a counter's samples
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.files = process_reserve()
