@@ -64,8 +64,8 @@ def cut_symbols(path: Path) -> None:
 
 
 def size_bytes(paths: Iterable[Path]) -> int:
-    """How many bytes of a disk the files in these folders take, in whole blocks."""
-    return sum(path.stat().st_blocks * 512 for path in _files(paths))
+    """How many bytes the files in these folders have."""
+    return sum(path.stat().st_size for path in _files(paths))
 
 
 def _files(folders: Iterable[Path]) -> Iterator[Path]:
