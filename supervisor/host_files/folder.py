@@ -16,6 +16,7 @@ from messages.errors import ConfigError
 _IN_WHEEL = Path(__file__).parent / "ops"
 _IN_CHECKOUT = Path(__file__).parents[2] / "ops"
 _NOT_FOR_OPERATORS = ("bench",)  # data of the load tools, which no wheel has
+_RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 _UNIT = ".service"
 _PROGRAMS = "/opt/tardigrade/.venv/bin/"  # in the units; replaced by the place of this installation
 _PACKAGE = "tardigrade-serve"
@@ -77,4 +78,5 @@ def write_files(files: Iterable[HostFile], folder: Path, is_forced: bool) -> lis
 def _is_for_operators(path: Path, root: Path) -> bool:
     parts = path.relative_to(root).parts
     is_python = path.suffix in (".py", ".pyc") or "__pycache__" in parts
-    return path.is_file() and len(parts) > 1 and parts[0] not in _NOT_FOR_OPERATORS and not is_python
+    is_wanted = not is_python or "/".join(parts) == _RUN_BY_THE_IMAGE
+    return path.is_file() and len(parts) > 1 and parts[0] not in _NOT_FOR_OPERATORS and is_wanted

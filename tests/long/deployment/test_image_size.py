@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from supervisor.host_files.trim import trim
+from ops.docker.trim import trim
 from tests.support.architecture.source_tree import PRODUCT
 
 pytestmark = pytest.mark.long

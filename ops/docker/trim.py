@@ -1,4 +1,4 @@
-"""Make an installation smaller: `python -m supervisor.host_files.trim SITE_PACKAGES NAMES`. The image does it once, after pip.
+"""Make an installation smaller: `python trim.py SITE_PACKAGES NAMES`. The image does it once, after pip.
 
 It removes what a server that runs never reads: symbol tables, tests of libraries, and what is for compilers. NAMES is a file
 with names in SITE_PACKAGES, one a line, that are left as they are: those in a layer below, which would only be copied.

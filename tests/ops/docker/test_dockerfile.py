@@ -12,9 +12,9 @@ import pytest
 
 from messages.run_dir import DEFAULT_PORT
 from supervisor.__main__ import main
-from supervisor.host_files import trim
+from supervisor.host_files.folder import host_files
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "ops" / "docker"
 TEXT = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 LINES = re.sub(r"\\\n\s*", "", TEXT).splitlines()
@@ -83,4 +83,5 @@ def test_torch_is_that_of_the_wheel(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_layer_of_the_server_is_trimmed_after_pip_and_before_it_ends() -> None:
     (layer,) = [line for line in values_of("RUN") if "/tmp/wheels/*.whl" in line]
-    assert layer.index("> /tmp/below") < layer.index("pip --python") < layer.index(f"-m {trim.__name__} ")
+    assert layer.index("> /tmp/below") < layer.index("pip --python") < layer.index("ops/docker/trim.py ")
+    assert "docker/trim.py" in {file.name for file in host_files()}, "it comes with the wheel"

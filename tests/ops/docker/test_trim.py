@@ -1,4 +1,4 @@
-"""What `supervisor.host_files.trim` removes of an installation, and that the rest still works."""
+"""What `ops/docker/trim.py` removes of an installation, and that the rest still works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host_files.trim import cut_symbols, trim
+from ops.docker.trim import cut_symbols, trim
 
 CALL_S = 120.0
 
