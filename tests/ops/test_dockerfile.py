@@ -14,7 +14,7 @@ from messages.run_dir import DEFAULT_PORT
 from supervisor.__main__ import main
 from supervisor.host_files.folder import host_files
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ops" / "docker"
 TEXT = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 LINES = re.sub(r"\\\n\s*", "", TEXT).splitlines()
