@@ -14,6 +14,7 @@ from setuptools.command.build_py import build_py
 OPS = Path(__file__).parent / "ops"
 PLACE = "supervisor/host_files/ops"  # below the root of the wheel; supervisor/host_files/folder.py looks there
 _NOT_FOR_OPERATORS = ("bench",)
+_RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 
 
 def host_files() -> list[Path]:
@@ -24,7 +25,8 @@ def host_files() -> list[Path]:
 
 def _is_wanted(path: Path) -> bool:
     is_python = path.suffix in (".py", ".pyc") or "__pycache__" in path.parts
-    return len(path.parts) > 1 and path.parts[0] not in _NOT_FOR_OPERATORS and not is_python
+    is_wanted = not is_python or path.as_posix() == _RUN_BY_THE_IMAGE
+    return len(path.parts) > 1 and path.parts[0] not in _NOT_FOR_OPERATORS and is_wanted
 
 
 class BuildWithHostFiles(build_py):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
 
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.descriptors.reserve import process_reserve
@@ -48,11 +48,14 @@ class Actor(LifecycleEvents):
         self.log = structlog.get_logger().bind(actor=spawn_spec.name, incarnation=spawn_spec.incarnation)
         self.mailbox: Mailbox = make_mailbox(spawn_spec.name, spawn_spec.incarnation, spawn_spec.endpoint)
         self.child = Child(spawn_spec, self.mailbox, self)
+        disable_created_metrics()  # nobody is shown them, and they are half of a counter's samples
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.files = process_reserve()
         self._out_of_files = Gauge(
-            "tardigrade_out_of_files", "1 while this process can open no file or connection, else 0.", registry=self.registry
+            "tardigrade_out_of_files",
+            "1 while this process has too few free file descriptors for new connections, else 0.",
+            registry=self.registry,
         )
         self._task: asyncio.Task[int] | None = None  # the task that executes `run`
         self._failure: tuple[str, BaseException] | None = None

@@ -16,11 +16,20 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _UNTYPED = {"unknown": "untyped"}
 _ACTOR = "actor"
+_MOST_STARTS = 20_000
+
+LineStarts = dict[tuple[str, ...], str]  # name and labels as they stand in the text, by their own values
 
 
-def render_exposition(by_actor: Iterable[tuple[str, list[MetricFamily]]]) -> bytes:
+def render_exposition(by_actor: Iterable[tuple[str, list[MetricFamily]]], starts: LineStarts | None = None) -> bytes:
     """One Prometheus text (format 0.0.4) for all actors; each sample gets the label `actor`. Families of one name come
-    together, with the type and the documentation of the first one. Names of families and labels must be valid in Prometheus."""
+    together, with the type and the documentation of the first one. Names of families and labels must be valid in Prometheus.
+
+    `starts`: of the caller, who gives it again the next time: it keeps what comes before the values, which is the same in each
+    scrape, and is emptied before it grows without bound."""
+    starts = {} if starts is None else starts
+    if len(starts) > _MOST_STARTS:
+        starts.clear()
     lines_by_name: dict[str, list[str]] = {}
     for actor, families in by_actor:
         for family in families:
@@ -29,7 +38,11 @@ def render_exposition(by_actor: Iterable[tuple[str, list[MetricFamily]]]) -> byt
                 lines = lines_by_name[family.name] = _head(family)
             name = family.name
             for sample in family.samples:
-                lines.append(f"{name}{sample.suffix}{{{_labels(sample.labels, actor)}}} {_number(sample.value)}")
+                labels = sample.labels
+                key = (actor, name, sample.suffix, *labels, *labels.values())
+                if (start := starts.get(key)) is None:
+                    start = starts[key] = f"{name}{sample.suffix}{{{_labels(labels, actor)}}}"
+                lines.append(f"{start} {_number(sample.value)}")
     return "".join(f"{line}\n" for lines in lines_by_name.values() for line in lines).encode()
 
 

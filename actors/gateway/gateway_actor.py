@@ -45,7 +45,7 @@ from actors.gateway.servers import GatewayServers
 from actors.gateway.settings import read_settings
 from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from actors.gateway.tracing.begin import begin_tracing, stop_tracing
-from actors.gateway.tree_status import TreeStatus
+from actors.gateway.tree_status import SHARED_S, TreeStatus
 from actors.gateway.vllm_metrics import VllmNames
 from messages import embedding
 from messages.access.allowances import AllowanceTaken, UsageNoted
@@ -284,7 +284,7 @@ class GatewayActor(Actor, Post, Status):
     async def exposition(self) -> bytes:
         """The Prometheus text of the whole server."""
         self.statistics()
-        await self.tree.wait_report()
+        await self.tree.wait_report(SHARED_S)
         vllm = VllmNames(lambda n: self.models.at(n).name, self.settings.schedulers) if self.settings.vllm_metrics else None
         return self.tree.render(self.spawn_spec.name, self.registry, vllm)
 

@@ -7,7 +7,7 @@
     stalled      no replica gets on with its work                              503
     unavailable  no replica can compute that is not cordoned, the journal
                  cannot be written, or new connections are refused because
-                 no file can be opened                                         503
+                 too few file descriptors are free                             503
     draining     nothing new is accepted                                       503
 
 The gateway only reports health. Only the supervisor kills processes, and it decides by its own checks.
@@ -72,7 +72,7 @@ class _Facts:
         if not self.is_journal_healthy:
             reasons.append("the request journal cannot be written")
         if self.is_out_of_files:
-            reasons.append("this gateway can open no file, so it accepts no connection")
+            reasons.append("this gateway has too few free file descriptors, so it accepts no connection")
         if not self.conditions:
             reasons.append("no scheduler is ready")
         elif not any(model_of(name) == 0 for name in self.conditions):

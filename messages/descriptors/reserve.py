@@ -65,9 +65,9 @@ class FileReserve:
         if self.is_short and now_s >= self._say_s:
             self._say_s = now_s + _SAY_AGAIN_S
             log, for_s = structlog.get_logger(), round(now_s - self._since_s)
-            log.error("no file can be opened: new connections are refused", limit=most_open_files(), for_s=for_s)
+            log.error("too few file descriptors are free: new connections are refused", limit=most_open_files(), for_s=for_s)
         elif was_short and not self.is_short:
-            structlog.get_logger().warning("files can be opened again", after_s=round(now_s - self._since_s, 1))
+            structlog.get_logger().warning("enough file descriptors are free again", after_s=round(now_s - self._since_s, 1))
         return self.is_short
 
     def close(self) -> None:

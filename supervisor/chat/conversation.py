@@ -51,5 +51,6 @@ class Conversation:
         if not self.figures:
             return "no answer yet"
         n_tokens, busy_s = sum(one.n_tokens for one in self.figures), sum(one.total_s for one in self.figures)
-        whole = f"all {len(self.figures)} answers: {n_tokens} tokens in {busy_s:.1f} s"
+        answers = "1 answer" if len(self.figures) == 1 else f"all {len(self.figures)} answers"
+        whole = f"{answers}: {n_tokens} tokens in {busy_s:.1f} s"
         return f"{self.figures[-1].text()}\n{whole}"

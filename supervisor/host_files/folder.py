@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from messages.errors import ConfigError
@@ -15,8 +16,13 @@ from messages.errors import ConfigError
 _IN_WHEEL = Path(__file__).parent / "ops"
 _IN_CHECKOUT = Path(__file__).parents[2] / "ops"
 _NOT_FOR_OPERATORS = ("bench",)  # data of the load tools, which no wheel has
+_RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 _UNIT = ".service"
 _PROGRAMS = "/opt/tardigrade/.venv/bin/"  # in the units; replaced by the place of this installation
+_PACKAGE = "tardigrade-serve"
+_COMPOSE = "compose/compose.yaml"
+_BUILD_IN_CHECKOUT = "context: ../..\n      dockerfile: ops/docker/Dockerfile\n"  # replaced by the image of this release
+_BUILD_OF_RELEASE = "context: ../docker\n      args:\n        PACKAGE: {package}=={version}\n"
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,15 @@ class HostFile:
         return self.name.partition("/")[0]
 
     def content(self) -> bytes:
-        """What to write: the file; of a unit, with the path of this installation's programs."""
+        """What to write: the file; of a unit, with the path of this installation's programs; of the server for Compose, with an
+        image that pip makes of this release, because no checkout is there."""
         content = self.path.read_bytes()
-        own = f"{Path(sys.executable).parent}/"
-        return content.replace(_PROGRAMS.encode(), own.encode()) if self.path.suffix == _UNIT else content
+        if self.path.suffix == _UNIT:
+            return content.replace(_PROGRAMS.encode(), f"{Path(sys.executable).parent}/".encode())
+        if self.name == _COMPOSE:
+            build = _BUILD_OF_RELEASE.format(package=_PACKAGE, version=version(_PACKAGE))
+            return content.replace(_BUILD_IN_CHECKOUT.encode(), build.encode()).replace(b"-f ops/compose/", b"-f compose/")
+        return content
 
 
 def host_files(rooms: Iterable[str] = ()) -> list[HostFile]:
@@ -67,4 +78,5 @@ def write_files(files: Iterable[HostFile], folder: Path, is_forced: bool) -> lis
 def _is_for_operators(path: Path, root: Path) -> bool:
     parts = path.relative_to(root).parts
     is_python = path.suffix in (".py", ".pyc") or "__pycache__" in parts
-    return path.is_file() and len(parts) > 1 and parts[0] not in _NOT_FOR_OPERATORS and not is_python
+    is_wanted = not is_python or "/".join(parts) == _RUN_BY_THE_IMAGE
+    return path.is_file() and len(parts) > 1 and parts[0] not in _NOT_FOR_OPERATORS and is_wanted

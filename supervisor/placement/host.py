@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+from dataclasses import replace
 from typing import Any
 
 from actors.gpu_monitor.nvml_handles import handle_of, text_of
@@ -28,11 +29,26 @@ from supervisor.placement.placement_offers import (
     check_quantization,
     plan_or_offer,
 )
-from supervisor.placement.plan import check_gpus
+from supervisor.placement.plan import check_gpus, plan_placement
 
 _FILES, _FILES_OF_LINKS = 128, 8
 _FEWEST_CONNECTIONS = 64
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def check_host(config: ServerConfig) -> None:
+    """Check what no model would change, before one is fetched: the number of GPUs, and what these devices, or the CPU cores,
+    can compute with. How many ranks a model can have is not asked. Raises: ConfigError naming the key."""
+    check_disk_cache(config.worker)
+    _check_embedding_device(config)
+    host = _this_host(config)
+    asked = _asked(config)
+    check_gpus(host, asked)
+    n_gpus = len(host.gpus) if asked.gpus is None else asked.gpus
+    placement = plan_placement(host, None, replace(asked, gpus=n_gpus, tp=0, replicas=0))
+    _check_devices(placement, config)
+    if not placement.gpus:  # GPUs compute with a dtype that is chosen with the model
+        check_quantization(placement)
 
 
 def plan_start(config: ServerConfig) -> Placement:
@@ -42,8 +58,7 @@ def plan_start(config: ServerConfig) -> Placement:
     Raises: ConfigError naming the key.
     """
     check_disk_cache(config.worker)
-    gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
-    host = Host(gpus, memory_bytes(), has_int8_dot())
+    host = _this_host(config)
     asked = _asked(config)
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
@@ -66,12 +81,21 @@ def placed(host: Host, model: ModelConfig | None, config: ServerConfig) -> Place
     if model is not None and config.worker.host_cache_dtype != "same":
         check_small_places(model.head_dim)
     placement = plan_or_offer(host, model, _asked(config))
+    _check_devices(placement, config)
+    check_quantization(placement)
+    return placement
+
+
+def _this_host(config: ServerConfig) -> Host:
+    gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
+    return Host(gpus, memory_bytes(), has_int8_dot())
+
+
+def _check_devices(placement: Placement, config: ServerConfig) -> None:
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
-    check_quantization(placement)
     check_kv_least(config.worker, placement.device)
     check_host_dtype(config.worker, placement.device)
-    return placement
 
 
 def _asked(config: ServerConfig) -> PlacementRequest:
@@ -94,8 +118,12 @@ def _check_embedder(config: ServerConfig) -> None:
     if not config.embedding_model:
         return
     check_model(config.embedding_model, config.embedder)
+    _check_embedding_device(config)
+
+
+def _check_embedding_device(config: ServerConfig) -> None:
     device = config.embedder.device
-    if device == "cpu":
+    if not config.embedding_model or device == "cpu":
         return
     n_gpus = len(find_gpus(os.environ.get(VISIBLE_VARIABLE)))
     if int(device.partition(":")[2] or 0) >= n_gpus:

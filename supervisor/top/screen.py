@@ -10,7 +10,7 @@ from rich.text import Text
 
 from messages.lifecycle.cache_figures import PrefixFigures
 from messages.lifecycle.tree import ChildState, TreeState
-from supervisor.operator.status_table import span_text
+from supervisor.operator.status_table import span_text, state_text
 from supervisor.top.figures import ChildRow, GpuRow, TopFigures
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -126,12 +126,13 @@ def _gpu(gpu: GpuRow) -> Text:
 
 
 def _child(row: ChildRow, width: int) -> Text:
-    style = "" if row.state in _GOOD else "yellow" if row.state != ChildState.DEAD else "red"
+    state = state_text(row.state, row.incarnation)
+    style = "" if row.state in _GOOD else "dim" if state != row.state else "yellow" if row.state != ChildState.DEAD else "red"
     up = _short(row.uptime_s) if row.uptime_s else "-"
     memory = f"{row.memory_bytes / 1e6:,.0f} MB" if row.memory_bytes else "-"
     ended = f"{row.last_exit}, {_short(row.last_exit_age_s)} ago" if row.last_exit else ""
     what = "; ".join(filter(None, (ended, row.note if row.note != row.last_exit else "")))
-    line = f"{row.name:<{width}} {row.state:<9} {row.incarnation:>4} {up:>6} {memory:>8}  {what}"
+    line = f"{row.name:<{width}} {state:<9} {row.incarnation:>4} {up:>6} {memory:>8}  {what}"
     return Text(line, style)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from messages.exposition import render_exposition
+from messages import exposition
+from messages.exposition import LineStarts, render_exposition
 from messages.lifecycle.lifecycle import MetricFamily, MetricSample
 
 NAMES = ("tardigrade_a", "tardigrade_b", "vllm:c")
@@ -48,4 +50,17 @@ def families(draw: st.DrawFn) -> list[MetricFamily]:
 def test_it_is_what_the_library_writes(by_actor: list[tuple[str, list[MetricFamily]]]) -> None:
     registry = CollectorRegistry()
     registry.register(Merged(by_actor))
+    starts: LineStarts = {}
     assert render_exposition(by_actor) == generate_latest(registry)
+    assert render_exposition(by_actor, starts) == render_exposition(by_actor, starts) == generate_latest(registry)
+
+
+def test_what_is_kept_between_scrapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that come and go, as tenants do, do not stay for ever."""
+    monkeypatch.setattr(exposition, "_MOST_STARTS", 4)
+    starts: LineStarts = {}
+    for number in range(20):
+        samples = [MetricSample("", {"tenant": str(number)}, float(number))]
+        text = render_exposition([("gateway/0", [MetricFamily("a", "", "gauge", samples)])], starts)
+        assert text.endswith(f'a{{actor="gateway/0",tenant="{number}"}} {number}.0\n'.encode())
+        assert len(starts) <= 5

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
 
 from messages.run_dir import DEFAULT_PORT
 from supervisor.__main__ import main
+from supervisor.host_files.folder import host_files
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ops" / "docker"
@@ -60,4 +64,24 @@ def test_the_wheel_is_made_of_what_the_build_gets() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = [name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
     assert "*" in ignored
-    assert {f"!{name}" for name in (*packages, "pyproject.toml", "README.md", "LICENSE")} <= set(ignored)
+    modules = [f"{name}.py" for name in project["tool"]["setuptools"]["py-modules"]]
+    read = ("pyproject.toml", "setup.py", "ops", "README.md", "LICENSE")  # setup.py puts the files of ops into the wheel
+    assert {f"!{name}" for name in (*packages, *modules, *read)} <= set(ignored)
+    assert "!*.whl" in ignored
+
+
+def test_torch_is_that_of_the_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line that reads the requirement, with a wheel of two files."""
+    (line,) = [line for line in values_of("RUN") if "Requires-Dist" in line]
+    program = line.partition("python3 -c '")[2].rpartition("' > /torch.txt")[0]
+    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("a/tests/METADATA", "Requires-Dist: torch>=9\n")
+        wheel.writestr("a-1.dist-info/METADATA", "Name: a\nRequires-Dist: numpy<3\nRequires-Dist: torch<2.14,>=2.11\n")
+    exec(program.replace("/wheels/", f"{tmp_path}/"), {})
+    assert capsys.readouterr().out == "torch<2.14,>=2.11\n"
+
+
+def test_the_layer_of_the_server_is_trimmed_after_pip_and_before_it_ends() -> None:
+    (layer,) = [line for line in values_of("RUN") if "/tmp/wheels/*.whl" in line]
+    assert layer.index("> /tmp/below") < layer.index("pip --python") < layer.index("ops/docker/trim.py ")
+    assert "docker/trim.py" in {file.name for file in host_files()}, "it comes with the wheel"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from rich.text import Text
 
 from ops.bench.own_server import OwnServer
 from ops.recording import __main__ as recording
 from ops.recording.cast import HEIGHT, WIDTH, Cast
+from ops.recording.page import IMAGES
+from ops.recording.terminal import svg
 
 
 def played(path: Path) -> str:
@@ -55,6 +60,26 @@ def test_a_text_that_differs_is_no_recording(tmp_path: Path, monkeypatch: pytest
     assert (result.exit_code, result.output) == (1, "the stream differs from the calm run; kill.cast shows where\n")
     assert "NOT the text of the calm run" in played(tmp_path / "kill.cast")
     assert not (tmp_path / "kill.svg").exists()
+
+
+@pytest.mark.parametrize(("name", "words"), [("chat", ("/stats", "tokens/s")), ("top", ("tokens/s", "killed"))])
+def test_the_pictures_of_the_terminal_show_what_they_are_about_and_need_no_other_host(
+    name: str, words: tuple[str, ...]
+) -> None:
+    drawn = (IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+    assert len(drawn) < 50_000
+    assert set(re.findall(r"https?://[\w.]+", drawn)) <= {"http://www.w3.org", "http://127.0.0.1"}
+    said = ElementTree.fromstring(drawn).itertext()
+    assert set(words) <= set(" ".join(said).replace("\xa0", " ").split())
+
+
+def test_a_picture_of_the_terminal_has_the_text_and_its_styles() -> None:
+    drawn = svg(Text.assemble(("$ a command\n", "bold"), "a < b & c"), "a title")
+    root = ElementTree.fromstring(drawn)
+    said = "".join(root.itertext()).replace("\xa0", " ")
+    assert all(part in said for part in ("a title", "$ a command", "a < b & c"))
+    assert "font-weight: bold" in drawn
+    assert drawn == svg(Text.assemble(("$ a command\n", "bold"), "a < b & c"), "a title"), "the same each time"
 
 
 @pytest.mark.slow

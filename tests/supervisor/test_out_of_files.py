@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 N_TOKENS = 200
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", *PAGE_FLAGS)
 FEW = 20  # fewer files than each process has open
-OUT_OF_FILES = "no file can be opened: new connections are refused"
+OUT_OF_FILES = "too few file descriptors are free: new connections are refused"
 
 Faults = Callable[[list[HttpAnswer]], Awaitable[None]]
 
@@ -62,7 +62,7 @@ def test_a_gateway_that_can_open_no_file_goes_on_and_refuses_new_connections() -
         for _ in range(20):
             answer = await new_answer(server)
             assert answer.startswith(b"HTTP/1.1 503 ")
-            assert b"no file can be opened" in answer
+            assert b"too few file descriptors are free" in answer
         for name in ("custodian/0", "scheduler/0", "worker/0.0"):  # each next one is linked to the gateway
             await asyncio.to_thread(server.kill, name)
             await asyncio.to_thread(server.wait_new_incarnation, name, 1)

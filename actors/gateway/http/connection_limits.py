@@ -56,7 +56,7 @@ def too_many_connections(limit: int) -> Refusal:
 
 def no_file_left() -> Refusal:
     """The refusal of every request of a new connection while this process can open no file."""
-    return Refusal("too_many_connections", "connections: no file can be opened for another one", retry_after_s=1.0)
+    return Refusal("too_many_connections", "connections: too few file descriptors are free for another one", retry_after_s=1.0)
 
 
 def too_large_head(got: str) -> Refusal:

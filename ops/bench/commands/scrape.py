@@ -69,9 +69,10 @@ class _Scraped:
 @click.command(context_settings={"show_default": True})
 @click.option("--tenants", "n_tenants", default=100)
 @click.option("--replicas", default=1)
-@click.option("--scrapes", "n_scrapes", default=300, help="Of each server.")
+@click.option("--scrapes", "n_scrapes", default=100, help="Of each server.")
+@click.option("--pause-s", default=1.1, help="Between scrapes of a server. Below a second they share what the supervisor says.")
 @click.option("--out", help="Append the JSON here.")
-def command(n_tenants: int, replicas: int, n_scrapes: int, out: str | None) -> None:
+def command(n_tenants: int, replicas: int, n_scrapes: int, pause_s: float, out: str | None) -> None:
     """How long a scrape of /metrics takes."""
     load = os.getloadavg()[0]
     with ExitStack() as stack:
@@ -83,7 +84,14 @@ def command(n_tenants: int, replicas: int, n_scrapes: int, out: str | None) -> N
         for _ in range(n_scrapes):
             for server in servers.values():
                 server.scrape()
-    result: dict[str, Any] = {"bench": "scrape", "tenants": n_tenants, "replicas": replicas, "scrapes": n_scrapes}
+            time.sleep(pause_s)
+    result: dict[str, Any] = {
+        "bench": "scrape",
+        "tenants": n_tenants,
+        "replicas": replicas,
+        "scrapes": n_scrapes,
+        "pause_s": pause_s,
+    }
     result |= {name: server.figures() for name, server in servers.items()}
     result["load"] = [round(one, 1) for one in (load, os.getloadavg()[0])]
     CONSOLE.print(result)

@@ -160,5 +160,5 @@ async def test_a_gateway_that_can_open_no_file_is_unavailable_and_says_so() -> N
         finally:
             process_reserve().is_short = False
         assert (status, state, len(reasons)) == (503, "unavailable", 1)
-        assert "no file" in reasons[0]
+        assert "too few free file descriptors" in reasons[0]
         assert await health(http) == (200, "serving", [])

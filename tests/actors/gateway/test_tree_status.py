@@ -56,6 +56,21 @@ async def test_many_readers_are_one_question_and_all_get_its_answer() -> None:
     assert await later == report_of(2.0)
 
 
+async def test_readers_within_a_second_share_an_answer_if_they_take_an_older_one() -> None:
+    sent: list[Message] = []
+    tree = TreeStatus("ipc://me", sent.append)
+    first = asyncio.ensure_future(tree.wait_report(oldest_s=3600.0))
+    await asyncio.sleep(0)
+    tree.on_report(report_of(1.0))
+    assert await first == await tree.wait_report(oldest_s=3600.0) == report_of(1.0)
+    assert len(sent) == 1
+    later = asyncio.ensure_future(tree.wait_report(oldest_s=1e-9))
+    await asyncio.sleep(0)
+    assert len(sent) == 2, "the answer is too old"
+    tree.on_report(report_of(2.0))
+    assert await later == report_of(2.0)
+
+
 async def test_a_silent_supervisor_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_status, "_WAIT_S", 0.001)
     tree = TreeStatus("ipc://me", lambda message: None)
@@ -80,7 +95,7 @@ async def test_a_reader_that_leaves_is_forgotten() -> None:
     assert await other == report_of(2.0)
 
 
-def test_the_exposition_has_this_gateway_as_of_now_and_the_others_as_reported() -> None:
+async def test_the_exposition_has_this_gateway_as_of_now_and_the_others_as_reported() -> None:
     tree = TreeStatus("ipc://me", lambda message: None)
     assert b'things{actor="gateway"} 5.0' in tree.render("gateway", registry_of(5))
     tree.on_report(report_of(1.0, gateway=1, worker=2))

@@ -122,6 +122,8 @@ def test_blocks_are_found_with_their_lines() -> None:
         ("make everything", "no such target"),
         ("pip install 'tardigrade-serve[everything]'", "nothing of ours names it"),
         ("cp ops/prometheus/none.yml /etc", "no such file"),
+        ("prometheus --config.file=a/prometheus/none.yml", "no such file"),
+        ("promtool query instant http://127.0.0.1:9090 'sum(tardigrade_nothing)'", "no such metric"),
         ("wget http://127.0.0.1:8000/metrics", "no reader knows this program"),
         ("supervisor run smollm2 'What", "No closing quotation"),
     ],

@@ -44,9 +44,7 @@ def test_the_next_request_has_what_was_set_and_said() -> None:
     said = [(message["role"], message["content"]) for message in conversation.asked("three")]
     assert said == [("system", "Be short."), ("user", "one"), ("assistant", "two"), ("user", "three")]
     assert conversation.options == {"max_tokens": 8}
-    assert conversation.statistics() == (
-        "3 tokens (stopped), first after 0.50 s, 2.0 tokens/s\nall 1 answers: 3 tokens in 1.5 s"
-    )
+    assert conversation.statistics() == ("3 tokens (stopped), first after 0.50 s, 2.0 tokens/s\n1 answer: 3 tokens in 1.5 s")
     run_command("/clear", conversation)
     assert [message["content"] for message in conversation.asked("four")] == ["Be short.", "four"]
     assert conversation.options == {"max_tokens": 8}

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.model_store import packaged
 from gpu_workers.model_store.packaged import ModelPackage, fetched_place, installed_folder, package_folder
+from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
 from supervisor.library import missing
@@ -101,6 +103,27 @@ def test_a_start_fetches_the_packaged_models_that_its_configuration_names(monkey
         missing.fetch_missing(config)
         assert fetched == names, config
         fetched.clear()
+
+
+@pytest.mark.parametrize(
+    ("config", "refusal"),
+    [
+        (ServerConfig(gpus=64), "gpus: "),
+        (ServerConfig(gpus=0, worker=WorkerSettings(kv_dtype="fp8")), "worker.kv_dtype: "),
+        (ServerConfig(gpus=0, worker=WorkerSettings(quantization="fp8")), "worker.quantization: "),
+        (ServerConfig(gpus=0, worker=WorkerSettings(attention="triton")), "worker.attention: "),
+        (ServerConfig(host="0.0.0.0"), "host: "),
+        (ServerConfig(embedding_model="minilm", embedder=EmbedderSettings(device="cuda:99")), "embedder.device: "),
+    ],
+)
+def test_what_no_model_would_make_possible_is_refused_before_one_is_fetched(
+    config: ServerConfig, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, "package_folder", lambda package: None)
+    monkeypatch.setattr(missing, "fetch_packaged", lambda name, is_json: pytest.fail(f"{name} was fetched"))
+    with pytest.raises(ConfigError) as refused:
+        missing.fetch_missing(config)
+    assert str(refused.value).startswith(refusal)
 
 
 def test_a_start_without_a_model_and_without_a_network_ends_with_one_sentence(

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import zmq
 
+from messages.run_dir import run_dir_of
 from supervisor.operator import calls
 from supervisor.parent.lock_file import LockFile
 
@@ -29,6 +30,15 @@ def test_without_a_lock_there_is_no_server_to_wait_for(run_dir: Path, monkeypatc
     LockFile.acquire(run_dir / "lock").release()
     with pytest.raises(calls.NoServer, match="expected a running server"):
         calls.check_running(run_dir)
+
+
+def test_a_port_that_another_program_serves_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(calls.NoServer, match=rf"got none; .*another program, listens on port {port}$"):
+            calls.check_running(run_dir_of(port))
+    with pytest.raises(calls.NoServer, match=r"got none$"):
+        calls.check_running(run_dir_of(port))
 
 
 def test_a_supervisor_that_is_being_replaced_is_waited_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

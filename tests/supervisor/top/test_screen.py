@@ -82,3 +82,9 @@ def test_keys_orders_pauses_and_silence_are_said() -> None:
     assert "p go on" in screen[-1]
     assert curve([], 5) == ""
     assert curve([0.0, 0.0], 5) == "▁▁"
+
+
+def test_a_process_that_was_not_started_yet_is_not_shown_as_dead() -> None:
+    standby = ChildRow("worker/0.0b", "dead", 0, 0, 0.0, 0, 0, "", 0.0, "")
+    (line,) = [line for line in lines(figures([standby]), View()) if line.startswith("worker/0.0b")]
+    assert line.split()[1:3] == ["not", "yet"]

@@ -13,6 +13,7 @@ import click
 
 from ops.bench.__main__ import main as bench
 from supervisor.__main__ import main as supervisor
+from supervisor.host_files.folder import host_files
 from tests.support.documents.code_blocks import REPO
 
 _ASSIGNMENT = re.compile(r"\w+=\S*")
@@ -132,6 +133,22 @@ def _cp(words: list[str]) -> None:
         _is_there(word)
 
 
+def _prometheus(words: list[str]) -> None:
+    """A configuration is one that `supervisor config files` writes below a folder."""
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "--config.file" and value.partition("/")[2] not in {file.name for file in host_files()}:
+            raise NotAccepted(f"{value}: supervisor config files writes no such file")
+
+
+def _promtool(words: list[str]) -> None:
+    """An expression asks for metrics that there are."""
+    metrics = (REPO / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for name in re.findall(r"\btardigrade_\w+", words[-1]):
+        if f"`{name}`" not in metrics and f"`{name.removesuffix('_total')}`" not in metrics:
+            raise NotAccepted(f"{name}: no such metric")
+
+
 def _in_a_container(words: list[str]) -> None:
     """A command for containers: files of the repository that it names exist, and so does a command of ours at its end."""
     for word in words:
@@ -172,6 +189,8 @@ READERS: Mapping[str, Callable[[list[str]], None]] = {
     **dict.fromkeys(("curl", "echo", "export", "mkdir", "openssl", "touch"), _any),
     **dict.fromkeys(("aiperf", "guidellm", "buildah", "debootstrap", "systemctl", "systemd-sysusers"), _any),
     "make": _make,
+    "prometheus": _prometheus,
+    "promtool": _promtool,
     "pip": _pip,
     "cp": _cp,
     "chrt": _after_priority,

@@ -91,6 +91,7 @@ NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^MODEL=", "a variable for the next line"),
     NotRun(r"^pip install", "needs a network; the packages are those that pyproject.toml names"),
     NotRun(r"^cp ops/prometheus", "needs root; tests/long/monitoring runs Prometheus and Alertmanager with these files"),
+    NotRun(r"^prom(etheus|tool) ", "scrapes port 8000; tests/long/monitoring/test_dashboards.py asks every expression"),
     NotRun(r"^curl .*https://llm\.example\.com", "needs a name in the DNS; tests/faults/http/test_https.py has localhost"),
     NotRun(r"^\. \.venv/bin/activate", "a variable for the next line"),
     NotRun(r"--model /models/", "needs the shape of a model that is not here", ("docs/capacity.md", "docs/commands.md")),
