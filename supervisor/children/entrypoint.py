@@ -5,9 +5,7 @@
 A spare process does warm-ups before it waits for its spawn spec. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-A spare does this, and imports all that it needs, in a thread that ends with it, because only a thread can give up its place for
-a while: a process that has left a real-time policy may not return to it. Under such a policy the imports would keep a core from
-processes that serve for a tenth of a second and more.
+A spare does this, and imports all that it needs, without hurry, so that processes that serve come first.
 
 Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a spawn spec; 2 if the spawn spec or
 its settings cannot be used, because a restart would not help.
@@ -23,10 +21,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NoReturn
 
 from messages.ids import role_of
+from supervisor.parent.unhurried import run_unhurried
 
 if TYPE_CHECKING:
     from supervisor.children.incarnation import Run
@@ -54,21 +52,13 @@ def main(argv: list[str]) -> int:
     gc.set_threshold(*_COLLECT_AT)
     _ignore_signals(name)
     if warm:
-        _prepare_without_hurry((_INCARNATION, *warm))
+        run_unhurried(lambda: _do_warm_ups((_INCARNATION, *warm)))
     return importlib.import_module(_INCARNATION).run_incarnation(find_run)
 
 
-def _prepare_without_hurry(warm: Sequence[str]) -> None:
-    """Do these warm-ups, one after the other."""
-    with ThreadPoolExecutor(1, initializer=_leave_real_time) as thread:
-        for warm_up in warm:
-            thread.submit(do_warm_up, warm_up).result()
-
-
-def _leave_real_time() -> None:
-    """Let this thread be scheduled as one that computes and has no hurry."""
-    with contextlib.suppress(OSError):  # a sandbox may not let it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+def _do_warm_ups(warm: Sequence[str]) -> None:
+    for warm_up in warm:
+        do_warm_up(warm_up)
 
 
 def find_run(name: str) -> Run:

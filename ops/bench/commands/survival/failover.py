@@ -8,7 +8,6 @@ Tokens that were on their way at the death still come. So what counts for a stre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import re
@@ -28,7 +27,7 @@ from supervisor.bench.serve_load import CONSOLE, write_json
 from supervisor.bench.statistics import summarize
 from supervisor.operator.calls import ask_status
 
-_READY_S, _SPARES_S, _ABOUT_S, _LATE_S = 120.0, 30.0, 0.05, 2.0
+_READY_S, _ABOUT_S, _LATE_S = 120.0, 0.05, 2.0
 _AGAIN = re.compile(r"^(\S+)Z .*requests are submitted again .*away_from=(\S+)", re.MULTILINE)
 _MS = 1e3
 
@@ -78,7 +77,6 @@ def command(
     killed: dict[str, list[tuple[str, float]]] = {role: [] for role in roles}  # replica, Unix time
     found: dict[str, tuple[list[float], list[float]]] = {role: ([], []) for role in roles}
     with own_server(arguments, keeps_log=True) as server:
-        asyncio.run(_until_spares(server))
         for number, role in zip(range(rounds * len(roles)), cycle(roles), strict=False):
             name = f"{role}/{number // len(roles) % 2}" + (".0" if role == "worker" else "")
             waits_s = asyncio.run(_round(server, name, streams, prompt_tokens, output_tokens, chance, killed[role]))
@@ -130,14 +128,6 @@ async def _round(
         os.kill(pid, signal.SIGKILL)
         await asyncio.gather(*tasks)
     return sorted(one.stood_still_s(killed_s) for one in followers)
-
-
-async def _until_spares(server: OwnServer) -> None:
-    """Wait until each child has a warm process beside it: a server that has just begun has none, and one without them never."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_SPARES_S):
-            while not all(one.has_spare for one in (await asyncio.to_thread(ask_status, server.run_dir)).children):
-                await asyncio.sleep(0.1)
 
 
 async def _until_ready(server: OwnServer) -> None:
