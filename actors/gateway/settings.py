@@ -115,7 +115,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     retention_s: _Seconds = 600.0  # how long clients can still ask for a finished request
     orphan_s: _Seconds = 60.0  # a resumable request is cancelled after this time without a reader
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token
-    failover_s: _Seconds = 0.05  # a replica whose gang is gone for this time loses its sequences to another one
+    failover_s: _Seconds = 0.05  # a replica whose standby has not taken over after this time loses its sequences to another one
     stalled_s: _Seconds = 30.0  # work that waits for this time, while its replica does no step, is a standstill in /health
     balancing: BalancingName = "prefix"  # which replica gets a sequence: prefix, least_tokens or round_robin
     # longest wait for the cache directory's answer; 0: 5 ms, or 50 ms where the model runs on CPU cores, whose steps may keep

@@ -139,9 +139,11 @@ class SchedulerActor(Actor):
         self._moves.peer_down(name)
 
     def on_rank_ending(self, delivery: Delivery, ending: RankEnding) -> None:
-        """A rank computes nothing more. Its next incarnation, and its memory, have to wait for the proof of its death."""
+        """A rank computes nothing more, and no standby is ready. Its next incarnation, and its memory, have to wait for the
+        proof of its death."""
         peer = self.child.peers.get(ending.name)
         if ending.name in self._seats.ranks and peer is not None and peer.incarnation == ending.incarnation:
+            self._reports.no_standby_follows()
             self._lose_rank(ending.name, peer.incarnation, ending.cause)
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:

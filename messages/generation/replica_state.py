@@ -31,8 +31,11 @@ class ReplicaState(Message, frozen=True):
     """The condition of a scheduler's replica, sent to a gateway that appears and to all gateways when it changes.
 
     `since_s`: for how many seconds the condition has lasted. `suspects`: all attempts of this gateway that are under suspicion.
+    `has_successor`: whether a standby gang may take over at once. If it is False, the replica is down for as long as a gang
+    takes to start, and sequences need not wait for it.
     """
 
     condition: ReplicaCondition
     since_s: float
     suspects: Annotated[list[Suspect], msgspec.Meta(max_length=MAX_SEQUENCES)] = []
+    has_successor: bool = True

@@ -129,7 +129,8 @@ class Welcome(Message, frozen=True):
 
 
 class RankEnding(Message, frozen=True):
-    """A rank computes nothing more, and its death is not proven yet. A PeerDown follows; until then its memory is in use."""
+    """A rank computes nothing more, and no standby gang is ready. A PeerDown follows when its death is proven; until then its
+    memory is in use."""
 
     name: ShortText
     incarnation: Count

@@ -1,9 +1,11 @@
-"""The first code in every child: read the spawn spec, set up logs, signals and the event loop, then run the actor of that role.
+"""The first code in every child. It imports next to nothing; `incarnation.py` has the rest.
 
     python -m supervisor.children.entrypoint NAME [WARM-UP ...]       with the spawn spec as JSON on standard input
 
 A spare process does warm-ups before it waits for its spawn spec. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
+
+A spare does this, and imports all that it needs, without hurry, so that processes that serve come first.
 
 Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a spawn spec; 2 if the spawn spec or
 its settings cannot be used, because a restart would not help.
@@ -11,10 +13,6 @@ its settings cannot be used, because a restart would not help.
 
 from __future__ import annotations
 
-import supervisor.children.quick_imports  # noqa: F401  before all that import structlog or numpy
-
-# isort: split
-import asyncio
 import contextlib
 import ctypes
 import gc
@@ -22,19 +20,14 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
-import structlog
-
-from messages.descriptors.reserve import hold_reserve
-from messages.errors import ConfigError
 from messages.ids import role_of
-from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
-from messages.log_file.log_tee import flush_log_file
-from messages.outcomes import ExitCode
-from supervisor.logs import configure_logs
+from supervisor.parent.unhurried import run_unhurried
+
+if TYPE_CHECKING:
+    from supervisor.children.incarnation import Run
 
 RUN_BY_ROLE = {
     "custodian": "actors.custodian.custodian_actor:run",
@@ -48,53 +41,24 @@ RUN_BY_ROLE = {
     "scheduler": "actors.scheduler.scheduler_actor:run",
     "gateway": "actors.gateway.gateway_actor:run",
 }
-_SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits: a step thread must not delay messages
+_INCARNATION = "supervisor.children.incarnation"
 _PR_SET_NAME = 15
 _COLLECT_AT = (10_000, 10, 10)  # new containers before a collection, and collections before one of the next generation
-
-Run = Callable[[SpawnSpec], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
     """Run one incarnation; returns the exit status. `argv`: [name, warm-ups ...]."""
     name, *warm = argv
-    hold_reserve()
     gc.set_threshold(*_COLLECT_AT)
     _ignore_signals(name)
+    if warm:
+        run_unhurried(lambda: _do_warm_ups((_INCARNATION, *warm)))
+    return importlib.import_module(_INCARNATION).run_incarnation(find_run)
+
+
+def _do_warm_ups(warm: Sequence[str]) -> None:
     for warm_up in warm:
         do_warm_up(warm_up)
-    spawn_spec_text = _wait_spawn_spec()
-    if not spawn_spec_text:  # a spare whose supervisor has ended: nobody reads a report
-        return ExitCode.FAULT
-    spawn_spec = read_spawn_spec(spawn_spec_text)
-    name, incarnation = spawn_spec.name, spawn_spec.incarnation
-    configure_logs(
-        spawn_spec.log_format, spawn_spec.log_level, name, incarnation, spawn_spec.log_file, Path(spawn_spec.run_dir)
-    )
-    log = structlog.get_logger()
-    try:
-        sys.setswitchinterval(_SWITCH_S)
-        run = find_run(spawn_spec.name)
-        gc.freeze()  # a collection that walks through all that is imported stops an actor for a tenth of a second
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_run(run, spawn_spec))
-    except ConfigError as error:
-        log.error("spawn spec or settings unusable", reason=str(error))
-        return ExitCode.UNUSABLE
-    except Exception:
-        log.exception("actor failed")
-        return ExitCode.FAULT
-
-
-def _wait_spawn_spec() -> bytes:
-    """Say that the warm-ups are done, and wait for the spawn spec; b"" if the supervisor has ended. Standard input is a
-    socket."""
-    with contextlib.suppress(OSError):  # of another program, which gives a pipe
-        os.write(sys.stdin.fileno(), b"w")
-    try:
-        return sys.stdin.buffer.read()
-    except ConnectionResetError:
-        return b""
 
 
 def find_run(name: str) -> Run:
@@ -117,16 +81,6 @@ def do_warm_up(warm_up: str) -> None:
         getattr(loaded, function)(argument)
 
 
-async def _run(run: Run, spawn_spec: SpawnSpec) -> int:
-    return await run(spawn_spec)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
-
-
 def _ignore_signals(name: str) -> None:
     """Ignore the signals that a terminal or a service manager sends to all processes: only the supervisor handles them.
 
@@ -139,6 +93,8 @@ def _ignore_signals(name: str) -> None:
 
 def leave(status: int) -> NoReturn:
     """Exit without the interpreter's finalisation: all files and sockets are closed, and unloading torch takes too long."""
+    from messages.log_file.log_tee import flush_log_file
+
     flush_log_file()
     with contextlib.suppress(OSError):  # a full disk must not change the exit status
         sys.stdout.flush()

@@ -19,6 +19,7 @@ from messages.outcomes import ExitCode
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.kernel import die_with, outlive_parent
 from supervisor.parent.process_sample import sample_of
+from supervisor.parent.unhurried import run_unhurried
 
 _PROGRAM = "supervisor.start"
 _MOST_DEATHS = 3  # of processes that were never needed; then no more are made
@@ -82,11 +83,15 @@ class NextSupervisor:
         self._end.close()
 
 
+def _import_program() -> None:
+    __import__(_PROGRAM)
+
+
 def _wait_needed(link: socket.socket) -> None:
     """Import the program, and wait for the first packet. Ends this process if the parent ends before that; from then on it
     outlives the parent, whose place it takes."""
     usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
-    __import__(_PROGRAM)
+    run_unhurried(_import_program)
     if not link.recv(1, socket.MSG_PEEK):
         os._exit(ExitCode.DONE)
     outlive_parent()

@@ -1,7 +1,8 @@
 """Moves sequences off replicas that cannot compute, while another one can.
 
-    a gang dies ----ReplicaState(down)----> `failover_s` of grace -------> its sequences move       (a gang that is back
-         |                                                                                           by then keeps them)
+    a gang dies ----ReplicaState(down)----> `failover_s` of grace -------> its sequences move       (a standby that has
+         |                                  none if no standby is ready                              taken over by then
+         |                                                                                           keeps them)
          |                                  a suspect was alone: it moves at once, because only a second device tells
          |                                  whether the first one or the sequence is to blame
          +--- it dies of the canary: ReplicaState(sick) -----------------> its sequences move at once
@@ -57,8 +58,10 @@ class Failover:
         self.on_condition(name, state.condition)
         number = self.replicas.note(name, state.condition)
         if state.condition is ReplicaCondition.DOWN:
-            if number:
+            if number and state.has_successor:
                 self._post.later(self._grace_s, partial(self._leave_if_lasting, name, number))
+            elif number:
+                self._leave_if_lasting(name, number)
             self._part_suspects(name)
         else:
             self._leave()

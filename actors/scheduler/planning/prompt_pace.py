@@ -26,6 +26,7 @@ _LEAST_PARTS = 16  # but that minimum takes at most this fraction (1 / 16) of th
 
 _PROBES = 2  # at most so many steps run without prompts, to measure what decode rows cost alone
 _LEAST_ADDED = 0.25  # part of the time of the decode rows that prompts may add to any step
+_BRIEF = 0.5  # of `step_s`: what a step may last while urgent requests come, as long as prompts do not pile up
 _ENDLESS_S = math.inf
 
 
@@ -54,6 +55,20 @@ class PromptPace(StepEstimates):
         """The time that a step of `n_decode_rows` decode rows, at least one, pays for prompts, in seconds."""
         share = max(self._share / (1.0 - self._share), _QUEUE_WEIGHT * (n_prompts - 1) / n_decode_rows)
         return max(self._cost.decode_s(n_decode_rows) * share, _LEAST_PAID * self._step_s)
+
+    def brief_s(self, n_decode_rows: int, n_prompts: int) -> float:
+        """How long a step with prompts may take while urgent requests come, which wait for the step that runs, in seconds.
+
+        Half of `step_s` is enough where prompts are short beside their answers, as each step then has its part of them. Where
+        prompts pile up, many short chunks would cost throughput: each prompt that is not computed yet makes the steps longer,
+        as `_QUEUE_WEIGHT` rows more would, up to `step_s`.
+        """
+        if not self._step_s:
+            return math.inf
+        if not n_decode_rows:
+            return self._step_s
+        grown_s = self._cost.decode_s(n_decode_rows) * (1.0 + _QUEUE_WEIGHT * n_prompts / n_decode_rows)
+        return min(max(grown_s, _BRIEF * self._step_s), self._step_s)
 
     def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int, longest_s: float = math.inf) -> None:
         """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part.

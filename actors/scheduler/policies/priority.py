@@ -67,9 +67,6 @@ class PriorityPolicy(SchedulingPolicy):
     def awaits_urgent(self) -> bool:
         return self._now_s() - self._urgent_s < _AWAITED_S
 
-    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
-        return step_s if step_s and self.awaits_urgent() else math.inf
-
     def may_hurry(self, prompt: Sequence) -> bool:
         return prompt.terms.priority < max(self._levels)
 

@@ -83,7 +83,7 @@ class SlaPolicy(SchedulingPolicy):
         slack_s, _, victim = max(((self._slack_s(s), s.number, s) for s in running if may_give(s)), default=(0.0, 0, None))
         return victim if slack_s > _SLACK_S else None
 
-    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
+    def longest_step_s(self, running: Values[Sequence]) -> float:
         """The time between tokens with which the tightest of the running answers is still in time. Those that cannot be in time
         do not count."""
         now_s, fastest_s, longest_s = self._now_s(), self._token_s / 2, math.inf

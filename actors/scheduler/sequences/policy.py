@@ -165,12 +165,13 @@ class SchedulingPolicy(Protocol):
         return None
 
     def awaits_urgent(self) -> bool:
-        """True if requests may come that are to be in the very next step: plans are made just in time then."""
+        """True if requests may come that are to be in the very next step: plans are made just in time then, and steps with
+        prompts are short (`PromptPace.brief_s`)."""
         return False
 
-    def longest_step_s(self, running: Values[Sequence], step_s: float) -> float:
-        """How long a step with prompts may take for the sake of others, in seconds, where the pace of prompts would allow
-        more. step_s: `scheduler.step_s`; 0: no limit."""
+    def longest_step_s(self, running: Values[Sequence]) -> float:
+        """How long a step with prompts may take for the sake of running answers, in seconds, where the pace of prompts would
+        allow more."""
         return math.inf
 
     def may_hurry(self, prompt: Sequence) -> bool:

@@ -19,7 +19,7 @@ print(os.environ.get("OPENBLAS_NUM_THREADS"))
 """
 
 
-@pytest.mark.parametrize("module", ["supervisor.children.entrypoint", "supervisor.start, supervisor.placement.host"])
+@pytest.mark.parametrize("module", ["supervisor.children.incarnation", "supervisor.start, supervisor.placement.host"])
 @pytest.mark.parametrize("threads", [None, "2"])
 def test_a_process_of_the_server_imports_what_it_uses(module: str, threads: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

@@ -43,7 +43,8 @@ class StepTurns:
         if not self._longest_s or not self._policy.awaits_urgent():
             return Turn(decoding)
         decode_s = self._pace.decode_s(len(decoding))
-        if not decode_s or 2 * decode_s <= self._longest_s:  # prompts have room beside them
+        n_rows, longest_s = len(decoding), self._longest_s
+        if not decode_s or 2 * decode_s <= longest_s or self._pace.brief_s(n_rows, n_prompts) <= longest_s:  # room for both
             self._credit_s = 0.0
             return Turn(decoding, longest_s=self._longest_s)
         half_s = self._pace.decode_s(-(-len(decoding) // _HALVES))

@@ -28,7 +28,7 @@ from supervisor.bench.statistics import summarize
 from supervisor.operator.calls import ask_status
 
 _READY_S, _ABOUT_S, _LATE_S = 120.0, 0.05, 2.0
-_MOVED = re.compile(r"^(\S+)Z .*sequences go to other replicas .*away_from=(\S+)", re.MULTILINE)
+_AGAIN = re.compile(r"^(\S+)Z .*requests are submitted again .*away_from=(\S+)", re.MULTILINE)
 _MS = 1e3
 
 
@@ -74,21 +74,22 @@ def command(
     machine, chance = describe_machine(), random.Random(seed)
     setting = f"worker.hash_chain_step_s={step_ms / _MS:g}"
     arguments = [*f"--model hash-chain --replicas 2 --balancing round_robin --set {setting}".split(), *server_args]
-    killed: list[tuple[str, float]] = []  # replica, Unix time
+    killed: dict[str, list[tuple[str, float]]] = {role: [] for role in roles}  # replica, Unix time
     found: dict[str, tuple[list[float], list[float]]] = {role: ([], []) for role in roles}
     with own_server(arguments, keeps_log=True) as server:
         for number, role in zip(range(rounds * len(roles)), cycle(roles), strict=False):
             name = f"{role}/{number // len(roles) % 2}" + (".0" if role == "worker" else "")
-            waits_s = asyncio.run(_round(server, name, streams, prompt_tokens, output_tokens, chance, killed))
+            waits_s = asyncio.run(_round(server, name, streams, prompt_tokens, output_tokens, chance, killed[role]))
             found[role][0].extend(waits_s[streams // 2 :])
             found[role][1].extend(waits_s[: streams // 2])
             shown = ", ".join(f"{_MS * wait_s:.0f}" for wait_s in waits_s)
             CONSOLE.print(f"{name}: next tokens after {shown} ms", highlight=False)
-        moved_s = _moved_s(server.log.read_text(encoding="utf-8"), killed)
+        log = server.log.read_text(encoding="utf-8")
     server.log.unlink()
     facts = {"rounds": rounds, "streams": streams, "step_ms": step_ms, "prompt_tokens": prompt_tokens, "seed": seed}
-    facts |= {"server_args": server_args, "machine": machine, "resubmitted_ms": _summary(moved_s)}
-    write_json({"bench": "failover", **facts, **{role: _figures(*waits) for role, waits in found.items()}}, out)
+    facts |= {"server_args": server_args, "machine": machine}
+    by_role = {role: {"resubmitted_ms": _summary(_again_s(log, killed[role])), **_figures(*found[role])} for role in roles}
+    write_json({"bench": "failover", **facts, **by_role}, out)
 
 
 def _figures(dead_s: list[float], others_s: list[float]) -> dict[str, Any]:
@@ -101,11 +102,12 @@ def _summary(values_s: list[float]) -> dict[str, float] | None:
     return None if summary is None else summary.scaled(_MS, 1)
 
 
-def _moved_s(log: str, killed: list[tuple[str, float]]) -> list[float]:
-    """From the death of each worker to the line in the server's log that says that its sequences were submitted elsewhere."""
-    lines = [(datetime.fromisoformat(found[1] + "+00:00").timestamp(), found[2]) for found in _MOVED.finditer(log)]
+def _again_s(log: str, killed: list[tuple[str, float]]) -> list[float]:
+    """From each death to the line in the server's log that says that its sequences are submitted again. A worker that was back
+    before that has none."""
+    lines = [(datetime.fromisoformat(found[1] + "+00:00").timestamp(), found[2]) for found in _AGAIN.finditer(log)]
     found = [next((t - s for t, name in lines if 0 < t - s < _LATE_S and name == f"scheduler/{n}"), None) for n, s in killed]
-    return [moved_s for moved_s in found if moved_s is not None]
+    return [again_s for again_s in found if again_s is not None]
 
 
 async def _round(
@@ -121,8 +123,7 @@ async def _round(
             await asyncio.sleep(0.01)
         await asyncio.sleep(chance.random() * 0.1)
         [pid] = [child.pid for child in (await asyncio.to_thread(ask_status, server.run_dir)).children if child.name == name]
-        if name.startswith("worker"):
-            killed.append((name.partition("/")[2].partition(".")[0], time.time()))
+        killed.append((name.partition("/")[2].partition(".")[0], time.time()))
         killed_s = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         await asyncio.gather(*tasks)

@@ -99,6 +99,29 @@ def test_a_step_with_prompts_lasts_no_longer_than_the_setting_while_sequences_de
     assert len(short) > len(beside)  # decode steps between them keep the median gap short
 
 
+def urgent_run(n_prompts: int) -> list[float]:
+    """The times of steps in which eight sequences decode and so many prompts of a low priority are computed, once an urgent
+    request has come."""
+    run = run_of(step_s=0.04, policy="priority")
+    run.warm()
+    for _ in range(8):
+        run.bench.add([7] * 50, max_tokens=300, priority=9)
+    run.bench.add([7] * 50, max_tokens=1, priority=0)
+    for _ in range(4):
+        run.step()
+    for _ in range(n_prompts):
+        run.bench.add([7] * 4000, max_tokens=2, priority=9)
+    run.steps.clear()
+    for _ in range(12):
+        run.step()
+    return [took_s for planned, took_s in run.steps if planned.n_prompts and len(planned.rows) > planned.n_prompts]
+
+
+def test_while_urgent_requests_come_steps_last_half_as_long_unless_prompts_pile_up() -> None:
+    assert 0.015 < max(urgent_run(n_prompts=1)) < 0.026
+    assert max(urgent_run(n_prompts=40)) > 0.035
+
+
 def test_without_the_setting_steps_are_filled_as_far_as_tokens_go() -> None:
     run = run_of(step_s=0.0)
     run.warm()

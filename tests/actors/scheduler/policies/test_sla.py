@@ -112,6 +112,6 @@ def test_a_step_lasts_no_longer_than_the_tightest_answer_can_wait_for_a_token() 
     bench, first = busy(deadline_ms=10_000.0)
     assert first.n_generated == 20
     policy = bench.queues.policy
-    assert abs(policy.longest_step_s(bench.queues.running, 0.0) - 10.0 / 180) < 1e-9
+    assert abs(policy.longest_step_s(bench.queues.running) - 10.0 / 180) < 1e-9
     bench.now_s = 11.0  # too late: it holds nobody up
-    assert policy.longest_step_s(bench.queues.running, 0.0) == math.inf
+    assert policy.longest_step_s(bench.queues.running) == math.inf

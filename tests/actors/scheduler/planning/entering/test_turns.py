@@ -100,6 +100,17 @@ def test_prompts_and_decoding_sequences_share_steps_that_are_short_anyway() -> N
     assert any(n_rows and n_tokens for n_rows, n_tokens, _ in works)
 
 
+def test_they_share_steps_in_which_both_find_room_while_prompts_do_not_pile_up() -> None:
+    turning = Turning(0.035, n_low=20, n_slots=24)  # 21 ms for those that decode
+    turning.bench.add([99] * 8, max_tokens=1, priority=0)
+    turning.step()
+    turning.step()
+    turning.bench.add([98] * 60, max_tokens=4, priority=9)
+    works = [planned.work for _ in range(6) if (planned := turning.step()) is not None]
+    assert all(n_rows for n_rows, _, _ in works)
+    assert sum(n_tokens for _, n_tokens, _ in works) == 60
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=24),
     st.sampled_from([0.002, 0.006, 0.02]),
