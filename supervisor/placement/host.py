@@ -8,7 +8,7 @@ import resource
 from typing import Any
 
 from actors.gpu_monitor.nvml_handles import handle_of, text_of
-from gpu_workers.cpu.instructions import has_int8_dot
+from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors
 from gpu_workers.embedding.model_files import check_model
 from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.model_store.model_config import ModelConfig
@@ -43,7 +43,7 @@ def plan_start(config: ServerConfig) -> Placement:
     """
     check_disk_cache(config.worker)
     gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
-    host = Host(gpus, memory_bytes(), has_int8_dot())
+    host = Host(gpus, memory_bytes(), has_wide_vectors(), has_int8_dot())
     asked = _asked(config)
     if not (asked.tp or asked.replicas):
         check_gpus(host, asked)  # without waiting for a model that is to be downloaded
