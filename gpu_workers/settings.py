@@ -19,8 +19,8 @@ PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat
     "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
 HostCacheDtype = Literal["same", "int4", "adaptive"]
-Quantization = Literal["none", "int8", "int4", "fp8"]
-QuantizationChoice = Literal["auto", "none", "int8", "int4", "fp8"]
+Quantization = Literal["none", "exact", "int8", "int4", "fp8"]
+QuantizationChoice = Literal["auto", "none", "exact", "int8", "int4", "fp8"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
@@ -44,10 +44,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # of keys and values in their pages; auto: as dtype; 8 bits with a scale for each token and head: int8, integers, or fp8,
     # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 3.5, for heads whose size is a power of two
     kv_dtype: KvDtype = "auto"
-    # of the weights of linear layers; int8, int4: integers with a scale for each group of inputs, on CPU cores only; fp8: 8-bit
-    # floats (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype; auto: none on GPUs; on CPU cores with
+    # of the weights of linear layers; exact: nothing is rounded: on CPU cores with AVX-512, in float32, the integers of GGUF
+    # files of type Q4_1 or Q8_0 stay as they are and are multiplied with floats; elsewhere none; none: floats; int8, int4:
+    # integers with a scale for each group of inputs, and inputs rounded to integers, on CPU cores only; fp8: 8-bit floats
+    # (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype; auto: none on GPUs; on CPU cores with
     # instructions for 8-bit integers (VNNI), unless a dtype is named: int4 for GGUF files of type Q4_1, int8 for others
-    quantization: QuantizationChoice = "none"
+    quantization: QuantizationChoice = "exact"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -137,7 +139,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def quantization_name(self) -> Quantization:
         """The quantisation of the weights. What "auto" stands for is decided before ranks are started, so a rank that still
         finds it here leaves the weights as they are."""
-        return "none" if self.quantization == "auto" else self.quantization
+        keeps_floats = self.quantization == "exact" and (self.device != "cpu" or self.dtype_name != "float32")
+        return "none" if self.quantization == "auto" or keeps_floats else self.quantization
 
     def length_limit(self, model_max_length: int = _HASH_CHAIN_MAX_LENGTH) -> int:
         """Tokens of one sequence: `max_length`, but at most the model's own limit."""

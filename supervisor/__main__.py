@@ -60,6 +60,10 @@ _TLS_CERT = "HTTPS: file with the certificate and those that sign it (PEM); read
 _TLS_CLIENT_CA = "File with certificates (PEM): clients must show one that one of them has signed. Default: none."
 _ZEROMQ_CURVE = "Encrypt ZeroMQ over TCP; supervisor keys zeromq shows the key. Default: unless --zeromq-host is 127.0.0.1."
 _FILE = click.Path(dir_okay=False)
+_QUANTIZATION = (
+    "Weights: exact (the integers of the model's file where it has some, else floats), auto, none, int8, int4, or fp8 on GPUs."
+    " Default: exact."
+)
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -100,7 +104,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
         *_door_flags(),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
-        click.option("--quantization", "worker__quantization", help="Weights: auto, none, int8, int4, or fp8 on GPUs."),
+        click.option("--quantization", "worker__quantization", help=_QUANTIZATION),
         click.option("--kv-dtype", "worker__kv_dtype", help="Keys and values: auto, int8, int4 or fp8 (GPUs)."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),

@@ -19,13 +19,24 @@ def may_execute() -> bool:
     return protect(ctypes.addressof(ctypes.c_char.from_buffer(page)), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0
 
 
+def has_wide_vectors(cpu_info: Path = _CPU_INFO) -> bool:
+    """True if kernels with vectors of 16 float32 (AVX-512) can be compiled here. cpu_info: Linux's description of the
+    processors."""
+    return _WIDE in _flags(cpu_info) and may_execute()
+
+
 def has_int8_dot(cpu_info: Path = _CPU_INFO) -> bool:
     """True if kernels can be compiled here that use instructions for products of 8-bit integers (VNNI), as
     `Machine.has_int8_dot` says in a rank. cpu_info: Linux's description of the processors."""
+    flags = _flags(cpu_info)
+    needed = _WIDE_INT8 if _WIDE in flags else _NARROW_INT8
+    return needed <= flags and may_execute()
+
+
+def _flags(cpu_info: Path) -> set[str]:
+    """The instructions of the first processor by Linux's names; none where they are not known."""
     try:
         lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return False
-    flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set[str]())
-    needed = _WIDE_INT8 if _WIDE in flags else _NARROW_INT8
-    return needed <= flags and may_execute()
+        return set()
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set[str]())

@@ -86,7 +86,7 @@ def choose_backend(
     no such kernels can compute it, or if the device has no kernels for this page_dtype or the placement's quantization."""
     if page_dtype is not None:
         _check_pages(placement.device, page_dtype)
-    if placement.quantization != "none":
+    if placement.quantization not in ("none", "exact"):
         _check_quantization(placement, deterministic)
     if deterministic:
         return _deterministic_backend(placement, config, shard, page_dtype)
@@ -138,7 +138,7 @@ def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantizat
     try:
         return _kind_of_cpu_ops(quantization)(dtype, machine, page_dtype)
     except RuntimeError as error:
-        if quantization != "none":
+        if quantization not in ("none", "exact"):
             raise ConfigError(f"worker.quantization: expected none on this machine, got {quantization} ({error})") from None
         _log_torch("layers", str(error))
         return TorchOps()
@@ -152,6 +152,8 @@ def _kind_of_cpu_ops(quantization: Quantization) -> type[CpuOps]:
             from gpu_workers.cpu.int8_ops import Int8CpuOps as Kind
         case "int4":
             from gpu_workers.cpu.int4_ops import Int4CpuOps as Kind
+        case "exact":
+            from gpu_workers.cpu.exact_ops import ExactCpuOps as Kind
         case "none" | "fp8":  # fp8 has been refused
             from gpu_workers.cpu.ops import CpuOps as Kind
     return Kind
@@ -163,6 +165,8 @@ def _kind_of_deterministic_ops(quantization: Quantization) -> type[Deterministic
             from gpu_workers.cpu.int8_ops import DeterministicInt8CpuOps as Kind
         case "int4":
             from gpu_workers.cpu.int4_ops import DeterministicInt4CpuOps as Kind
+        case "exact":
+            from gpu_workers.cpu.exact_ops import DeterministicExactCpuOps as Kind
         case "none" | "fp8":
             from gpu_workers.cpu.deterministic import DeterministicCpuOps as Kind
     return Kind

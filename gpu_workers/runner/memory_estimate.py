@@ -107,7 +107,7 @@ def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Qua
 
 def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantization: Quantization) -> int:
     """With integers the table of embeddings keeps its dtype, also where it is the head: that is packed from it, in 8 bits. With
-    fp8 table and head keep it."""
+    fp8 table and head keep it. With exact the head may keep it, as files often have it in a type of its own."""
     n_parameters, itemsize = rank_parameters(config, shard), _BYTES_BY_DTYPE[dtype]
     if quantization == "none":
         return n_parameters * itemsize
@@ -117,8 +117,10 @@ def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantizati
     if quantization == "fp8":
         return (n_parameters - n_layers) * itemsize + math.ceil(n_layers * FP8_WEIGHT_BYTES)
     n_plain = n_parameters - n_linear + (n_head if config.tied_embeddings else 0)
-    layer_bytes = INT4_WEIGHT_BYTES if quantization == "int4" else INT8_WEIGHT_BYTES
-    return n_plain * itemsize + math.ceil(n_layers * layer_bytes + n_head * INT8_WEIGHT_BYTES)
+    has_4_bits = quantization == "int4" or (quantization == "exact" and config.stored_as == "Q4_1")
+    layer_bytes = INT4_WEIGHT_BYTES if has_4_bits else INT8_WEIGHT_BYTES
+    head_bytes = itemsize if quantization == "exact" else INT8_WEIGHT_BYTES
+    return n_plain * itemsize + math.ceil(n_layers * layer_bytes + n_head * head_bytes)
 
 
 def default_cpu_kv_bytes(host_bytes: int) -> int:

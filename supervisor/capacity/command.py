@@ -36,7 +36,7 @@ def _server_flags(command: Any) -> Any:
         click.option("--replicas", type=int, help="Copies of the model."),
         click.option("--gateways", type=int, help="Processes that accept requests."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16."),
-        click.option("--quantization", "worker__quantization", help="auto, none, int8, int4, or fp8 on GPUs."),
+        click.option("--quantization", "worker__quantization", help="exact, auto, none, int8, int4, or fp8 on GPUs."),
         click.option("--kv-dtype", "worker__kv_dtype", help="auto, int8, int4 or fp8 (GPUs)."),
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences at once in a replica."),
         click.option("--max-length", type=int, help="Tokens of one sequence."),
@@ -114,7 +114,7 @@ def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:
     """The machine to plan for: this one, or one with GPUs of a kind."""
     import os
 
-    from gpu_workers.cpu.instructions import has_int8_dot
+    from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors
     from gpu_workers.runner.memory_estimate import memory_bytes
     from messages.errors import ConfigError
     from supervisor.capacity.gpu_kinds import find_kind
@@ -128,7 +128,7 @@ def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:
         gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
         if config.gpus and not gpus:
             raise ConfigError(f"gpus: expected --gpu KIND to plan for GPUs that are not here, got {config.gpus}")
-        return Host(gpus, memory_bytes(), has_int8_dot())
+        return Host(gpus, memory_bytes(), has_wide_vectors(), has_int8_dot())
     kind = find_kind(gpu)
     each_bytes = without_units({"gpu_memory_bytes": int(memory) if memory and memory.isdecimal() else memory})
     n_bytes = each_bytes["gpu_memory_bytes"]

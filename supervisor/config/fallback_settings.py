@@ -16,7 +16,7 @@ class FallbackSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     model_name: str = ""  # what clients see; empty: the model's own name
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     dtype: DtypeChoice = "auto"  # of weights and activations; auto: float32
-    quantization: QuantizationChoice = "none"  # of the weights of linear layers: none, int8 or int4; auto: as in [worker]
+    quantization: QuantizationChoice = "exact"  # of the weights of linear layers, as in [worker]
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 << 20  # memory for keys and values
     n_slots: Annotated[int, msgspec.Meta(ge=0)] = 16  # sequences at once; 0: 64
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch; 0: all cores

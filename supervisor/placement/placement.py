@@ -47,8 +47,8 @@ class Placement:
         return self.tp * self.replicas
 
     def quantization_of(self, worker: WorkerSettings) -> Quantization:
-        """What the operator has asked for; where that is "auto", what was decided here."""
-        return self.quantization if worker.quantization == "auto" else worker.quantization
+        """What the operator has asked for; where that depends on host and model, what was decided here."""
+        return self.quantization if worker.quantization in ("auto", "exact") else worker.quantization
 
     def has_vault(self, asked: bool | None) -> bool:
         """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang always has a vault,

@@ -123,7 +123,7 @@ def check_quantization(placement: Placement) -> None:
 
     Raises: ConfigError naming the key.
     """
-    if placement.quantization == "none":
+    if placement.quantization in ("none", "exact"):  # exact is chosen only where it works
         return
     if placement.gpus:
         _check_gpu_quantization(placement)

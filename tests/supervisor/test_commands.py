@@ -241,7 +241,7 @@ def test_check_config_takes_one_file() -> None:
         ),
         (["--max-length", "100000"], "max_length: expected at most 8192 (the model's), got 100000"),
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
-        (["--quantization", "awq"], "worker.quantization: expected one of auto, none, int8, int4, fp8, got 'awq'"),
+        (["--quantization", "awq"], "worker.quantization: expected one of auto, none, exact, int8, int4, fp8, got 'awq'"),
         (["--kv-dtype", "fp4"], "worker.kv_dtype: expected one of auto, int8, int4, fp8, got 'fp4'"),
         (["--gpus", "0", "--kv-dtype", "fp8"], 'worker.kv_dtype: expected "auto", "int8" or "int4" on CPU cores, got "fp8"'),
     ],

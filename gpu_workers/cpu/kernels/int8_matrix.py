@@ -54,7 +54,7 @@ def _quantise_group(
     b, words = code.b, ir.VectorType(I32, code.lanes)
     out, scales, corrections = places
     parts = range(0, GROUP, code.lanes)
-    numbers = [_load_part(code, x, code.add(first, part), b.sub(n_left, I64(part)), is_bf16) for part in parts]
+    numbers = [load_part(code, x, code.add(first, part), b.sub(n_left, I64(part)), is_bf16) for part in parts]
     greatest = nothing = code.constant(0.0)
     for part in numbers:
         greatest = code.max(code.unary("llvm.fabs", part), greatest)
@@ -113,7 +113,7 @@ class RowsTimesBlock:
             for part, place in zip(self.parts, own_sums, strict=True):
                 column = code.add(code.mul(self.block, BLOCK), part)
                 n_left = b.sub(self.n_out, column)
-                _store_part(code, code.get(place), code.pointer(OUT), code.add(start, column), n_left, self.is_bf16)
+                store_part(code, code.get(place), code.pointer(OUT), code.add(start, column), n_left, self.is_bf16)
 
     def add_group(self, rows: list[Value], group: Value, weights: Value, sums: list[list[Value]]) -> None:
         """Add the products of one group to the sums of each row and vector of outputs. rows: where they begin; weights: where
@@ -179,7 +179,7 @@ def _pair_products(code: VectorCode, a: Value, x: Value) -> Value:
     return b.add(b.shuffle_vector(products, products, even), b.shuffle_vector(products, products, odd))
 
 
-def _load_part(code: VectorCode, base: Value, index: Value, n_left: Value, is_bf16: bool) -> Value:
+def load_part(code: VectorCode, base: Value, index: Value, n_left: Value, is_bf16: bool) -> Value:
     """The first `n_left` of a vector of numbers from `index` on as float32, and zeros in the other lanes."""
     kind = I16 if is_bf16 else F32
     numbers, bits = ir.VectorType(kind, code.lanes), ir.VectorType(_BIT, code.lanes)
@@ -194,7 +194,7 @@ def _load_part(code: VectorCode, base: Value, index: Value, n_left: Value, is_bf
     return code.b.bitcast(code.b.shl(code.b.zext(found, words), sixteen), code.vector)
 
 
-def _store_part(code: VectorCode, value: Value, base: Value, index: Value, n_left: Value, is_bf16: bool) -> None:
+def store_part(code: VectorCode, value: Value, base: Value, index: Value, n_left: Value, is_bf16: bool) -> None:
     """Write the first `n_left` lanes to consecutive numbers from `index` on."""
     b, kind = code.b, I16 if is_bf16 else F32
     numbers, bits = ir.VectorType(kind, code.lanes), ir.VectorType(_BIT, code.lanes)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_workers.cpu.instructions import has_int8_dot, may_execute
+from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors, may_execute
 from gpu_workers.cpu.kernels.machine import this_machine
 
 
 def test_it_says_what_a_rank_finds_out_with_llvm() -> None:
     machine = this_machine()
     assert has_int8_dot() == (machine is not None and machine.has_int8_dot)
+    assert has_wide_vectors() == (machine is not None and machine.lanes == 16)
 
 
 @pytest.mark.parametrize(
@@ -29,10 +30,12 @@ def test_each_width_has_its_own_instructions(tmp_path: Path, flags: str, has_it:
     description = tmp_path / "cpuinfo"
     description.write_text(f"processor\t: 0\nflags\t\t: {flags}\nprocessor\t: 1\nflags\t\t: {flags}\n")
     assert has_int8_dot(description) == (has_it and may_execute())
+    assert has_wide_vectors(description) == ("avx512f" in flags and may_execute())
 
 
 def test_other_processors_have_none(tmp_path: Path) -> None:
     description = tmp_path / "cpuinfo"
     description.write_text("processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")
-    assert not has_int8_dot(description)
-    assert not has_int8_dot(tmp_path / "none")
+    for has in (has_int8_dot, has_wide_vectors):
+        assert not has(description)
+        assert not has(tmp_path / "none")

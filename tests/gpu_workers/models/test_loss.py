@@ -85,3 +85,13 @@ def test_the_loss_of_quantised_weights(smollm2_folder: Path, quantization: Quant
     ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
     assert ratio <= 1.01
     assert agreement >= 0.94
+
+
+def test_nothing_is_lost_with_stored_integers(smollm2_folder: Path) -> None:
+    """Only the order of some sums is another one."""
+    if this_machine() is None:
+        pytest.skip("needs llvmlite and a processor that kernels are written for")
+    model = model_of(smollm2_folder, quantization="exact")
+    ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
+    assert abs(ratio - 1) <= 1e-4
+    assert agreement >= 0.999

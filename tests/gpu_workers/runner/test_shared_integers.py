@@ -17,6 +17,7 @@ from gpu_workers.runner.model_loading import build_model
 from gpu_workers.settings import Quantization
 from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess
+from tests.support.kernels.exact_model import write_exact_model
 from tests.support.workers.tiny_model import write_model
 
 pytestmark = pytest.mark.slow
@@ -54,3 +55,16 @@ def test_a_later_process_computes_the_same_without_the_checkpoint(
     (folder / "model.safetensors").unlink()
     first.close()  # the first process has gone; its memory stays
     assert logits(folder, second, dtype, quantization).equal(right)
+
+
+def test_stored_integers_are_shared_beside_floats(store: StoreProcess, tmp_path: Path) -> None:
+    """Which weights have integers is known only when they are read, so memory is counted for floats."""
+    folder = tmp_path / "exact"
+    folder.mkdir()
+    write_exact_model(folder)
+    right = logits(folder, None, torch.float32, "exact")
+    first, second = (WeightVault(store.path, "worker/0.0 weights", b"exact") for _ in range(2))
+    assert logits(folder, first, torch.float32, "exact").equal(right)
+    (folder / "model.safetensors").unlink()
+    first.close()
+    assert logits(folder, second, torch.float32, "exact").equal(right)

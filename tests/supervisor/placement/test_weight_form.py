@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.resolve import read_config
 from gpu_workers.settings import WorkerSettings
 from supervisor.placement.hardware import Gpu, Host
@@ -16,7 +17,7 @@ from supervisor.placement.weight_form import choose_form
 SMOLLM2 = read_config("smollm2")
 assert SMOLLM2 is not None
 FLOATS = replace(SMOLLM2, stored_as="F16")
-HOST = Host((), 64 << 30, has_int8_dot=True)
+HOST = Host((), 64 << 30, has_wide_vectors=True, has_int8_dot=True)
 AUTO = WorkerSettings(quantization="auto")
 H200 = Gpu("0", "NVIDIA H200", 150_000_000_000, (9, 0))
 
@@ -36,12 +37,38 @@ def test_a_file_of_4_bits_keeps_its_numbers_and_others_get_8_bits() -> None:
         (replace(HOST, has_int8_dot=False), AUTO, True),
         (HOST, WorkerSettings(dtype="float32", quantization="auto"), True),
         (HOST, WorkerSettings(dtype="bfloat16", quantization="auto"), True),
-        (HOST, WorkerSettings(), True),
+        (HOST, WorkerSettings(quantization="none"), True),
         (HOST, AUTO, False),
     ],
 )
 def test_floats_stay_where_they_are_asked_for_or_nothing_is_faster(host: Host, worker: WorkerSettings, is_on_cpu: bool) -> None:
     form = choose_form(host, FLOATS, worker, is_on_cpu=is_on_cpu)
+    assert (form.quantization, form.reason) == ("none", "")
+
+
+def test_integers_of_a_file_are_kept_by_default_where_they_can_be_multiplied_as_they_are() -> None:
+    assert SMOLLM2 is not None
+    for stored_as in ("Q4_1", "Q8_0"):
+        for worker in (WorkerSettings(), WorkerSettings(dtype="float32")):
+            form = choose_form(HOST, replace(SMOLLM2, stored_as=stored_as), worker, is_on_cpu=True)
+            assert (form.quantization, form.reason) == ("exact", f"the file's own numbers ({stored_as}), nothing is rounded")
+    old = choose_form(replace(HOST, has_wide_vectors=False), SMOLLM2, WorkerSettings(), is_on_cpu=True)
+    assert (old.quantization, old.reason) == ("none", "this processor has no AVX-512, or kernels cannot be compiled here")
+
+
+@pytest.mark.parametrize(
+    ("model", "worker", "is_on_cpu"),
+    [
+        (None, WorkerSettings(), True),
+        (replace(SMOLLM2, stored_as="Q4_K_M"), WorkerSettings(), True),
+        (FLOATS, WorkerSettings(), True),
+        (SMOLLM2, WorkerSettings(dtype="bfloat16"), True),
+        (SMOLLM2, WorkerSettings(load_format="random"), True),
+        (SMOLLM2, WorkerSettings(), False),
+    ],
+)
+def test_floats_stay_by_default_elsewhere(model: ModelConfig | None, worker: WorkerSettings, is_on_cpu: bool) -> None:
+    form = choose_form(HOST, model, worker, is_on_cpu=is_on_cpu)
     assert (form.quantization, form.reason) == ("none", "")
 
 
@@ -57,6 +84,14 @@ def test_the_plan_says_what_was_chosen_and_why() -> None:
     assert plan.summary() == "1 replica x tp 1 on CPU cores, float32, int8 weights"
     plain = plan_placement(HOST, FLOATS, PlacementRequest(standby=False))
     assert plan.weight_bytes < 0.5 * plain.weight_bytes, "the estimate is that of the weights that will be loaded"
+
+
+def test_the_plan_of_stored_integers_counts_them() -> None:
+    plan = plan_placement(HOST, SMOLLM2, PlacementRequest(standby=False))
+    assert (plan.quantization, plan.quantization_of(WorkerSettings())) == ("exact", "exact")
+    assert plan.summary() == "1 replica x tp 1 on CPU cores, float32, exact weights"
+    floats = plan_placement(HOST, SMOLLM2, PlacementRequest(standby=False, worker=WorkerSettings(quantization="none")))
+    assert plan.weight_bytes < 0.6 * floats.weight_bytes
 
 
 def test_gpus_keep_floats() -> None:
