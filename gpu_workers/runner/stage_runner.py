@@ -167,7 +167,8 @@ class LastStageRunner(ModelRunner):
         self._stages = stages
 
     def _sampled(self, ids: torch.Tensor) -> None:
-        self._stages.link.send_ids(ids)
+        if len(ids):  # a captured step may sample nothing, and then the first stage expects nothing
+            self._stages.link.send_ids(ids)
 
 
 def make_runner(
