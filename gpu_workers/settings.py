@@ -54,6 +54,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
+    pp: Annotated[int, msgspec.Meta(ge=1)] = 1  # stages of the gang's pipeline, of tp ranks each
     n_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCES)] = 0  # sequences at once; 0: 256 on a GPU, 64 on a CPU
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
@@ -101,7 +102,32 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def is_cuda_gang(self) -> bool:
         """True if several GPUs compute one replica."""
-        return self.device == "cuda" and self.tp > 1
+        return self.device == "cuda" and self.n_ranks > 1
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the gang."""
+        return self.tp * self.pp
+
+    @property
+    def stage(self) -> int:
+        """The stage of this rank in the gang's pipeline, 0 .. pp - 1."""
+        return self.rank // self.tp
+
+    @property
+    def tensor_rank(self) -> int:
+        """The rank within its stage, 0 .. tp - 1."""
+        return self.rank % self.tp
+
+    @property
+    def reporter(self) -> int:
+        """The rank that answers the scheduler for its gang: the first one that samples."""
+        return (self.pp - 1) * self.tp
+
+    @property
+    def is_reporter(self) -> bool:
+        """True if that is this rank."""
+        return self.rank == self.reporter
 
     @property
     def slots(self) -> int:
@@ -116,6 +142,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def lease_steps(self) -> int:
         """Steps of one plan, at most."""
+        if self.pp > 1:
+            return 1  # the next step of the same sequences would keep those of the other stages waiting
         return self.max_lease_steps or (1 if self.is_hash_chain else _LEASE_STEPS[self.device])
 
     @property
@@ -156,8 +184,8 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         settings = msgspec.json.decode(text, type=WorkerSettings)
     except msgspec.DecodeError as error:
         raise ConfigError(f"worker: {error}") from None
-    if settings.rank >= settings.tp:
-        raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
+    if settings.rank >= settings.n_ranks:
+        raise ConfigError(f"worker.rank: expected less than tp * pp = {settings.n_ranks}, got {settings.rank}")
     check_disk_cache(settings)
     check_kv_least(settings)
     check_host_dtype(settings)

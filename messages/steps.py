@@ -22,7 +22,8 @@ PAGE_TOKENS = 16
 
 
 class Reset(Message, frozen=True):
-    """A scheduler begins an epoch, with every rank of its gang: forget all slots. Rank 0 answers with Capacity."""
+    """A scheduler begins an epoch, with every rank of its gang: forget all slots. One rank, the first that samples,
+    answers for all of them, with Capacity."""
 
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
     memory_generation: Count = 0  # the one that the scheduler's page ledger describes; 0: it has no ledger
@@ -69,7 +70,7 @@ class EngineCapacity(Part, frozen=True):
 
 
 class Capacity(Message, frozen=True):
-    """The answer to Reset, from rank 0 to its scheduler: no slot is taken, and the gang can hold this much.
+    """The answer to Reset, from one rank to its scheduler: no slot is taken, and the gang can hold this much.
 
     A memory generation is the time in which the contents of the KV memory are kept. As long as its number stays the same, pages
     hold what finished steps have written, even if processes have died. With a new number the content of every page is unknown.
@@ -81,7 +82,7 @@ class Capacity(Message, frozen=True):
 
 
 class Idle(Message, frozen=True):
-    """Rank 0 has nothing left to do, and says so about twice a second, so that its scheduler notices lost messages."""
+    """A gang has nothing left to do, and one rank says so about twice a second, so that its scheduler notices lost messages."""
 
 
 class TokenRules(Part, frozen=True):
@@ -200,7 +201,7 @@ class GrammarRest(Part, frozen=True):
 
 
 class GrammarReport(Part, frozen=True):
-    """What rank 0 knows of the grammars of a step's rows once its tokens are sampled.
+    """What a rank that samples knows of the grammars of a step's rows once its tokens are sampled.
 
     Row i says that the tokens of slot `slots[i]` at positions `starts[i]`, +1, ... can be no others than the next `counts[i]`
     of `ids`. Used as drafts they are accepted.

@@ -101,6 +101,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--fallback-model", help=_FALLBACK_MODEL),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help=_TP),
+        click.option("--pp", type=int, help="Stages of each copy, each on --tp GPUs with a part of the layers. Default: 1."),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
         *_door_flags(),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),

@@ -133,7 +133,8 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     given_s, device_s = config.scheduler.step_s, _PROMPT_STEP_S[facts.placement.device]
     settings = msgspec.structs.replace(
         config.scheduler,
-        tp=facts.placement.tp,
+        tp=facts.placement.ranks_each,
+        pp=facts.placement.pp,
         speculation=config.speculate,
         vault=facts.placement.has_vault(config.asks_vault),
         tells_directory=facts.placement.replicas > 1,
@@ -153,8 +154,7 @@ def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) ->
     frozen_s = max(s.frozen_s, s.frozen_worker_s)
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, frozen_s, step_s, max(s.first_step_s, step_s), s.stop_s, s.suspended_s)
     env = _cpu_env(settings.threads or facts.cores) if settings.device == "cpu" else {}
-    child = replace(group.children[0], deadlines=deadlines, env=env)
-    return replace(group, children=(child,), is_optional=True)
+    return replace(group, children=(replace(group.children[0], deadlines=deadlines, env=env),), is_optional=True)
 
 
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
@@ -222,8 +222,8 @@ def _single(
     s = config.supervisor
     continue_s = min(_BEATS_TO_CONTINUE * s.beat_s, s.suspended_s) if role_of(name) in _HOLDERS else 0.0
     deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s, s.suspended_s, continue_s)
-    encoded = msgspec.json.encode(settings)
-    child = ChildSpec(name, encoded, deadlines, descriptors=descriptors or {}, warm_ups=(*warm_ups(name), *warm_up))
+    more = {"descriptors": descriptors or {}, "warm_ups": (*warm_ups(name), *warm_up)}
+    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, **more)
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
@@ -236,7 +236,7 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int, seat: str = FIR
         why,
         Strategy.ONE_FOR_ALL,
         Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
-        tuple(_rank(config, facts, replica, rank, seat) for rank in range(facts.placement.tp)),
+        tuple(_rank(config, facts, replica, rank, seat) for rank in range(facts.placement.ranks_each)),
         has_rendezvous=True,
         unit=Unit("replica", replica),
         standby_of=f"gang {replica}" if is_standby else "",
@@ -252,7 +252,7 @@ def _vault(config: ServerConfig, replica: int) -> Group:
 def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat: str) -> ChildSpec:
     s, placement = config.supervisor, facts.placement
     if placement.device == "cuda":
-        env = {"CUDA_VISIBLE_DEVICES": placement.gpus[replica * placement.tp + rank].device_id, **_GPU_ENV}
+        env = {"CUDA_VISIBLE_DEVICES": placement.gpus[replica * placement.ranks_each + rank].device_id, **_GPU_ENV}
         step_s, first_step_s = s.step_s, max(s.first_step_s, s.step_s)
     else:
         env = _cpu_env(config.worker.threads or max(facts.cores // placement.ranks, 1))
@@ -266,6 +266,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         device_index=0,
         rank=rank,
         tp=placement.tp,
+        pp=placement.pp,
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
         vault=facts.placement.has_vault(config.asks_vault),
@@ -273,9 +274,8 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         exchange_bytes=_exchange_bytes(config, placement),
         disk_cache_dir=config.worker.disk_cache_dir or str(facts.state_dir / "pages"),
     )
-    deadlines = Deadlines(
-        s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s, s.suspended_s
-    )
+    frozen_s = max(s.frozen_s, s.frozen_worker_s)
+    deadlines = Deadlines(s.hello_s, s.worker_ready_s, frozen_s, step_s, first_step_s, s.stop_s, s.suspended_s)
     name = actor_name("worker", replica, rank, seat)
     engine = () if settings.is_hash_chain else (f"gpu_workers.process.engine_loading:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))

@@ -207,8 +207,8 @@ class SchedulerActor(Actor):
             self._begin_epoch()
 
     def on_idle(self, delivery: Delivery, idle: steps.Idle) -> None:
-        """Rank 0 has nothing to do. If it should have, something is lost: all sequences start again in a new epoch."""
-        if delivery.sender == self._seats.ranks[0] and self._idleness.reported(self._gang.awaited, time.monotonic()):
+        """The gang has nothing to do. If it should have, something is lost: all sequences start again in a new epoch."""
+        if delivery.sender in self._seats.ranks and self._idleness.reported(self._gang.awaited, time.monotonic()):
             self.log.error("messages between scheduler and gang were lost", awaited=self._gang.awaited)
             self._gang.abandon_epoch()
             self._begin_epoch()

@@ -14,7 +14,8 @@ from actors.scheduler.sequences.policy import LateRequests, PolicyName
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits and policies of one scheduler. The policies are declared in actors.scheduler.sequences.policy and actors.pages."""
 
-    tp: Annotated[int, msgspec.Meta(ge=1)] = 1  # ranks of the gang
+    tp: Annotated[int, msgspec.Meta(ge=1)] = 1  # ranks of the gang, those of all stages
+    pp: Annotated[int, msgspec.Meta(ge=1)] = 1  # stages of the gang's pipeline: so many plans are computed at once
     # plans sent before a result is back; 2 or more keep the device busy between steps
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
@@ -58,3 +59,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     grammar_drafts: bool = True  # tokens that a grammar allows alone are computed together
     # most sequences that run with drafts; with more, drafts cost more than they give
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8
+
+    @property
+    def most_in_flight(self) -> int:
+        """Plans sent before a result is back: with several stages one for each, and one that waits."""
+        return self.plans_in_flight if self.pp == 1 else max(self.plans_in_flight, self.pp + 1)

@@ -34,8 +34,8 @@ _DTYPES = (torch.bfloat16, torch.float32)
 class SymmetricGroup(DistributedGroup):
     """NCCL, with symmetric memory for small sums. The sum is the same on all ranks up to the order of addition."""
 
-    def __init__(self, rank: int, size: int, device: torch.device) -> None:
-        super().__init__(rank, size, device)
+    def __init__(self, rank: int, size: int, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__(rank, size, device, group)
         self._name = ""  # of the group that shares the buffers
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
         self._limits = _LIMITS.get(size, _LIMITS_OF_MORE)
@@ -55,10 +55,10 @@ class SymmetricGroup(DistributedGroup):
         try:
             from torch.distributed import _symmetric_memory as symmetric_memory
 
-            world = dist.group.WORLD
-            assert world is not None, "the group is joined"
-            symmetric_memory.rendezvous(buffer, world.group_name)
-            self._name, self._buffers[dtype] = world.group_name, buffer
+            group = self._group or dist.group.WORLD
+            assert group is not None, "the group is joined"
+            symmetric_memory.rendezvous(buffer, group.group_name)
+            self._name, self._buffers[dtype] = group.group_name, buffer
         except (RuntimeError, AttributeError) as error:
             _warn(error)
             limit_bytes = 0

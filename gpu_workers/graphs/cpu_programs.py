@@ -67,7 +67,7 @@ class CpuPrograms:
         longest = state.pages.shape[1] * PAGE_TOKENS
         self._scratch = torch.empty((self._n_threads, attention.compiled.scratches * model.parts.shard.shared_heads * longest))
         self._programs: dict[int, RecordedStep] = {}
-        self._is_possible = model.parts.shard.size == 1
+        self._is_possible = model.parts.shard.size == 1 and model.parts.stages is None
 
     def run(self, step: StepArrays) -> RecordedStep | None:
         """The results of the step, valid until the next run; None, and nothing done, if the step does not fit a program. The

@@ -48,7 +48,8 @@ class StepGraphs:
         if self.mixed is not None:
             self.mixed.capture(count, runs_each=runs_each)
         self.decode.capture(count, runs_each=runs_each)
-        self.pool.capture_constrained()
+        if self.pool.samples:
+            self.pool.capture_constrained()
         torch.cuda.synchronize(self.pool.state.device)
 
 

@@ -40,6 +40,11 @@ class GraphPool:
         self._stream = torch.cuda.Stream(state.device)
 
     @property
+    def samples(self) -> bool:
+        """True if captured steps sample. Only after a capture."""
+        return self._logits is not None
+
+    @property
     def logits(self) -> torch.Tensor:
         """[max_samples, vocabulary], of the model's dtype, on the device: those of the last step. Only after a capture."""
         assert self._logits is not None
@@ -82,6 +87,8 @@ class GraphPool:
         not for slots with a grammar, see `sample_constrained`."""
         logits = self._compute_logits(step)
         n, vocabulary = logits.shape
+        if not n:
+            return  # of an early stage of a pipeline, which samples nothing
         if self._logits is None or self._scratch is None or self._counts is None:
             sizes = (len(self.ids), vocabulary)
             self._logits = torch.zeros(sizes, dtype=logits.dtype, device=logits.device)

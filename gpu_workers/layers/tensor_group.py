@@ -35,7 +35,8 @@ class TensorGroup(Protocol):
         ...
 
     def least(self, value: int) -> int:
-        """The smallest of the ranks' values, for example the smallest number of pages that fits on a rank."""
+        """The smallest of the values of the gang's ranks, those of other stages included: for example the number of pages that
+        fits on every rank."""
         ...
 
     def close(self) -> None:
@@ -65,57 +66,68 @@ class SingleRank(TensorGroup):
         """Nothing is open."""
 
 
+def open_world(rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> None:
+    """Joins the other ranks of a gang on this host through the file `rendezvous`, which only this incarnation uses.
+
+    On CPUs each rank listens on a free TCP port of 127.0.0.1 while the group lives, because gloo has no other transport:
+    any user of the machine can connect to it, and gloo does not ask who it is. NCCL is bound to the same interface.
+
+    Raises: ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
+    within timeout_s; collectives have the same limit."""
+    if not 0 <= rank < size:
+        raise ValueError(f"rank: expected 0 .. {size - 1}, got {rank}")
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.set_device(device)
+    else:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # its ports stay on this host
+    store = dist.FileStore(str(rendezvous), size)  # pyright: ignore[reportPrivateImportUsage]
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=store,
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device if cuda else None,
+    )
+
+
+def least_of_all(value: int, device: torch.device) -> int:
+    """The smallest of the values of all ranks of the gang. device: of this rank, for which it waits."""
+    holder = torch.tensor([value], dtype=torch.int64, device=device)
+    dist.all_reduce(holder, op=dist.ReduceOp.MIN)
+    return int(holder.item())
+
+
 class DistributedGroup(TensorGroup):
     """A group over torch.distributed: gloo on the CPU, NCCL on CUDA."""
 
-    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+    def __init__(self, rank: int, size: int, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+        """rank, size: in `group`; None: in the gang, all of whose ranks have joined."""
         self.rank = rank
         self.size = size
-        self._device = device
+        self._device, self._group = device, group
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
-        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses.
-
-        On CPUs each rank listens on a free TCP port of 127.0.0.1 while the group lives, because gloo has no other transport:
-        any user of the machine can connect to it, and gloo does not ask who it is. NCCL is bound to the same interface.
-
-        Raises: ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
-        within timeout_s; collectives have the same limit."""
-        if not 0 <= rank < size:
-            raise ValueError(f"rank: expected 0 .. {size - 1}, got {rank}")
-        cuda = device.type == "cuda"
-        if cuda:
-            torch.cuda.set_device(device)
-        else:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # its ports stay on this host
-        store = dist.FileStore(str(rendezvous), size)  # pyright: ignore[reportPrivateImportUsage]
-        dist.init_process_group(
-            "nccl" if cuda else "gloo",
-            store=store,
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=timeout_s),
-            device_id=device if cuda else None,
-        )
+        """Joins the other ranks of this host, see `open_world`. Raises: as it does."""
+        open_world(rank, size, rendezvous, device, timeout_s)
         return cls(rank, size, device)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Overwrites x, of any shape and float dtype, with the sum over the ranks, and returns it. On CUDA only queued."""
-        dist.all_reduce(x)
+        dist.all_reduce(x, group=self._group)
         return x
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, n] -> a new [T, size * n], the ranks' parts side by side in rank order. On CUDA only queued."""
         gathered = torch.empty((self.size, *x.shape), dtype=x.dtype, device=x.device)
-        _all_gather(gathered.flatten(0, 1), x.contiguous())
+        _all_gather(gathered.flatten(0, 1), x.contiguous(), group=self._group)
         return gathered.transpose(0, 1).flatten(1)
 
     def least(self, value: int) -> int:
-        """The smallest of the ranks' values. Waits for the device."""
-        holder = torch.tensor([value], dtype=torch.int64, device=self._device)
-        dist.all_reduce(holder, op=dist.ReduceOp.MIN)
-        return int(holder.item())
+        """The smallest of the values of all ranks of the gang. Waits for the device."""
+        return least_of_all(value, self._device)
 
     def close(self) -> None:
         """Leaves the group; no collective may be called afterwards."""

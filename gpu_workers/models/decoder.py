@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.kv_pages import KvShape
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.sharded_layers import embed_tokens, gather_logits
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.weights import Block, WeightReader
+from gpu_workers.pipeline.stage import Stage
 
 Shape = tuple[int, ...]
 ConfigT = TypeVar("ConfigT", bound=ModelConfig)
@@ -26,10 +28,10 @@ _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm
 class DecoderWeights(Generic[LayerT]):
     """All weights of a rank. Tied embeddings are kept twice, plain and packed, unless `Ops.pack` returns its argument."""
 
-    embedding: torch.Tensor  # [vocabulary_rows, hidden]
-    layers: tuple[LayerT, ...]
+    embedding: torch.Tensor  # [vocabulary_rows, hidden]; [0, hidden] on a later stage of a pipeline, if it has no tied head
+    layers: tuple[LayerT, ...]  # of the rank's stage
     norm: torch.Tensor  # [hidden]
-    head: Any  # [vocabulary_rows, hidden], packed; None: the model gives hidden states only
+    head: Any  # [vocabulary_rows, hidden], packed; None: the model, or this stage of it, gives hidden states only
 
 
 def decoder_shapes(config: ModelConfig, layer: dict[str, Shape]) -> dict[str, Shape]:
@@ -52,17 +54,20 @@ def load_decoder(
     load_layer: Callable[[str], LayerT],
     on_progress: Callable[[float], None],
     finish_norm: Callable[[torch.Tensor], torch.Tensor] = lambda norm: norm,
+    stage: Stage | None = None,
 ) -> DecoderWeights[LayerT]:
     """Reads the rank's part of every tensor, in order.
     reader: of `decoder_shapes`; load_layer gets the prefix of a layer's names; on_progress gets 0 .. 1; finish_norm: what the
-    norm before the head becomes."""
-    embedding = reader.read_vocabulary(_EMBEDDING, shard)
-    layers = []
-    for index in range(config.n_layers):
+    norm before the head becomes; stage: of a pipeline, whose layers are read; None: the whole model."""
+    is_last = stage is None or stage.is_last
+    has_embedding = stage is None or stage.is_first or (is_last and config.tied_embeddings)
+    embedding = reader.read_vocabulary(_EMBEDDING, shard) if has_embedding else reader.no_vocabulary(config.hidden)
+    layers, indices = [], range(config.n_layers) if stage is None else stage.layers
+    for index in indices:
         layers.append(load_layer(layer_prefix(index)))
-        on_progress((index + 1) / config.n_layers)
+        on_progress(len(layers) / len(indices))
     tied = embedding if config.tied_embeddings else None
-    head = reader.read_head(_HEAD, shard, tied) if config.has_head else None
+    head = reader.read_head(_HEAD, shard, tied) if config.has_head and is_last else None
     return DecoderWeights(embedding, tuple(layers), reader.read(Block(_NORM), finish_norm), head)
 
 
@@ -91,20 +96,37 @@ class Decoder(Model, Generic[ConfigT, LayerT]):
 
     @property
     def kv_shape(self) -> KvShape:
-        """The shape of the rank's pages: one kv head for each that the rank has."""
+        """The shape of the rank's pages: its layers, and one kv head for each that the rank has."""
         dtype = self._parts.page_dtype or self._dtype
-        return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, dtype)
+        return KvShape(len(self._weights.layers), len(self._parts.shard.kv_heads), self._config.head_dim, dtype)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype. Each rank computes those of its part of
-        the vocabulary, and all ranks get all of them."""
+        the vocabulary, and all ranks get all of them. An earlier stage of a pipeline computes none: [0, vocabulary]."""
+        if not self._parts.is_last_stage:
+            return hidden.new_empty((0, self._config.vocabulary))
         own = self._parts.ops.linear(hidden, self._weights.head, None)
         return gather_logits(own, self._config.vocabulary, self._parts.group)
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """token_ids [T] int64 -> [T, hidden], the same on all ranks."""
+        """token_ids [T] int64 -> [T, hidden], the same on all ranks. On the first stage only."""
         return embed_tokens(token_ids, self._weights.embedding, self._parts.shard, self._parts.group, self._parts.ops)
+
+    def _send_on(self, x: torch.Tensor, residual: torch.Tensor) -> bool:
+        """Send (x, residual) after the rank's last layer to the next stage. False, and nothing done, if there is none."""
+        stages = self._parts.stages
+        if stages is None or stages.stage.is_last:
+            return False
+        stages.link.send_hidden(x, residual)
+        return True
+
+    def _enter(self, step: StepTensors) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """(x, residual) before the rank's first layer, which adds them; x None: zeros. A later stage waits for them."""
+        stages = self._parts.stages
+        if stages is None or stages.stage.is_first:
+            return None, self._embed(step.token_ids)
+        return stages.link.receive_hidden(step.n_tokens, self._config.hidden, self._dtype)
 
     def _split_heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """qkv [T, (heads + 2 kv heads) * head_dim] -> views [T, heads, head_dim] and twice [T, kv heads, head_dim]."""

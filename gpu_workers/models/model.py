@@ -18,6 +18,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.tensor_group import TensorGroup
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.pipeline.link import StageParts
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class RankParts:
     attention: Attention
     group: TensorGroup
     page_dtype: torch.dtype | None = None  # of keys and values in their pages; None: the dtype of the weights
+    stages: StageParts | None = None  # of a pipeline; None: the ranks of the group hold the whole model
+
+    @property
+    def is_last_stage(self) -> bool:
+        """True if this rank has the head."""
+        return self.stages is None or self.stages.stage.is_last
 
 
 class Model(Protocol):
@@ -56,11 +63,13 @@ class Model(Protocol):
 
     def forward(self, step: StepTensors, kv: KvPages) -> torch.Tensor:
         """Runs the layers on T tokens and writes their keys and values to `kv`. Returns the hidden states [S, hidden] of the
-        sampled tokens after the final norm, of the model's dtype on its device, the same on all ranks."""
+        sampled tokens after the final norm, of the model's dtype on its device, the same on all ranks of the last stage. An
+        earlier stage sends its hidden states on, and what it returns has no meaning."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype, the same on all ranks."""
+        """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype, the same on all ranks of the last stage;
+        on those of an earlier one [0, vocabulary]."""
         ...
 
 

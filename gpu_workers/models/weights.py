@@ -188,6 +188,10 @@ class WeightReader:
         rank has fewer."""
         return self._memory.keep(name, lambda: self._read_vocabulary(name, shard))
 
+    def no_vocabulary(self, width: int) -> torch.Tensor:
+        """In place of the embedding of a stage that has none: [0, width]."""
+        return self._placement.empty(0, width)
+
     def read_head(self, name: str, shard: Shard, tied: torch.Tensor | None) -> Any:
         """The rank's rows of a head, as `read_vocabulary` gives them, packed. tied: the embedding, if it is the head."""
         return self._pack(name, lambda: self._read_vocabulary(name, shard) if tied is None else tied, is_head=True)

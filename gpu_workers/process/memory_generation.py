@@ -1,9 +1,10 @@
-"""The memory generation of a gang: rank 0 reads which memory every rank has taken, from small files in the gang's directory.
+"""The memory generation of a gang: one rank, its reporter, reads which memory every rank has taken, from small files in the
+gang's directory.
 
     memory.<rank>     two int64: the id of the epoch in which it was written, the number of the memory
 
-Every rank writes its file when it begins an epoch. Rank 0 waits until each file is of its epoch or of a later one, whose Reset
-it will then receive too.
+Every rank writes its file when it begins an epoch. The reporter waits until each file is of its epoch or of a later one, whose
+Reset it will then receive too.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ _BITS = 53  # a memory generation fits a double, as all numbers of messages do
 
 
 class MemoryGeneration:
-    """One rank's part; `size`: ranks of the gang."""
+    """One rank's part; `size`: ranks of the gang; `reporter`: the one that answers for it."""
 
-    def __init__(self, gang_dir: Path, rank: int, size: int) -> None:
-        self._dir, self._rank, self._size = gang_dir, rank, size
+    def __init__(self, gang_dir: Path, rank: int, size: int, reporter: int = 0) -> None:
+        self._dir, self._rank, self._size, self._reporter = gang_dir, rank, size, reporter
 
     def agree(self, epoch: EpochId, number: int) -> int:
-        """Note this rank's memory, and return the gang's generation if this is rank 0, else 0.
+        """Note this rank's memory, and return the gang's generation if this is the reporter, else 0.
 
-        Rank 0 waits for the others. There is no deadline: a rank that dies takes the gang with it. Raises: OSError."""
+        The reporter waits for the others. There is no deadline: a rank that dies takes the gang with it. Raises: OSError."""
         if self._size > 1:
             unfinished = self._dir / f"memory-unfinished.{self._rank}"
             unfinished.write_bytes(_ENTRY.pack(epoch, number))
             unfinished.rename(self._path(self._rank))
-        if self._rank != 0:
+        if self._rank != self._reporter:
             return 0
-        numbers = [number, *(self._wait_for(rank, epoch) for rank in range(1, self._size))]
+        numbers = [number if rank == self._rank else self._wait_for(rank, epoch) for rank in range(self._size)]
         digest = blake2b(struct.pack(f"<{self._size}q", *numbers), digest_size=8).digest()
         return (int.from_bytes(digest) >> (64 - _BITS)) | 1
 

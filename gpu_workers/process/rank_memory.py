@@ -56,7 +56,7 @@ class RankMemory:
         exchange: ExchangeEnd | None = None,
     ) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
-        rank 0, else 0.
+        its reporter, else 0.
 
         region: of keys and values; places: of the host tier; is_suspect: the memory of the gang before this one may be damaged;
         exchange: the places that other replicas can read, whose memory is always new.
@@ -92,7 +92,7 @@ def memory_of(spawn_spec: SpawnSpec, settings: WorkerSettings, gang_dir: Path) -
     weights = None
     if settings.shared_weights and not settings.is_hash_chain:
         weights = WeightVault(path, weights_owner(spawn_spec.name), content_of_weights(settings))
-    generation = MemoryGeneration(gang_dir, settings.rank, settings.tp)
+    generation = MemoryGeneration(gang_dir, settings.rank, settings.n_ranks, settings.reporter)
     vault = actor_name("vault", replica)
     if not settings.exchange_bytes:
         return RankMemory(vault, RankVault(kv, host, weights), generation)
@@ -118,6 +118,7 @@ def content_of_weights(settings: WorkerSettings) -> bytes:
         settings.deterministic,
     )
     part = (settings.device, settings.device_index, settings.rank, settings.tp)
+    part += (settings.pp,) if settings.pp > 1 else ()
     return msgspec.json.encode([_WEIGHTS_LAYOUT, version("torch"), model, part, _model_files(settings)])
 
 

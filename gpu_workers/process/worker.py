@@ -5,9 +5,9 @@
                                            Hello at once             ----->      import, load, warm up
         Loading, Ready           <-----                              <-----      loading, loaded
         Reset                    ----->    epoch                     ----->      forget slots
-        Capacity                 <-----    (rank 0)                  <-----      reset done
+        Capacity                 <-----    (reporter)                <-----      reset done
         Plan                     ----->    of this epoch only        ----->      launch, collect
-        Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
+        Result, StepFailed       <-----    (reporter)                <-----      results, refusals
         Moves                    ----->    of this epoch only        ----->      move pages
         Moved                    <-----    (each rank)               <-----      moved
         PrepareGrammar           ----->    compiled in a thread, then GrammarPrepared (each rank)
@@ -81,7 +81,8 @@ class Worker(LifecycleEvents, StepEvents):
         self._memory_generation = spec.incarnation  # without a vault the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         gang_dir = Path(spec.gang_dir or spec.run_dir)
-        self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
+        size = self.settings.n_ranks
+        self._agreement = GangAgreement(gang_dir, self.settings.rank, size) if size > 1 else None
         self._memory = memory_of(spec, self.settings, gang_dir) if self.settings.vault else None
         kept = self._memory.kept if self._memory is not None else None
         self.registry.register(disk := disk_of(spec, self.settings, self._memory))
@@ -186,7 +187,7 @@ class Worker(LifecycleEvents, StepEvents):
         A scheduler's Reset may come before the supervisor announces that scheduler. Until then the message waits."""
         if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
-        elif self.settings.rank == 0 or isinstance(message, GrammarPrepared | Moved):
+        elif self.settings.is_reporter or isinstance(message, GrammarPrepared | Moved):
             self._unsent.append(message)
             self._send_answers()
 
@@ -203,7 +204,7 @@ class Worker(LifecycleEvents, StepEvents):
         """Tell the scheduler that there is nothing to do. Before the first Reset, which a standby gang awaits for long, only a
         bounded number of times: the scheduler reads none of it yet."""
         peer = self.child.peers.get(self._scheduler)
-        if self.settings.rank or peer is None or self._unsent or not self._steps.is_idle:
+        if not self.settings.is_reporter or peer is None or self._unsent or not self._steps.is_idle:
             return
         self._n_early += peer.incarnation != self._owner
         if self._n_early <= _MAX_EARLY:

@@ -72,7 +72,8 @@ def capture_graphs(
     """Captures all steps that take the host longer to launch than the device to run. Arguments as in `backend.capture_steps`.
 
     Returns None unless attention is Triton's: torch's operators read sizes on the host, which a captured step cannot do."""
-    attention, n_ranks = model.parts.attention, model.parts.group.size
+    attention, stages = model.parts.attention, model.parts.stages
+    n_ranks = model.parts.group.size * (stages.stage.size if stages is not None else 1)
     if not isinstance(attention, TritonAttention):
         return None
     max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)

@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_workers.layers.shard import Shard, linear_parameters, rank_parameters, shard_model, table_parameters
+from gpu_workers.layers.shard import Shard, linear_parameters, shard_model, table_parameters
 from gpu_workers.layers.vector_bytes import scaled_vector_bytes, small_vector_bytes
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.pipeline.stage import Stage, stage_of, stage_parameters
 from gpu_workers.settings import KvDtype, Quantization
 
 GIB = 1 << 30
@@ -59,8 +60,10 @@ def estimate_cuda_rank(
     n_slots: int,
     quantization: Quantization = "none",
     kv_dtype: KvDtype = "auto",
+    pp: int = 1,
 ) -> RankEstimate:
-    """The estimate for the fullest of `tp` ranks. step_tokens: tokens of the largest step; n_slots: sequences at once."""
+    """The estimate for the fullest of `tp` ranks in each of `pp` stages: its weights and its pages may be those of different
+    stages. step_tokens: tokens of the largest step; n_slots: sequences at once."""
     shard, itemsize = shard_model(config, 0, tp), _BYTES_BY_DTYPE[dtype]
     activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
     activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
@@ -68,15 +71,15 @@ def estimate_cuda_rank(
     if kv_dtype != "auto":
         working_bytes += widened_tokens(config, len(shard.kv_heads)) * _widened_token_bytes(config, len(shard.kv_heads))
     return RankEstimate(
-        weight_bytes=_rank_weight_bytes(config, shard, dtype, quantization),
+        weight_bytes=max(_rank_weight_bytes(config, stage, shard, dtype, quantization) for stage in _stages(config, pp)),
         working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
-        kv_token_bytes=kv_token_bytes(config, tp, dtype, kv_dtype),
+        kv_token_bytes=kv_token_bytes(config, tp, dtype, kv_dtype, pp),
     )
 
 
-def kv_token_bytes(config: ModelConfig, tp: int, dtype: str, kv_dtype: KvDtype = "auto") -> int:
-    """Bytes of keys and values of one token, in all layers of the fullest of `tp` ranks."""
-    n_pairs = config.n_layers * len(shard_model(config, 0, tp).kv_heads)
+def kv_token_bytes(config: ModelConfig, tp: int, dtype: str, kv_dtype: KvDtype = "auto", pp: int = 1) -> int:
+    """Bytes of keys and values of one token, in all layers of the fullest of `tp` ranks in each of `pp` stages."""
+    n_pairs = max(len(stage.layers) for stage in _stages(config, pp)) * len(shard_model(config, 0, tp).kv_heads)
     return n_pairs * _pair_bytes(config.head_dim, _BYTES_BY_DTYPE[dtype], kv_dtype)
 
 
@@ -100,20 +103,27 @@ def _pair_bytes(head_dim: int, itemsize: int, kv_dtype: KvDtype) -> int:
     return 2 * head_dim * itemsize if kv_dtype == "auto" else sum(scaled_vector_bytes(head_dim))
 
 
-def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Quantization = "none") -> int:
+def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str, quantization: Quantization = "none", pp: int = 1) -> int:
     """Bytes of the weights of all ranks of one replica, which share the machine's memory."""
-    return sum(_rank_weight_bytes(config, shard_model(config, rank, tp), dtype, quantization) for rank in range(tp))
+    shards = [shard_model(config, rank, tp) for rank in range(tp)]
+    ranks = ((stage, shard) for stage in _stages(config, pp) for shard in shards)
+    return sum(_rank_weight_bytes(config, stage, shard, dtype, quantization) for stage, shard in ranks)
 
 
-def _rank_weight_bytes(config: ModelConfig, shard: Shard, dtype: str, quantization: Quantization) -> int:
+def _stages(config: ModelConfig, pp: int) -> list[Stage]:
+    return [stage_of(config, index, pp) for index in range(pp)]
+
+
+def _rank_weight_bytes(config: ModelConfig, stage: Stage, shard: Shard, dtype: str, quantization: Quantization) -> int:
     """With integers the table of embeddings keeps its dtype, also where it is the head: that is packed from it, in 8 bits. With
     fp8 table and head keep it. With exact the head may keep it, as files often have it in a type of its own."""
-    n_parameters, itemsize = rank_parameters(config, shard), _BYTES_BY_DTYPE[dtype]
+    n_parameters, itemsize = stage_parameters(config, stage, shard), _BYTES_BY_DTYPE[dtype]
     if quantization == "none":
         return n_parameters * itemsize
-    n_linear = linear_parameters(config, shard)
-    n_head = table_parameters(config, shard)
-    n_layers = n_linear - n_head
+    n_table = table_parameters(config, shard)
+    n_layers = (linear_parameters(config, shard) - n_table) // config.n_layers * len(stage.layers)
+    n_head = n_table if stage.is_last else 0
+    n_linear = n_layers + n_head
     if quantization == "fp8":
         return (n_parameters - n_layers) * itemsize + math.ceil(n_layers * FP8_WEIGHT_BYTES)
     n_plain = n_parameters - n_linear + (n_head if config.tied_embeddings else 0)

@@ -24,6 +24,8 @@ from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.pages.host_form import HostForm
+from gpu_workers.pipeline.link import StagedGroup, StageParts
+from gpu_workers.pipeline.stage import stage_of
 from gpu_workers.runner.backend import (
     PAGE_DTYPES,
     AttentionChoice,
@@ -36,6 +38,7 @@ from gpu_workers.runner.host_memory import add_exchange, add_host_tier
 from gpu_workers.runner.memory_budget import count_least_pages, count_pages
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.rank_device import RankDevice, device_of
+from gpu_workers.runner.stage_runner import make_runner
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
@@ -61,7 +64,7 @@ def load_model_runner(
         config,
         Path(settings.model_folder),
         WeightPlacement(device.device, getattr(torch, settings.dtype_name), quantization=settings.quantization_name),
-        group=_join_gang(device, settings, gang_dir, report),
+        group=_join_gang(device, settings, config, gang_dir, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
         page_dtype=PAGE_DTYPES[settings.kv_dtype],
@@ -76,11 +79,11 @@ def load_model_runner(
     kv = _allocate_pages(model, capacity, memory)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device.device)
     sampler = deterministic_sampler(state) if settings.deterministic else None
-    device.warm_large_steps(ModelRunner(model, kv, state, capacity, CapturedSteps(), sampler), model, kv)
+    device.warm_large_steps(make_runner(model, kv, state, capacity, CapturedSteps(), sampler), model, kv)
     captured = CapturedSteps()
     if device.captures_steps:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    runner = ModelRunner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
+    runner = make_runner(model, kv, state, capacity, captured, sampler, GrammarTable(vocabulary))
     _add_places(runner, kv, _host_form_of(settings, model), capacity, is_kept=kept is not None)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
@@ -97,12 +100,17 @@ def _add_places(runner: ModelRunner, kv: KvPages, host: HostForm, capacity: Engi
         add_exchange(runner, kv, capacity.n_exchange_pages)
 
 
-def _join_gang(device: RankDevice, settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> TensorGroup:
+def _join_gang(
+    device: RankDevice, settings: WorkerSettings, config: ModelConfig, gang_dir: Path, report: ReportLoading
+) -> TensorGroup | StagedGroup:
     """Joins the other ranks of this incarnation of the gang, and waits until all have joined."""
-    if settings.tp == 1:
+    if settings.n_ranks == 1:
         return SingleRank()
     report("gang", 0.0)
-    return device.join(gang_dir / _RENDEZVOUS)
+    if settings.pp == 1:
+        return device.join(gang_dir / _RENDEZVOUS)
+    group, link = device.join_stages(gang_dir / _RENDEZVOUS)
+    return StagedGroup(group, StageParts(stage_of(config, settings.stage, settings.pp), link))
 
 
 def build_model(
@@ -110,7 +118,7 @@ def build_model(
     folder: Path,
     placement: WeightPlacement,
     *,
-    group: TensorGroup | None = None,
+    group: TensorGroup | StagedGroup | None = None,
     attention: AttentionChoice = "auto",
     deterministic: bool = False,
     page_dtype: torch.dtype | None = None,
@@ -118,16 +126,17 @@ def build_model(
     on_progress: Callable[[float], None] = lambda fraction: None,
     vault: WeightVault | None = None,
 ) -> Model:
-    """The rank's part of the model, computed by the back ends of its device. group None: a single rank. vault: shares the
-    weights with other processes of the rank; None: they are this process's own. page_dtype: see `choose_backend`.
+    """The rank's part of the model, computed by the back ends of its device. group None: a single rank; without stages it has
+    the whole model. vault: shares the weights with other processes of the rank; None: they are this process's own. page_dtype:
+    see `choose_backend`.
 
     Raises: ConfigError for attention, pages, quantization or deterministic kernels that device or model do not have,
     ValueError for a model that cannot be split over the group, and what `load_model` raises."""
-    group = SingleRank() if group is None else group
+    group, stages = (group.group, group.stages) if isinstance(group, StagedGroup) else (group or SingleRank(), None)
     shard = shard_model(config, group.rank, group.size)
     backend = choose_backend(placement, config, shard, attention, deterministic=deterministic, page_dtype=page_dtype)
     in_order = FixedOrderGroup(group) if deterministic else group
-    parts = RankParts(shard, backend.ops, backend.attention, in_order, page_dtype)
+    parts = RankParts(shard, backend.ops, backend.attention, in_order, page_dtype, stages)
 
     def load(where: WeightPlacement, report: Callable[[float], None]) -> Model:
         return load_model(config, folder, where, parts, load_format=load_format, on_progress=report)
@@ -156,9 +165,9 @@ def measure_capacity(
         device=_describe(device.name, settings),
         copies_pages=True,
         moves_beside_steps=device.device.type == "cuda",
-        page_bytes=settings.tp * model.kv_shape.bytes_per_page,
-        host_bytes=settings.tp * settings.host_cache_bytes,
-        disk_bytes=settings.tp * settings.disk_cache_bytes,
+        page_bytes=settings.tp * model.kv_shape.bytes_per_page * config.n_layers // model.kv_shape.n_layers,
+        host_bytes=settings.n_ranks * settings.host_cache_bytes,
+        disk_bytes=settings.n_ranks * settings.disk_cache_bytes,
         prepares_grammars=True,
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(host.n_places),
@@ -177,7 +186,7 @@ def _describe(device: str, settings: WorkerSettings) -> str:
     """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
     weights = [f"{settings.quantization_name} weights"] if settings.quantization_name != "none" else []
     pages = [f"{settings.kv_dtype} keys and values"] if settings.kv_dtype != "auto" else []
-    ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
+    ranks = [f"{settings.n_ranks} ranks"] if settings.n_ranks > 1 else []
     return ", ".join([device, settings.dtype_name, *weights, *pages, *ranks, *["deterministic"] * settings.deterministic])
 
 

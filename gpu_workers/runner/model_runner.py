@@ -121,7 +121,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         """Forget all slots. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
         self._grammars.reset()
-        if self._graphs is not None:
+        if self._graphs is not None and self._graphs.pool.samples:
             self._graphs.pool.counts.invalidate()
 
     def return_pages(self, pages: np.ndarray) -> None:
@@ -136,6 +136,16 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
         """Start all steps of a plan. On a CPU those of a lease begin when they are collected. Raises: PlanRefused."""
+        self._admit(plan)
+        if self._graphs is not None and plan.new:
+            self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
+        if self._graphs is not None and self._is_captured(plan):
+            return self._run_captured(plan, self._graphs)
+        steps = (self._run_step(plan, index) for index in range(plan.n_steps))
+        return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
+
+    def _admit(self, plan: Plan) -> None:
+        """Check a plan and write its differences. Raises: PlanRefused, with nothing done."""
         self._grammars.check(plan)
         self._slots.apply(plan)
         if self.page_copies is not None:
@@ -147,13 +157,6 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._kv.copy(plan.copies.sources, plan.copies.targets)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
-        if self._graphs is not None and plan.new:
-            self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
-        is_captured = self._fits_captured(plan.row_slots) and not self._slots.prompts.has_any(plan)
-        if self._graphs is not None and len(plan.row_slots) and is_captured:
-            return self._run_captured(plan, self._graphs)
-        steps = (self._run_step(plan, index) for index in range(plan.n_steps))
-        return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
 
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
         """Wait for each step of a launched plan and read its result."""
@@ -168,13 +171,19 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._told.look_ahead()
             self._told = None
 
-    def _fits_captured(self, slots: np.ndarray) -> bool:
-        """True unless one of these slots has bad words of several tokens: captured steps do not know them."""
-        return not self._slots.sampling.has_bad_sequences(slots)
+    def _is_captured(self, plan: Plan) -> bool:
+        """True if a captured step may fit, where there are some. They do not know bad words of several tokens, nor the log
+        probabilities of prompts."""
+        slots = plan.row_slots
+        return len(slots) > 0 and not self._slots.sampling.has_bad_sequences(slots) and not self._slots.prompts.has_any(plan)
+
+    def _is_decode(self, plan: Plan, graphs: StepGraphs) -> bool:
+        """True if every row computes one token and samples the next, and a captured step has so many rows."""
+        n = len(plan.row_slots)
+        return bool((plan.row_counts == 1).all() and plan.row_samples.all() and n <= graphs.decode.sizes[-1])
 
     def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
-        n = len(plan.row_slots)
-        if (plan.row_counts == 1).all() and plan.row_samples.all() and n <= graphs.decode.sizes[-1]:
+        if self._is_decode(plan, graphs):
             return self._run_decode(plan, graphs)
         pending = None
         if graphs.mixed is not None and plan.n_steps == 1:
@@ -229,7 +238,11 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if (wanted >= 0).any():
             sampled = graphs.pool.ids[: len(slots)]
             logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], sampled, wanted).to_host()
+        self._sampled(graphs.pool.ids[: len(slots)])
         return ids.copy_(graphs.pool.ids[: len(slots)], non_blocking=True), logprobs
+
+    def _sampled(self, ids: torch.Tensor) -> None:
+        """The tokens of a step, [S] int64 on the device, are in the token table. The last stage of a pipeline sends them."""
 
     @torch.inference_mode()
     def _run_step(self, plan: Plan, index: int) -> PendingStep:
@@ -280,6 +293,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
                 masked = mask_logits(logits, grammars.masks(), in_place=not rows.wants_logprobs)
             ids = self._sample_tokens(masked, rows)
         self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
+        self._sampled(ids)
         if rows.wants_logprobs:
             logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()
         return ids.to("cpu", non_blocking=True), logprobs

@@ -30,6 +30,10 @@ class PendingStep:
     grammars: GrammarStep | None = None
     prompts: ComputedPrompts | None = None  # on the host; valid after the second event
 
+    def seconds(self) -> float:
+        """How long the step took on its device. It must have ended."""
+        return self.events[0].elapsed_time(self.events[1]) / 1e3 if self.events is not None else self.compute_s
+
 
 def timed_event() -> torch.cuda.Event:
     """A CUDA event that records its time."""
@@ -40,11 +44,8 @@ def read_step(pending: PendingStep) -> Result:
     """Give a step its masks, wait for its end, count how many of its drafts are accepted, and ask its grammars what follows."""
     if pending.grammars is not None:
         pending.grammars.give()
-    compute_s = pending.compute_s
     if pending.events is not None:
-        began, ended = pending.events
-        ended.synchronize()
-        compute_s = began.elapsed_time(ended) / 1e3
+        pending.events[1].synchronize()
     samples = pending.ids.numpy()
     counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
     emitted = emitted_indices(pending.widths, counts)
@@ -55,7 +56,7 @@ def read_step(pending: PendingStep) -> Result:
         slots=int32s(pending.result_slots),
         counts=int32s(counts),
         ids=int32s(ids),
-        compute_s=compute_s,
+        compute_s=pending.seconds(),
         logprobs=emitted_logprobs(pending.logprobs, emitted),
         grammars=pending.grammars.report(counts, ids) if pending.grammars is not None else None,
         prompts=pending.prompts.parts() if pending.prompts is not None else [],

@@ -16,6 +16,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.tensor_group import DistributedGroup, TensorGroup
 from gpu_workers.models.model import Model
+from gpu_workers.pipeline.link import DistributedLink, LoneStageRank, StageLink, StagePlace, open_stages, stage_group
 from gpu_workers.runner.empty_step import even_rows, fullest_rows, run_empty_step
 from gpu_workers.runner.memory_budget import cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
@@ -46,6 +47,10 @@ class RankDevice(Protocol):
 
     def join(self, rendezvous: Path) -> TensorGroup:
         """Joins the other ranks of the gang, which give the same path, and waits until all have joined."""
+        ...
+
+    def join_stages(self, rendezvous: Path) -> tuple[TensorGroup, StageLink]:
+        """The same for a gang with stages: the group of this rank's stage, and the way to the other stages."""
         ...
 
     def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
@@ -86,6 +91,12 @@ class CpuDevice(RankDevice):
         """Joins the other ranks with the collectives of torch. rendezvous: the same path on all of them."""
         return DistributedGroup.join(self._settings.rank, self._settings.tp, rendezvous, self.device, _GANG_TIMEOUT_S)
 
+    def join_stages(self, rendezvous: Path) -> tuple[TensorGroup, StageLink]:
+        """Joins the other ranks with the collectives and messages of torch."""
+        place = _place_of(self._settings)
+        groups = open_stages(place, rendezvous, self.device, _GANG_TIMEOUT_S)
+        return stage_group(place, groups, self.device), DistributedLink(place, groups, self.device)
+
     def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
         """None: the number of pages follows from settings and machine alone."""
         return None
@@ -122,6 +133,17 @@ class CudaDevice(RankDevice):
         group = SymmetricGroup.join(settings.rank, settings.tp, rendezvous, self.device, _GANG_TIMEOUT_S)
         group.share_memory(getattr(torch, settings.dtype_name))
         return group
+
+    def join_stages(self, rendezvous: Path) -> tuple[TensorGroup, StageLink]:
+        """Joins the other ranks. Those of one stage share memory for activations; stages exchange messages of NCCL."""
+        settings, place = self._settings, _place_of(self._settings)
+        groups = open_stages(place, rendezvous, self.device, _GANG_TIMEOUT_S)
+        link = DistributedLink(place, groups, self.device)
+        if groups.tensor is None:
+            return LoneStageRank(self.device), link
+        group = SymmetricGroup(place.rank, place.tp, self.device, groups.tensor)
+        group.share_memory(getattr(torch, settings.dtype_name))
+        return group, link
 
     def kept_memory(self, kept: RankVault | None) -> KeptMemory | None:
         """The KV memory in the vault, whose size the gang before has measured; None without a vault."""
@@ -167,6 +189,10 @@ class CudaDevice(RankDevice):
         most_tokens = min(capacity.max_step_tokens, kv.n_pages // most_prompts * PAGE_TOKENS)
         for n_tokens in model.parts.ops.token_counts(most_tokens):
             run_empty_step(model, kv, even_rows(n_tokens, capacity.max_length))
+
+
+def _place_of(settings: WorkerSettings) -> StagePlace:
+    return StagePlace(settings.tensor_rank, settings.tp, settings.stage, settings.pp)
 
 
 def device_of(settings: WorkerSettings) -> RankDevice:

@@ -152,6 +152,8 @@ def _plans(
     from supervisor.capacity.forecast import forecast
     from supervisor.placement.host import placed
 
+    if config.pp > 1:
+        raise ConfigError(f"pp: expected 1 (no times of pipelines are known), got {config.pp}; --tp is forecast")
     first = placed(host, model, config)
     own = _measured(config, model, host, load, measured) if measured is not None else forecast(config, model, first)
     yield plan_capacity(config, model, first, load, own)

@@ -46,11 +46,13 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("worker", "device_index"): "gpus",
     ("worker", "rank"): "tp",
     ("worker", "tp"): "tp",
+    ("worker", "pp"): "pp",
     ("worker", "cpu_ranks"): "tp and replicas",
     ("worker", "max_length"): "max_length",
     ("worker", "vault"): "vault",
     ("worker", "standby"): "standby",
     ("scheduler", "tp"): "tp",
+    ("scheduler", "pp"): "pp",
     ("scheduler", "speculation"): "speculate",
     ("scheduler", "vault"): "vault",
     ("scheduler", "tells_directory"): "replicas",
@@ -135,6 +137,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tp: Annotated[int, msgspec.Meta(ge=0)] = (
         0  # ranks of one replica; 0: as few as hold the model, or, with both gpus and replicas, as many as there is room for
     )
+    pp: _Small = 1  # stages of one replica, each of tp ranks with a part of the layers
     replicas: Annotated[int, msgspec.Meta(ge=0, lt=REPLICAS_OF_A_MODEL)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on

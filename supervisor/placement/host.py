@@ -99,7 +99,8 @@ def _check_devices(placement: Placement, config: ServerConfig) -> None:
 
 
 def _asked(config: ServerConfig) -> PlacementRequest:
-    return PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
+    standby, pp = config.standby, config.pp
+    return PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, standby, pp)
 
 
 def _read_model(config: ServerConfig) -> ModelConfig | None:
@@ -134,7 +135,7 @@ def _check_embedding_device(config: ServerConfig) -> None:
 def n_children(config: ServerConfig, placement: Placement) -> int:
     """The number of children of the supervisor; `build_tree` makes them."""
     n_gangs = 2 if placement.has_standby else 1
-    of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.tp + 1
+    of_replica = placement.has_vault(config.asks_vault) + n_gangs * placement.ranks_each + 1
     of_fallback = 2 if config.fallback_model else 0
     has_monitor = config.gpu_monitor.enabled and bool(config.gpu_monitor.devices or placement.gpus)
     n_single = config.holds_connections + config.api_keys + has_monitor + 1 + config.speculate

@@ -19,11 +19,11 @@ from supervisor.placement.placement import Placement
 def rank_estimate(placement: Placement, model: ModelConfig, worker: WorkerSettings) -> RankEstimate:
     """The memory of the fullest rank. On CPU cores without working memory, and with an equal part of the weights."""
     if placement.device == "cpu":
-        token_bytes = kv_token_bytes(model, placement.tp, placement.dtype, worker.kv_dtype)
+        token_bytes = kv_token_bytes(model, placement.tp, placement.dtype, worker.kv_dtype, placement.pp)
         return RankEstimate(placement.weight_bytes // placement.ranks, 0, token_bytes)
     on_gpu = msgspec.structs.replace(worker, device="cuda")
-    sizes = on_gpu.step_tokens, on_gpu.slots
-    return estimate_cuda_rank(model, placement.tp, placement.dtype, *sizes, placement.quantization_of(worker), worker.kv_dtype)
+    sizes, quantization = (on_gpu.step_tokens, on_gpu.slots), placement.quantization_of(worker)
+    return estimate_cuda_rank(model, placement.tp, placement.dtype, *sizes, quantization, worker.kv_dtype, placement.pp)
 
 
 def kv_pages(placement: Placement, model: ModelConfig, worker: WorkerSettings, max_length: int) -> int:

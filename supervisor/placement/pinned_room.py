@@ -17,7 +17,7 @@ def check_host_cache(memory_bytes: int, placement: Placement, worker: WorkerSett
     exchange_bytes = worker.exchange_bytes if placement.replicas > 1 else 0
     if placement.device != "cuda" or not worker.host_cache_bytes + exchange_bytes:
         return
-    n_ranks = placement.tp * placement.replicas
+    n_ranks = placement.ranks
     most = memory_bytes // 4 * 3 // n_ranks
     if worker.host_cache_bytes + exchange_bytes > most:
         name = "worker.host_cache_bytes + worker.exchange_bytes" if exchange_bytes else "worker.host_cache_bytes"

@@ -19,11 +19,12 @@ class PlacementRequest:
     max_length: int = 0  # tokens of one sequence; 0: the model's context length
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     standby: bool | None = None  # a second gang for each replica; None: chosen here
+    pp: int = 1  # stages of each replica's pipeline, of tp ranks each
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the ranks run. Rank k of replica r runs on `gpus[r * tp + k]`, or on CPU cores where there are no `gpus`."""
+    """Where the ranks run. Rank k of replica r runs on `gpus[r * ranks_each + k]`, or on CPU cores if there are no `gpus`."""
 
     device: DeviceKind
     gpus: tuple[Gpu, ...]
@@ -40,11 +41,17 @@ class Placement:
     quantization_reason: str = ""  # why, where nobody has asked for it
     kv_dtype: KvDtype = "auto"  # see `WorkerSettings.kv_dtype`
     has_standby: bool = False  # each replica has a second gang, on the same devices
+    pp: int = 1  # stages of each replica's pipeline, of tp ranks each
 
     @property
     def ranks(self) -> int:
         """Worker processes of all replicas."""
-        return self.tp * self.replicas
+        return self.ranks_each * self.replicas
+
+    @property
+    def ranks_each(self) -> int:
+        """Ranks of one replica."""
+        return self.tp * self.pp
 
     def quantization_of(self, worker: WorkerSettings) -> Quantization:
         """What the operator has asked for; where that depends on host and model, what was decided here."""
@@ -58,8 +65,12 @@ class Placement:
     def summary(self) -> str:
         """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
         where = " and ".join(dict.fromkeys(gpu.name for gpu in self.gpus)) or "CPU cores"
-        layout = f"{counted(self.replicas, 'replica')} x tp {self.tp} on {where}"
+        layout = f"{self._layout()} on {where}"
         return ", ".join([layout, *self._numerics()])
+
+    def _layout(self) -> str:
+        """The ranks: "4 replicas x tp 1", "1 replica x tp 2 x pp 2"."""
+        return f"{counted(self.replicas, 'replica')} x tp {self.tp}" + (f" x pp {self.pp}" if self.pp > 1 else "")
 
     def _numerics(self) -> list[str]:
         """What it computes with: ["float32", "int8 weights", "int8 keys and values", "deterministic"]; [] for a model without
@@ -71,7 +82,7 @@ class Placement:
     def text(self) -> str:
         """The plan in one line."""
         where = counted(len(self.gpus), "GPU") if self.gpus else "CPU cores"
-        parts = [f"{where}: {counted(self.replicas, 'replica')} x tp {self.tp}"]
+        parts = [f"{where}: {self._layout()}"]
         if self.dtype:
             weights = f"weights take {gib_text(self.weight_bytes)} of {gib_text(self.memory_bytes)} GiB"
             parts += [*self._numerics(), weights + (" on each GPU" if self.gpus else "")]

@@ -16,7 +16,12 @@ from supervisor.placement.plan import plan_placement
 from supervisor.placement.quantities import dotted
 from supervisor.placement.refusal import PlacementRefused
 
-_LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # settings that say how many, and their defaults
+_LEFT_TO_PLAN: dict[str, Any] = {
+    "gpus": None,
+    "tp": 0,
+    "pp": 1,
+    "replicas": 0,
+}  # settings that say how many, and their defaults
 
 
 def plan_or_offer(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
@@ -35,7 +40,8 @@ def plan_or_offer(host: Host, model: ModelConfig | None, asked: PlacementRequest
         found = next(others, None)
         if found is None:  # the host itself does not suffice: the refusal with nothing asked says what it lacks
             return plan_placement(host, model, replace(asked, **_LEFT_TO_PLAN))
-        flags = " ".join(f"--{key} {getattr(found, key)}" for key in _LEFT_TO_PLAN)
+        keys = [key for key in _LEFT_TO_PLAN if key != "pp" or found.pp > 1]
+        flags = " ".join(f"--{key} {getattr(found, key)}" for key in keys)
         raise refused.with_flags(flags) from None
 
 
@@ -52,7 +58,7 @@ def _as_asked(host: Host, model: ModelConfig | None, asked: PlacementRequest) ->
     plan = _plan(host, model, asked)
     if plan is None:
         return None
-    full = replace(asked, gpus=len(plan.gpus), tp=plan.tp, replicas=plan.replicas)
+    full = replace(asked, gpus=len(plan.gpus), tp=plan.tp, pp=plan.pp, replicas=plan.replicas)
     return full if _plan(host, model, full) else None
 
 

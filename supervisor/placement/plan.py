@@ -1,8 +1,8 @@
 """Decides how many replicas of how many ranks run on which devices, before the first child is started. Pure.
 
 A replica gets the least tensor-parallel size (tp) that divides the model and holds it: weights, working memory, and the keys
-and values of one sequence of the longest length. The remaining GPUs become further replicas. Values that the operator sets are
-used as they are, or refused with the values that would work.
+and values of one sequence of the longest length. It has as many stages (pp) as the operator sets, one by default. The remaining
+GPUs become further replicas. Values that the operator sets are used as they are, or refused with the values that would work.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementReques
     Raises: ConfigError naming the key, what would work and what came.
     """
     check_gpus(host, asked)
+    _check_stages(model, asked.pp)
     gpus = host.gpus if asked.gpus is None else host.gpus[: asked.gpus]
     is_on_cpu = not gpus or (model is None and asked.gpus is None)
     form = choose_form(host, model, asked.worker, is_on_cpu=is_on_cpu)
@@ -64,17 +65,23 @@ def check_gpus(host: Host, asked: PlacementRequest) -> None:
         raise PlacementRefused("gpus", [len(host.gpus)], there, asked.gpus, EXPECTED_AT_MOST)
 
 
+def _check_stages(model: ModelConfig | None, pp: int) -> None:
+    """Check that each stage gets a layer. Raises: PlacementRefused."""
+    if model is not None and pp > model.n_layers:
+        raise PlacementRefused("pp", [model.n_layers], "the layers of the model", pp, EXPECTED_AT_MOST)
+
+
 def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
     if asked.worker.attention == "triton":
         raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
-    tp, replicas = asked.tp or 1, asked.replicas or 1
+    tp, pp, replicas = asked.tp or 1, asked.pp, asked.replicas or 1
     if model is None:
-        _check_processes(host, tp, replicas)
-        return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby))
+        _check_processes(host, tp, pp, replicas)
+        return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby), pp=pp)
     _check_split(model, tp)
     dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
     _check_kv_memory(model, asked, tp, dtype)
-    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization_name)
+    replica_bytes = cpu_weight_bytes(model, tp, dtype, asked.worker.quantization_name, pp)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
         room = f"{gib_text(replica_bytes)} GiB of weights each, {gib_text(host.memory_bytes)} GiB of memory"
@@ -85,22 +92,22 @@ def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> P
             f"model: expected weights that fit into the memory of this host, {gib_text(host.memory_bytes)} GiB, got"
             f" {gib_text(weight_bytes)} GiB ({counted(replicas, 'replica')}, {dtype}{smaller})"
         )
-    has_standby = CpuRoom(host.memory_bytes, asked.worker).has_standby(asked.standby, weight_bytes, tp * replicas)
-    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=has_standby)
+    has_standby = CpuRoom(host.memory_bytes, asked.worker).has_standby(asked.standby, weight_bytes, tp * pp * replicas)
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=has_standby, pp=pp)
 
 
 def _check_kv_memory(model: ModelConfig, asked: PlacementRequest, tp: int, dtype: str) -> None:
     """Check that the memory for keys and values that was asked for holds a short sequence. Raises: ConfigError."""
     worker = asked.worker
     if worker.kv_memory_bytes:
-        page_bytes = PAGE_TOKENS * kv_token_bytes(model, tp, dtype, worker.kv_dtype)
+        page_bytes = PAGE_TOKENS * kv_token_bytes(model, tp, dtype, worker.kv_dtype, asked.pp)
         check_pages(worker.kv_memory_bytes, page_bytes, worker.slots, asked.max_length or model.max_position)
 
 
-def _check_processes(host: Host, tp: int, replicas: int) -> None:
+def _check_processes(host: Host, tp: int, pp: int, replicas: int) -> None:
     """Check that the memory of the host has room for so many ranks of the hash chain. Raises: PlacementRefused."""
     most = max(host.memory_bytes // _RANK_BYTES, 1)
-    for key, got, others in (("tp", tp, 1), ("replicas", replicas, tp)):
+    for key, got, others in (("tp", tp, 1), ("pp", pp, tp), ("replicas", replicas, tp * pp)):
         if got * others > most:
             raise PlacementRefused(key, [most // others], f"{gib_text(host.memory_bytes)} GiB of memory", got, EXPECTED_AT_MOST)
 
@@ -109,7 +116,7 @@ class _OnGpus:
     """One decision over `gpus`. Any of them may be used."""
 
     def __init__(self, gpus: tuple[Gpu, ...], model: ModelConfig | None, asked: PlacementRequest) -> None:
-        self._gpus, self._model, self._asked = gpus, model, asked
+        self._gpus, self._model, self._asked, self._pp = gpus, model, asked, asked.pp
         self._worker = msgspec.structs.replace(asked.worker, device="cuda")
         self._dtype = _gpu_dtype(gpus, asked.worker.dtype)
         self._memory_bytes = min(gpu.memory_bytes for gpu in gpus)
@@ -124,6 +131,9 @@ class _OnGpus:
         if replicas > n_gpus:
             text = "expected at most {offers} (the number of GPUs), got {got}"
             raise PlacementRefused("replicas", [n_gpus], counted(n_gpus, "GPU"), replicas, text)
+        if self._pp * max(replicas, 1) > n_gpus:
+            most, shared = n_gpus // max(replicas, 1), f" for {replicas} replicas" if replicas > 1 else ""
+            raise PlacementRefused("pp", [most], f"{counted(n_gpus, 'GPU')}{shared}", self._pp, EXPECTED_AT_MOST)
         if self._model is None:
             tp = self._asked.tp or 1
             self._check_number(tp)
@@ -145,10 +155,11 @@ class _OnGpus:
         )
 
     def _placed(self, tp: int) -> Placement:
-        n_gpus, replicas = len(self._gpus), self._asked.replicas or len(self._gpus) // tp
-        used, n_unused = self._gpus[: tp * replicas], n_gpus - tp * replicas
+        n_each, n_gpus = tp * self._pp, len(self._gpus)
+        replicas = self._asked.replicas or n_gpus // n_each
+        used, n_unused = self._gpus[: n_each * replicas], n_gpus - n_each * replicas
         has_standby = bool(self._asked.standby)
-        return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=has_standby)
+        return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=has_standby, pp=self._pp)
 
     def _checked_tp(self, model: ModelConfig) -> int:
         """The operator's own tp, if it is possible. Raises: ConfigError."""
@@ -166,14 +177,15 @@ class _OnGpus:
 
     def _check_number(self, tp: int) -> None:
         n_gpus, replicas = len(self._gpus), self._asked.replicas or 1
-        if tp * replicas > n_gpus:
-            shared = f" for {replicas} replicas" if replicas > 1 else ""
-            raise PlacementRefused("tp", [n_gpus // replicas], f"{counted(n_gpus, 'GPU')}{shared}", tp, EXPECTED_AT_MOST)
+        if tp * self._pp * replicas > n_gpus:
+            shared = (f" for {replicas} replicas" if replicas > 1 else "") + (f" of pp {self._pp}" if self._pp > 1 else "")
+            most = n_gpus // replicas // self._pp
+            raise PlacementRefused("tp", [most], f"{counted(n_gpus, 'GPU')}{shared}", tp, EXPECTED_AT_MOST)
 
     def _best_tp(self, model: ModelConfig) -> int:
         """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.
         Sizes that give every rank the same number of heads go first."""
-        most = len(self._gpus) // (self._asked.replicas or 1)
+        most = len(self._gpus) // (self._asked.replicas or 1) // self._pp
         sizes = [size for size in range(1, most + 1) if can_split(model, size)]
         fills = self._asked.replicas > 0 and self._asked.gpus is not None
         sizes.sort(key=lambda size: (not is_even_split(model, size), -size if fills else size))
@@ -200,7 +212,7 @@ class _OnGpus:
         if needed is None:
             return ConfigError(f"model: expected one that fits GPUs of {gpu_gib}, got {weights} with tp {size}")
         key = "tp" if self._asked.tp else "gpus"
-        total = needed if self._asked.tp else needed * max(self._asked.replicas, 1)
+        total = needed if self._asked.tp else needed * self._pp * max(self._asked.replicas, 1)
         got = self._asked.tp or len(self._gpus)
         text = f"expected at least {{offers}} of {gpu_gib} each for this model, got {{got}} ({{why}})"
         return PlacementRefused(key, [total], weights, got, text)
@@ -208,7 +220,7 @@ class _OnGpus:
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         worker = self._worker
         return estimate_cuda_rank(
-            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization_name, worker.kv_dtype
+            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization_name, worker.kv_dtype, self._pp
         )
 
     def _wanted_tokens(self) -> int:

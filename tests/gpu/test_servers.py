@@ -32,8 +32,10 @@ NEAR_TIE_OF_SMALL = 4.0  # they carry 5 and 3.5 bits (int4)
 LAYOUTS = {
     "1": ("--gpus", "1"),
     "2 as tp 2": ("--gpus", "2", "--tp", "2"),
+    "2 as pp 2": ("--gpus", "2", "--pp", "2"),
     "2 as 2 replicas": ("--gpus", "2", "--replicas", "2"),
     "4 as tp 4": ("--gpus", "4", "--tp", "4"),
+    "4 as pp 2 of tp 2": ("--gpus", "4", "--tp", "2", "--pp", "2"),
     "4 as 2 replicas of tp 2": ("--gpus", "4", "--tp", "2", "--replicas", "2"),
     "4 as 4 replicas": ("--gpus", "4", "--replicas", "4"),
 }

@@ -1,7 +1,7 @@
 """The real model behind the real server: its greedy tokens are those of `transformers` on the same weights.
 
-Alone and all at once, on one rank and on two, with prefix reuse, with speculation and without; and the three ways to talk to
-the server give one answer.
+Alone and all at once, on one rank, on two and on two stages, with prefix reuse, with speculation and without; and the three
+ways to talk to the server give one answer.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ def reference() -> dict[str, list[int]]:
     return answers
 
 
-@pytest.fixture(scope="module", params=["one rank", "two ranks", pytest.param("no speculation", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module", params=["one rank", "two ranks", "two stages", pytest.param("no speculation", marks=pytest.mark.long)]
+)
 def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> Iterator[RealServer]:
-    flags = {"one rank": (), "two ranks": ("--tp", "2"), "no speculation": ("--no-speculation",)}[request.param]
+    kinds = {"one rank": (), "two ranks": ("--tp", "2"), "two stages": ("--pp", "2"), "no speculation": ("--no-speculation",)}
+    flags = kinds[request.param]
     patient = [part for name in ("suspended_s", "frozen_worker_s") for part in ("--set", f"supervisor.{name}=60")]
     with real_server("--dtype", "float32", *patient, *flags) as server:
         yield server
@@ -196,6 +199,6 @@ async def test_sixty_four_at_once_run_together(server: RealServer) -> None:
         assert alone.tokens == answers[7].tokens  # noise by seed and position, not by batch
     async with httpx.AsyncClient() as http, asyncio.timeout(60.0):
         per_bucket = await rows_per_step(http, server)
-        while per_bucket[512.0] == per_bucket[32.0]:  # no step of more than 32 sequences yet: metrics come every two seconds
+        while per_bucket[512.0] == per_bucket[16.0]:  # no step of more than 16 sequences yet: metrics come every two seconds
             per_bucket = await rows_per_step(http, server)
     assert np.isfinite(list(per_bucket.values())).all()

@@ -29,10 +29,10 @@ def on_cpu(tp: int = 1, replicas: int = 1, has_standby: bool = False) -> Placeme
     return Placement("cpu", (), tp, replicas, "float32", has_standby=has_standby)
 
 
-def on_gpus(tp: int = 1, replicas: int = 1) -> Placement:
+def on_gpus(tp: int = 1, replicas: int = 1, pp: int = 1) -> Placement:
     """Ranks on devices 4, 5, ..."""
-    gpus = tuple(Gpu(str(4 + index), "some GPU", 1 << 30, (9, 0)) for index in range(tp * replicas))
-    return Placement("cuda", gpus, tp, replicas, "bfloat16")
+    gpus = tuple(Gpu(str(4 + index), "some GPU", 1 << 30, (9, 0)) for index in range(tp * pp * replicas))
+    return Placement("cuda", gpus, tp, replicas, "bfloat16", pp=pp)
 
 
 def tree_of(config: ServerConfig, placement: Placement | None = None, model_length: int = 4096) -> tuple[Group, ...]:
@@ -187,6 +187,15 @@ def test_each_rank_sees_one_gpu() -> None:
     assert all(env["NCCL_NVLS_ENABLE"] == "0" for _, env in ranks.values())
     assert all((env["NCCL_SOCKET_IFNAME"], env["NCCL_RAS_ENABLE"]) == ("lo", "0") for _, env in ranks.values())
     assert all(env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for _, env in ranks.values())
+
+
+def test_the_ranks_of_all_stages_are_one_gang() -> None:
+    groups = tree_of(ServerConfig(), on_gpus(tp=2, pp=2))
+    ranks = [(s.stage, s.tensor_rank, s.is_reporter, env["CUDA_VISIBLE_DEVICES"]) for s, env in workers(groups).values()]
+    assert ranks == [(0, 0, False, "4"), (0, 1, False, "5"), (1, 0, True, "6"), (1, 1, False, "7")]
+    scheduler = next(child for group in groups for child in group.children if child.name == "scheduler/0")
+    settings = msgspec.json.decode(scheduler.settings, type=SchedulerSettings)
+    assert (settings.tp, settings.pp, settings.most_in_flight) == (4, 2, 3)
 
 
 @pytest.mark.parametrize(("placement", "device"), [(on_cpu(), "cpu"), (on_gpus(), "cuda")])

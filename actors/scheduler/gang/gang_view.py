@@ -59,7 +59,7 @@ class GangView:
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
-        self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
+        self._look_ahead = LookAhead(settings.most_in_flight, lease_s=0.0)
         self.hold = PlanHold(queues.policy, queues.now_s, self._cost, self.tracker)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
@@ -112,7 +112,7 @@ class GangView:
         self._times.warmed_up(capacity.step_times)
         self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
         self._planner = BatchPlanner(self._queues, ledger, capacity, pace, self._settings, self._times, self.tier)
-        self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
+        self._look_ahead = LookAhead(self._settings.most_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         self._trial.begin(ledger, capacity, self._settings, self._times)
         self.n_changes += 1

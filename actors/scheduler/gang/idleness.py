@@ -1,4 +1,4 @@
-"""Notices that a plan, a Reset or an answer to one of them is lost: rank 0 is idle, while its scheduler waits for it. Pure.
+"""Notices that a plan, a Reset or an answer to one of them is lost: a gang is idle, while its scheduler waits for it. Pure.
 
 Links lose nothing between living processes, and the supervisor kills a rank whose step does not end. This notices what neither
 does: a message that the other side has dropped, for example because it could not be decoded.
@@ -18,8 +18,8 @@ class Idleness:
         self._since_s = 0.0
 
     def reported(self, awaited: tuple[int, int] | None, now_s: float) -> bool:
-        """Rank 0 is idle. `awaited`: what its scheduler waits for, None: nothing. Returns True if that will never come: it has
-        been the same for several reports and for two seconds.
+        """The rank that answers for the gang is idle. `awaited`: what its scheduler waits for, None: nothing. Returns True if
+        that will never come: it has been the same for several reports and for two seconds.
         """
         if awaited is None or awaited != self._awaited:
             self._awaited, self._n_reports, self._since_s = awaited, 0, now_s

@@ -18,6 +18,7 @@ import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.entering.cohorts import Cohorts
 from actors.scheduler.planning.entering.displacement import Displacement
 from actors.scheduler.planning.entering.entry import SlotEntry
 from actors.scheduler.planning.entering.hurrying import Hurrying
@@ -66,6 +67,7 @@ class BatchPlanner:
         )
         self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
+        self._cohorts = Cohorts(settings.pp)
         self._hurrying, self._turns = Hurrying(queues, self._entry), StepTurns(queues.policy, pace, settings.urgent_step_s)
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
@@ -90,6 +92,7 @@ class BatchPlanner:
         if self._is_takeover:
             builder.restate_pages()
             self._is_takeover = False
+        self._cohorts.planned(builder.rows)
         n_steps = grant_steps(builder, most_steps, self._queues, self._ledger, self._supply)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
@@ -108,6 +111,7 @@ class BatchPlanner:
             elif n_unplanned > 1:
                 prompts.append(sequence)
         has_prompts = bool(prompts) or len(self._queues.waiting) > 0
+        decoding = self._cohorts.choose(decoding, has_prompts, may_run)
         hurried = self._hurrying.first_of(builder, prompts, may_run) if has_prompts else None
         kept, n_prompts = self._hurrying.kept_going(decoding, hurried), len(prompts) + self._n_entering(builder)
         turn = self._turns.next(kept, n_prompts) if hurried is None else Turn(kept)

@@ -30,6 +30,9 @@ class Gemma3Model(Decoder[Gemma3Config, Gemma3LayerWeights]):
         super().__init__(config, parts, weights)
         ropes = (config.rope, config.sliding_rope)
         self._cos_sin = [rotary_table(rope, config.head_dim, config.max_position, self.device) for rope in ropes]
+        stages = parts.stages
+        own = range(config.n_layers) if stages is None else stages.stage.layers
+        self._is_sliding = config.is_sliding[own.start : own.stop]
         self._scale = config.query_scalar**-0.5
         self._embedding_scale = torch.tensor(config.hidden**0.5, dtype=weights.embedding.dtype).item()  # rounded, as trained
 
@@ -43,20 +46,26 @@ class Gemma3Model(Decoder[Gemma3Config, Gemma3LayerWeights]):
         prepare, window = self._parts.attention.prepare, self._config.attention_window
         full = prepare(step)
         by_kind = (full, full if window is None else prepare(step, window))
-        residual = self._embed(step.token_ids) * self._embedding_scale
-        normed = ops.rms_norm(residual, self._weights.layers[0].attention_norm, eps)
+        x, residual = self._enter(step)
+        first_norm = self._weights.layers[0].attention_norm
+        if x is None:
+            residual = residual * self._embedding_scale
+            normed = ops.rms_norm(residual, first_norm, eps)
+        else:
+            normed, residual = ops.add_rms_norm(x, residual, first_norm, eps)
         norms_after = [*(layer.attention_norm for layer in self._weights.layers[1:]), self._weights.norm]
-        last = len(self._weights.layers) - 1
+        last, is_sliding = len(self._weights.layers) - 1, self._is_sliding
         for index, (layer, norm_after) in enumerate(zip(self._weights.layers, norms_after, strict=True)):
-            is_sliding = self._config.is_sliding[index]
-            attended = self._attend(layer, normed, step, kv, index, by_kind[is_sliding])
-            if index == last and step.sample_index is not None:
+            attended = self._attend(layer, normed, step, kv, index, by_kind[is_sliding[index]])
+            if index == last and self._parts.is_last_stage and step.sample_index is not None:
                 # the keys and values of all tokens are written; only the sampled tokens are needed from here on
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
             x = ops.rms_norm(group.all_reduce(ops.linear(attended, layer.output, None)), layer.post_attention_norm, eps)
             normed, residual = ops.add_rms_norm(x, residual, layer.ffn_norm, eps)
             gated = ops.gelu_mul(ops.linear(normed, layer.gate_up, None))
             x = ops.rms_norm(group.all_reduce(ops.linear(gated, layer.down, None)), layer.post_ffn_norm, eps)
+            if index == last and self._send_on(x, residual):
+                break
             normed, residual = ops.add_rms_norm(x, residual, norm_after, eps)
         return normed
 
@@ -74,7 +83,7 @@ class Gemma3Model(Decoder[Gemma3Config, Gemma3LayerWeights]):
         q, k, v = self._split_heads(ops.linear(normed, layer.qkv, None))
         q, k = ops.rms_norm(q, layer.q_norm, eps), ops.rms_norm(k, layer.k_norm, eps)
         k_pages, v_pages = kv.keys[index], kv.values[index]
-        cos_sin = self._cos_sin[self._config.is_sliding[index]]
+        cos_sin = self._cos_sin[self._is_sliding[index]]
         q = ops.rope_and_store(q, k, v, KvTarget(step.positions, cos_sin, k_pages, v_pages, step.slot_mapping))
         return attention.attend(q, k_pages, v_pages, self._scale).flatten(1)
 
@@ -88,4 +97,5 @@ def load_gemma3(
 ) -> Gemma3Model:
     """Reads the rank's weights; see `registry.load_model`."""
     reader = WeightReader(tensor_shapes(config), source, placement, parts.ops)
-    return Gemma3Model(config, parts, load_weights(config, parts.shard, reader, on_progress))
+    stage = parts.stages.stage if parts.stages is not None else None
+    return Gemma3Model(config, parts, load_weights(config, parts.shard, reader, on_progress, stage))

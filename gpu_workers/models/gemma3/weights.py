@@ -12,6 +12,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.models.decoder import DecoderWeights, Shape, decoder_shapes, load_decoder
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.weights import Block, WeightReader
+from gpu_workers.pipeline.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,19 @@ def tensor_shapes(config: Gemma3Config) -> dict[str, Shape]:
 
 
 def load_weights(
-    config: Gemma3Config, shard: Shard, reader: WeightReader, on_progress: Callable[[float], None]
+    config: Gemma3Config,
+    shard: Shard,
+    reader: WeightReader,
+    on_progress: Callable[[float], None],
+    stage: Stage | None = None,
 ) -> DecoderWeights[Gemma3LayerWeights]:
-    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; on_progress gets 0 .. 1."""
-    return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress, _add_one)
+    """Reads the rank's part of every tensor, of its stage's layers if it has a stage. reader: of `tensor_shapes(config)`;
+    on_progress gets 0 .. 1."""
+
+    def load_layer(prefix: str) -> Gemma3LayerWeights:
+        return _load_layer(reader, prefix, config, shard)
+
+    return load_decoder(config, shard, reader, load_layer, on_progress, _add_one, stage)
 
 
 def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: Shard) -> Gemma3LayerWeights:

@@ -39,12 +39,11 @@ class LlamaModel(Decoder[LlamaConfig, LlamaLayerWeights], RecordableModel):
         """Runs the layers on the T tokens of a step, and writes their keys and values to `kv`, pages of `kv_shape`.
 
         Returns the hidden states [S, hidden] of the sampled tokens after the final norm, in the model's dtype on its device,
-        the same on all ranks."""
+        the same on all ranks. See `Model.forward` for a stage of a pipeline."""
         ops, group, eps = self._parts.ops, self._parts.group, self._config.rms_eps
         attention = self._parts.attention.prepare(step)
-        residual = self._embed(step.token_ids)
-        x = None
-        last = len(self._weights.layers) - 1
+        x, residual = self._enter(step)
+        last = len(self._weights.layers) - 1 if self._parts.is_last_stage else None
         for index, layer in enumerate(self._weights.layers):
             qkv, residual = ops.norm_linear(x, residual, layer.attention_norm, eps, layer.qkv, layer.qkv_bias)
             attended = self._attend(layer, qkv, step, kv.keys[index], kv.values[index], attention)
@@ -55,6 +54,8 @@ class LlamaModel(Decoder[LlamaConfig, LlamaLayerWeights], RecordableModel):
             x, residual = ops.feed_forward(x, residual, layer.ffn_norm, eps, layer.gate_up, layer.down)
             x = group.all_reduce(x)
         assert x is not None, "a model has layers"
+        if self._send_on(x, residual):
+            return x
         return ops.add_rms_norm(x, residual, self._weights.norm, eps)[0]
 
     def _attend(
@@ -85,4 +86,5 @@ def load_llama(
 ) -> LlamaModel:
     """Reads the rank's weights; see `registry.load_model`."""
     reader = WeightReader(tensor_shapes(config), source, placement, parts.ops)
-    return LlamaModel(config, parts, load_weights(config, parts.shard, reader, on_progress))
+    stage = parts.stages.stage if parts.stages is not None else None
+    return LlamaModel(config, parts, load_weights(config, parts.shard, reader, on_progress, stage))

@@ -12,6 +12,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.models.decoder import DecoderWeights, Shape, decoder_shapes, load_decoder
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Block, WeightReader
+from gpu_workers.pipeline.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,15 @@ def load_weights(
     shard: Shard,
     reader: WeightReader,
     on_progress: Callable[[float], None] = lambda fraction: None,
+    stage: Stage | None = None,
 ) -> ModelWeights:
-    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; on_progress gets 0 .. 1."""
-    return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress)
+    """Reads the rank's part of every tensor, of its stage's layers if it has a stage. reader: of `tensor_shapes(config)`;
+    on_progress gets 0 .. 1."""
+
+    def load_layer(prefix: str) -> LlamaLayerWeights:
+        return _load_layer(reader, prefix, config, shard)
+
+    return load_decoder(config, shard, reader, load_layer, on_progress, stage=stage)
 
 
 def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard) -> LlamaLayerWeights:

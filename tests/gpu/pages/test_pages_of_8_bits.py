@@ -29,7 +29,7 @@ def runners(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """With compressed pages, and with plain ones."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs a CUDA device of compute capability 8.9")
-    folder = write_model(tmp_path_factory.mktemp("tiny"), head_dim=32 if request.param == "int4" else None)
+    folder = write_model(tmp_path_factory.mktemp("tiny"), **({"head_dim": 32} if request.param == "int4" else {}))
     return load_runner(folder, "cuda", kv_dtype=request.param), load_runner(folder, "cuda")
 
 

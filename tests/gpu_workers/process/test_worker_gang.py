@@ -22,20 +22,23 @@ from messages.wire.message import Message
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 
 DEADLINE_S = 60.0
-SETTINGS = WorkerSettings(n_slots=4, max_length=256, max_step_tokens=128, hash_chain_pages=64, tp=2)
+SETTINGS = WorkerSettings(n_slots=4, max_length=256, max_step_tokens=128, hash_chain_pages=64)
+SHAPES = {"tp": {"tp": 2}, "pp": {"pp": 2}}  # and the rank that answers: the first one that samples
+ANSWERING = {"tp": "worker/0.0", "pp": "worker/0.1"}
 RANKS = ["worker/0.0", "worker/0.1"]
 
 
 class Gang:
     """Two workers, and the supervisor and schedulers they talk to."""
 
-    def __init__(self, gang_dir: Path) -> None:
+    def __init__(self, gang_dir: Path, shape: str) -> None:
+        self.answering = ANSWERING[shape]
         self.network = MemoryNetwork()
         self.supervisor = MemoryMailbox(self.network, "supervisor/0", 1)
-        self.workers = [self._worker(rank, gang_dir) for rank in range(2)]
+        self.workers = [self._worker(rank, gang_dir, SHAPES[shape]) for rank in range(2)]
         self.lives = [asyncio.create_task(worker.run()) for worker in self.workers]
 
-    def _worker(self, rank: int, gang_dir: Path) -> Worker:
+    def _worker(self, rank: int, gang_dir: Path, shape: dict[str, int]) -> Worker:
         spawn_spec = SpawnSpec(
             name=RANKS[rank],
             incarnation=1,
@@ -46,7 +49,7 @@ class Gang:
             gang_dir=str(gang_dir),
             log_format="json",
             log_level="error",
-            settings=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(SETTINGS, rank=rank))),
+            settings=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(SETTINGS, rank=rank, **shape))),
         )
         return Worker(spawn_spec, lambda name, life, endpoint: MemoryMailbox(self.network, name, life, endpoint))
 
@@ -61,19 +64,22 @@ class Gang:
         return mailbox
 
 
-async def hear(mailbox: MemoryMailbox, n: int) -> list[Message]:
-    """The next n messages. Reports of idleness are left out: they come by the clock, between any two others."""
+async def hear(mailbox: MemoryMailbox, n: int, sender: str = "") -> list[Message]:
+    """The next n messages, all from this sender. Reports of idleness are left out: they come by the clock, between any two
+    others."""
     heard: list[Message] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(heard) < n:
-            messages = [delivery.message for delivery in await mailbox.wait_mail()]
+            deliveries = await mailbox.wait_mail()
+            assert {delivery.sender for delivery in deliveries} <= {sender or delivery.sender for delivery in deliveries}
+            messages = [delivery.message for delivery in deliveries]
             heard += [message for message in messages if not isinstance(message, Idle)]
     return heard
 
 
-@pytest.fixture
-async def gang(tmp_path: Path) -> AsyncIterator[Gang]:
-    gang = Gang(tmp_path)
+@pytest.fixture(params=SHAPES)
+async def gang(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Gang]:
+    gang = Gang(tmp_path, request.param)
     yield gang
     for rank in RANKS:
         gang.supervisor.send(rank, lifecycle.Stop())
@@ -90,13 +96,13 @@ def plan_of(prompt: list[int]) -> tuple[SmallScheduler, Plan]:
     return plans, plans.write_plan([Row(plans.add(prompt), len(prompt))])
 
 
-async def test_only_rank_0_answers(gang: Gang) -> None:
+async def test_only_the_first_rank_that_samples_answers(gang: Gang) -> None:
     scheduler = gang.scheduler(1)
     plans, first = plan_of([5, 6])
     (s,) = plans.by_slot.values()
     for message in (Reset(epoch=1), first, plans.write_plan([Row(s)])):
         scheduler.send_all(RANKS, message)
-    heard = await hear(scheduler, 3)
+    heard = await hear(scheduler, 3, gang.answering)
     assert isinstance(heard[0], Capacity)
     assert ids(heard[1]) + ids(heard[2]) == hash_chain_tokens([5, 6], 2, 0, 32_768)
 

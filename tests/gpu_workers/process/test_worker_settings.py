@@ -22,7 +22,7 @@ def test_unknown_and_wrong_fields_are_named() -> None:
         read_settings(b'{"slots": 4}')
     with pytest.raises(ConfigError, match="memory_share"):
         read_settings(b'{"memory_share": 1.5}')
-    with pytest.raises(ConfigError, match=r"worker\.rank: expected less than tp = 2, got 2"):
+    with pytest.raises(ConfigError, match=r"worker\.rank: expected less than tp \* pp = 2, got 2"):
         read_settings(b'{"rank": 2, "tp": 2}')
     said = r"^worker\.disk_cache_bytes: expected 0 without worker\.host_cache_bytes \(--host-cache\), got 5$"
     with pytest.raises(ConfigError, match=said):

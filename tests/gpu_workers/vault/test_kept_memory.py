@@ -204,13 +204,15 @@ def test_what_decides_the_content_of_pages_decides_the_layout(tmp_path: Path) ->
     assert layout_of(settings) != before
 
 
-def test_the_generation_of_a_gang_changes_with_the_memory_of_any_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reporter", [0, 2])
+def test_the_generation_of_a_gang_changes_with_the_memory_of_any_rank(tmp_path: Path, reporter: int) -> None:
     def agree(numbers: list[int], epoch: int) -> int:
         found: list[int] = []
-        ranks = [MemoryGeneration(tmp_path, rank, 3) for rank in range(3)]
-        first = threading.Thread(target=lambda: found.append(ranks[0].agree(epoch_id(1, epoch), numbers[0])))
+        ranks = [MemoryGeneration(tmp_path, rank, 3, reporter) for rank in range(3)]
+        first = threading.Thread(target=lambda: found.append(ranks[reporter].agree(epoch_id(1, epoch), numbers[reporter])))
         first.start()  # waits for the others
-        assert [ranks[rank].agree(epoch_id(1, epoch), numbers[rank]) for rank in (2, 1)] == [0, 0]
+        others = [rank for rank in (2, 1, 0) if rank != reporter]
+        assert [ranks[rank].agree(epoch_id(1, epoch), numbers[rank]) for rank in others] == [0, 0]
         first.join(60.0)
         return found[0]
 

@@ -258,3 +258,38 @@ def test_pinned_memory_of_all_ranks_leaves_a_quarter_of_the_host() -> None:
     with pytest.raises(ConfigError, match=said):
         plan(25, 2)
     assert plan_placement(host(0, memory_gib=8), None, PlacementRequest(worker=WorkerSettings(host_cache_bytes=8 * GIB)))
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "asked", "expected"),
+    [
+        (host(4), LLAMA_8B, PlacementRequest(pp=2), (2, 1, 0)),
+        (host(8), LLAMA_8B, PlacementRequest(pp=2, tp=2, replicas=1), (1, 2, 4)),
+        (host(5), LLAMA_8B, PlacementRequest(pp=2), (2, 1, 1)),
+        (host(2), LLAMA_70B, PlacementRequest(pp=2, max_length=4096), (1, 1, 0)),  # one alone does not hold it
+        (host(4), None, PlacementRequest(gpus=4, pp=2), (2, 1, 0)),
+        (host(0), SMOLLM2, PlacementRequest(pp=3, tp=3), (1, 3, 0)),
+    ],
+)
+def test_stages_of_the_layout(
+    there: Host, model: ModelConfig | None, asked: PlacementRequest, expected: tuple[int, int, int]
+) -> None:
+    placement = plan_placement(there, model, asked)
+    assert (*layout(placement), placement.pp) == (*expected, asked.pp)
+    assert placement.ranks == placement.replicas * placement.tp * asked.pp
+    assert len(placement.gpus) == (placement.ranks if there.gpus else 0)
+    assert f"x tp {placement.tp} x pp {asked.pp} on " in placement.summary()
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "asked", "text"),
+    [
+        (host(2), LLAMA_8B, PlacementRequest(pp=3), "pp: expected at most 2 (2 GPUs), got 3"),
+        (host(4), LLAMA_8B, PlacementRequest(pp=3, replicas=2), "pp: expected at most 2 (4 GPUs for 2 replicas), got 3"),
+        (host(0), SMOLLM2, PlacementRequest(pp=31), "pp: expected at most 30 (the layers of the model), got 31"),
+        (host(4), LLAMA_8B, PlacementRequest(pp=2, tp=4), "tp: expected at most 2 (4 GPUs of pp 2), got 4"),
+    ],
+)
+def test_stages_that_cannot_be(there: Host, model: ModelConfig, asked: PlacementRequest, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
+        plan_placement(there, model, asked)

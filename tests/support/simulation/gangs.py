@@ -1,8 +1,8 @@
 """Gangs of several ranks: what takes the place of a rank's waits for its siblings, and of the collectives inside a step.
 
 A rank that would wait tries again a little later, so that its event loop goes on, as it does beside a real step thread. A step
-of one rank ends only when all ranks of its gang have come to it: if one of them is dead or stands still, the others wait for
-ever, as in NCCL.
+of one rank ends only when all ranks of its stage, and of those before, have come to it: if one of them is dead or stands still,
+the others wait for ever, as in NCCL.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.settings import WorkerSettings
 
 _StepId = tuple[str, EpochId, int, int]  # gang, epoch, first step of the plan, number within the plan
 
@@ -26,11 +27,12 @@ class Collectives:
     def __init__(self) -> None:
         self._begun: dict[_StepId, set[int]] = {}
 
-    def is_met(self, step: _StepId, rank: int, size: int) -> bool:
-        """This rank is within the step. Returns True if every rank of its gang has come to it."""
+    def is_met(self, step: _StepId, settings: WorkerSettings) -> bool:
+        """The rank with these settings is within the step. Returns True if every rank that it waits for has come to it: all of
+        its stage and of those before. A stage does not wait for later ones."""
         ranks = self._begun.setdefault(step, set())
-        ranks.add(rank)
-        return len(ranks) == size
+        ranks.add(settings.rank)
+        return ranks.issuperset(range((settings.stage + 1) * settings.tp))
 
 
 def make_gangs_virtual(patch: Callable[[Any, str, Any], None]) -> None:

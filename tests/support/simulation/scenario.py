@@ -54,7 +54,8 @@ class Scenario:
     n_device_faults: int = 0
     n_aims: int = 0  # faults that wait for an edge; see edges.py
     longest_pause_s: float = 9.0
-    tp: int = 1  # ranks of a gang
+    tp: int = 1  # ranks of a stage
+    pp: int = 1  # stages of a gang
     n_rolls: int = 0  # rolling restarts
     n_parent_deaths: int = 0
     vocabulary: int = 32_768  # of the hash chain; in a small one tokens repeat, so that there are drafts, some of them right
@@ -125,8 +126,7 @@ def scenario_of(seed: int) -> Scenario:
     exchanging, sized, on_disk = (random.Random(f"{name} {seed}") for name in ("exchange", "least size", "disk tier"))
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     has_disk = n_host_places > 0 and on_disk.random() < 0.5
-    if has_disk:
-        n_host_places = on_disk.choice((4, 8, 16))  # fewer pages, so that some are overwritten there
+    n_host_places = on_disk.choice((4, 8, 16)) if has_disk else n_host_places  # fewer, so that some are overwritten there
     return Scenario(
         n_clients=chance.randrange(2, 9) + (10 if has_disk else 5 if n_host_places else 0),  # so that pages are evicted
         n_host_places=n_host_places,
@@ -146,6 +146,7 @@ def scenario_of(seed: int) -> Scenario:
         n_supervisor_deaths=chance.choice((0, 0, 0, 1, 2)),
         loss=Loss(*(chance.choice((0.0, 0.0, 0.01, 0.05)) for _ in range(3))),
         tp=more.choice((1, 1, 1, 1, 2, 3)),
+        pp=random.Random(f"stages {seed}").choice((1, 1, 1, 1, 2, 3)),
         n_rolls=more.choice((0, 0, 0, 1)),
         vocabulary=more.choice((32_768, 32_768, 4)),
         n_parent_deaths=more.choice((0, 0, 0, 1, 2)),
@@ -183,6 +184,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         **_other_models(scenario),
         gpus=0,
         tp=scenario.tp,
+        pp=scenario.pp,
         replicas=_n_replicas(scenario, chance.choice((1, 1, 2))),
         gateways=chance.choice((1, 2)),
         max_length=512,

@@ -249,7 +249,7 @@ class SimulatedParent:
 
 
 def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int) -> Server:
-    sizes = {"tp": config.tp, "replicas": config.replicas, "has_standby": bool(config.standby)}
+    sizes = {"tp": config.tp, "pp": config.pp, "replicas": config.replicas, "has_standby": bool(config.standby)}
     placement = Placement(device="cpu", gpus=(), dtype="", **sizes)
     facts = StartFacts(
         state_dir=folder,

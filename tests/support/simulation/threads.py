@@ -164,7 +164,7 @@ class SimulatedStepThread(StepThread[Any]):
         worker: Any = self._events
         now_s, cls = self._loop.time(), type(self)
         # all ranks judge alike: all refuse, or none. Two refusals of one sequence would rightly end it
-        self._refuses_next = fault is Fault.REFUSES and worker.settings.tp == 1 and now_s >= cls.refuses_from_s
+        self._refuses_next = fault is Fault.REFUSES and worker.settings.n_ranks == 1 and now_s >= cls.refuses_from_s
         if self._refuses_next:
             cls.refuses_from_s = now_s + _REFUSAL_S
         return fault in (Fault.HANGS, Fault.FAILS)
@@ -226,7 +226,7 @@ class SimulatedStepThread(StepThread[Any]):
     def _is_met(self, epoch: EpochId, step: int, number: int) -> bool:
         worker: Any = self._events
         place = (worker.child.spawn_spec.gang_dir, epoch, step, number)
-        return self.collectives.is_met(place, worker.settings.rank, worker.settings.tp)
+        return self.collectives.is_met(place, worker.settings)
 
 
 def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random, edges: Edges) -> None:

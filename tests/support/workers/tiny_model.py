@@ -47,9 +47,9 @@ EIGHT_HEADS = {
 }
 
 
-def write_model(folder: Path, head_dim: int | None = None) -> Path:
-    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
-    (folder / "config.json").write_text(json.dumps(TINY if head_dim is None else {**TINY, "head_dim": head_dim}))
+def write_model(folder: Path, **keys: int | bool) -> Path:
+    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart. keys: of its config."""
+    (folder / "config.json").write_text(json.dumps({**TINY, **keys}))
     generator = torch.Generator().manual_seed(0)
     config = read_model_config(folder)
     assert isinstance(config, LlamaConfig)

@@ -86,6 +86,7 @@ def _settings(rng: random.Random) -> dict:
         "eviction": rng.choice([name.value for name in EvictionName]),
         "policy": rng.choice([name.value for name in PolicyName]),
         "urgent_step_s": rng.choice([0.0, 1e-6]),
+        "pp": rng.choice([1, 1, 2, 4]),
     }
     SchedulerSettings(**settings)
     return settings
