@@ -139,8 +139,7 @@ class SchedulerActor(Actor):
         self._moves.peer_down(name)
 
     def on_rank_ending(self, delivery: Delivery, ending: RankEnding) -> None:
-        """A rank computes nothing more, and no standby is ready. Its next incarnation, and its memory, have to wait for the
-        proof of its death."""
+        """A rank computes nothing more, and no standby is ready: its next incarnation waits for the proof of its death."""
         peer = self.child.peers.get(ending.name)
         if ending.name in self._seats.ranks and peer is not None and peer.incarnation == ending.incarnation:
             self._reports.no_standby_follows()
@@ -150,7 +149,7 @@ class SchedulerActor(Actor):
         """The ranks have reset: plans can be sent."""
         if self._gang.is_alive or not self._gang.tracker.is_current(capacity.epoch):
             return
-        n_kept_before = self._gang.n_tail_tokens
+        n_kept = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)
         self._moves.begin()
         self._resets.carry_out()
@@ -159,8 +158,8 @@ class SchedulerActor(Actor):
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
         running, waiting, ledger = len(self._queues.running), len(self._queues.waiting), self._gang.ledger
-        n_adopted = ledger.n_known if ledger is not None else 0
-        pages = {"adopted_pages": n_adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
+        adopted = 0 if ledger is None else ledger.n_known
+        pages = {"adopted_pages": adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept}
         self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
     def _apply(self, result: steps.Result) -> None:
@@ -222,11 +221,11 @@ class SchedulerActor(Actor):
         if not self._seats.lose(name, incarnation):
             self._gang.note_proof(cause)
             return
-        n_running = len(self._queues.running) if self._gang.is_alive else 0
-        self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
-        if n_running:
-            self.log.info("requests are computed again", requests=names_of(one.request for one in self._queues.running))
-        self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die
+        lost = self._queues.running if self._gang.is_alive else ()
+        self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=len(lost))
+        if lost:
+            self.log.info("requests are computed again", requests=names_of(sequence.request for sequence in lost))
+        self.metrics.recomputed.inc(len(lost))  # 0 when further ranks of the gang die
         self._endings.end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 
     def tick(self) -> None:
@@ -245,8 +244,7 @@ class SchedulerActor(Actor):
         self._plan_ahead()
         self._reports.send_changes()
         for gateway, outgoing in self._outgoing.items():
-            message = outgoing.take()
-            if message is not None and gateway in self.child.peers:
+            if (message := outgoing.take()) is not None and gateway in self.child.peers:
                 self.send(gateway, message)
         self._hints.send_changes()
         self._gang.audit()

@@ -85,7 +85,7 @@ async def find_model(client: httpx.AsyncClient, url: str) -> str:
 
 
 @dataclass
-class _Answer(MeasuredAnswer):
+class _FollowedAnswer(MeasuredAnswer):
     """Fills a stream while its answer comes."""
 
     stream: DrillStream = field(default_factory=lambda: DrillStream(""))
@@ -119,7 +119,7 @@ async def follow(options: StreamRequest, stream: DrillStream) -> None:
     stream.began_s = time.monotonic()
     key = {"Idempotency-Key": stream.key} if stream.key else {}
     pool = ConnectionPool(Target(options.url, timeout_s=options.deadline_s, headers=options.headers | key, tls=options.tls))
-    answer = _Answer(stream.began_s, text=stream.pieces, stream=stream)
+    answer = _FollowedAnswer(stream.began_s, text=stream.pieces, stream=stream)
     try:
         async with asyncio.timeout(options.deadline_s):
             await pool.ask(pool.target.request_bytes("/v1/completions", _body(options, stream)), answer)

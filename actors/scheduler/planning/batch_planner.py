@@ -212,7 +212,7 @@ class BatchPlanner:
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
             prompts = [s for s in equals if s.state is State.RUNNING]
             nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)
-        longest_s = self._longest_s(turn, n_decode, n_prompts) if hurried is None else math.inf
+        longest_s = self._turns.longest_s(turn, n_decode, n_prompts, self._queues.running) if hurried is None else math.inf
         self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts, longest_s)
         first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
         place = len(builder.rows)
@@ -226,13 +226,6 @@ class BatchPlanner:
         if has_row and not builder.rows[place].samples and self._pace.has_others:
             self._lengthen_chunk(builder, place)
         self._pace.end()
-
-    def _longest_s(self, turn: Turn, n_decode: int, n_prompts: int) -> float:
-        """How long this step may take for the sake of others, in seconds."""
-        if turn.longest_s is not None:
-            return turn.longest_s
-        longest_s = self._queues.policy.longest_step_s(self._queues.running)
-        return min(longest_s, self._pace.brief_s(n_decode, n_prompts)) if self._queues.policy.awaits_urgent() else longest_s
 
     def _plan_others(self, builder: PlanBuilder, sequences: Iterable[Sequence]) -> None:
         """Chunks of prompts after the first one, as far as the pace has time for them."""

@@ -8,6 +8,7 @@ turns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Values
 from dataclasses import dataclass
 
 from actors.scheduler.planning.prompt_pace import PromptPace
@@ -57,6 +58,14 @@ class StepTurns:
         paid_s = self._pace.paid_s(len(rows), n_prompts)
         self._credit_s = min(self._credit_s + paid_s, longest_s) if n_prompts else 0.0
         return Turn(rows, takes_prompts=False)
+
+    def longest_s(self, turn: Turn, n_decode: int, n_prompts: int, running: Values[Sequence]) -> float:
+        """How long the step of this turn may take for the sake of others, in seconds. `n_decode`: its rows that decode.
+        `n_prompts`: the prompts that could have a part. `running`: the sequences in slots."""
+        if turn.longest_s is not None:
+            return turn.longest_s
+        longest_s = self._policy.longest_step_s(running)
+        return min(longest_s, self._pace.brief_s(n_decode, n_prompts)) if self._policy.awaits_urgent() else longest_s
 
     def _half(self, decoding: list[Sequence]) -> list[Sequence]:
         """The half whose turn it is, and those that hurry. It goes on after the last one, so everybody gets a turn."""
