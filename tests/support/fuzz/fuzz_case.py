@@ -28,10 +28,10 @@ _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were
 _SPARE_BYTES = 64 << 20
 
 
-def check_inventory(server: RealServer, n_gloo_ranks: int = 0) -> set[str]:
+def check_inventory(server: RealServer, n_gloo_ports: int = 0) -> set[str]:
     """The server, with all its processes, listens on 127.0.0.1 at its port and in its private directory, and nowhere else.
 
-    `n_gloo_ranks`: ranks on CPUs of which each has one port of 127.0.0.1 more, where gloo meets the other ranks.
+    `n_gloo_ports`: further ports of 127.0.0.1, where gloo meets other ranks on CPUs: of each rank one for each of its groups.
     Returns the roles of the sockets in the directory; "zeromq" is the one of ZeroMQ clients.
     """
     own = f"tcp 127.0.0.1:{server.port}"
@@ -39,7 +39,7 @@ def check_inventory(server: RealServer, n_gloo_ranks: int = 0) -> set[str]:
     found = set().union(*by_pid.values())
     ranks = [child.pid for child in server.status().children if child.name.startswith("worker/")]
     gloo = [one for pid in ranks for one in by_pid[pid] - {own} if one.startswith("tcp 127.0.0.1:")]
-    assert len(gloo) == len(set(gloo)) == n_gloo_ranks, gloo
+    assert len(gloo) == len(set(gloo)) == n_gloo_ports, gloo
     unix = {one.removeprefix("unix ") for one in found if one.startswith("unix ")}
     assert found == {own, *gloo, *(f"unix {path}" for path in unix)}
     roles = {Path(path).name.partition(".")[0].partition("-")[0] for path in unix}
