@@ -59,7 +59,7 @@ class ChildReports:
     def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
         if record.state is not ChildState.WELCOMED:
             return
-        record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
+        record.note_loading(message.phase, message.fraction, time.monotonic())
         self._liveness.loading(record.name, record.heard_s)
         self._display.loading(record.name, message.phase, message.fraction)
 
@@ -72,7 +72,9 @@ class ChildReports:
         actions = self._policy.became_ready(record.name, record.incarnation, now_s)
         self._children.became_ready(record, is_standby)
         took_s = round(now_s - record.started_s, 3)
+        phases_s = record.phases_s(now_s)
         facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
+        facts |= {"phases_s": phases_s} if phases_s else {}
         if self._commands.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
             self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
         else:

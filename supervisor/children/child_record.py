@@ -28,6 +28,7 @@ class ChildRecord:
     endpoint: str = ""
     gang_dir: str = ""
     phase: str = ""  # how far its start has come, or why it ends or cannot start
+    phases: list[tuple[str, float]] = field(default_factory=list)  # of its start: what it does, and when that began
     n_starts: int = 0  # in this server
     is_announced: bool = False  # the other children were told that this incarnation can serve
     killed_for: Cause | None = None  # why the supervisor killed this incarnation
@@ -84,6 +85,17 @@ class ChildRecord:
         self.fault, self.fault_incarnation = fault, self.incarnation
         return is_repeated
 
+    def note_loading(self, phase: str, fraction: float, now_s: float) -> None:
+        """The process says how far its start has come."""
+        self.phase, self.heard_s = f"{phase} {fraction:.0%}", now_s
+        if not self.phases or self.phases[-1][0] != phase:
+            self.phases.append((phase, now_s))
+
+    def phases_s(self, now_s: float) -> dict[str, float]:
+        """How long each phase of its start has taken, if it has ended now."""
+        ends = [*self.phases[1:], ("", now_s)]
+        return {phase: round(end_s - began_s, 3) for (phase, began_s), (_, end_s) in zip(self.phases, ends, strict=False)}
+
     def enter(self, state: ChildState) -> None:
         """Change the state. Raises: AssertionError when it may not follow the present one."""
         self.state = next_child_state(self.name, self.state, state)
@@ -94,7 +106,7 @@ class ChildRecord:
         self.incarnation, self.n_starts = incarnation, self.n_starts + 1
         self.process, self.gang_dir = process, gang_dir
         self.phase, self.endpoint = "", ""
-        self.last, self.metrics = None, []
+        self.phases, self.last, self.metrics = [], None, []
         self.killed_for, self.is_announced = None, False
         self.started_s = self.heard_s = now_s
 
