@@ -5,27 +5,24 @@ Writes docs/images/chat.svg and top.svg. Processes of the server are killed whil
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import pty
-import random
 import re
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
-import httpx
 from rich.console import Console
 from rich.text import Text
 
 from ops.bench.own_server import OwnServer, own_server
+from ops.recording.load import load_on
 from ops.recording.page import IMAGES
 from supervisor.operator.calls import ask_status
 from supervisor.top.figures import Trends
@@ -36,7 +33,6 @@ _CLIENTS, _TOP_S = 6, 20
 _QUESTION = "What is a tardigrade, and how does it survive?"
 _ANSWER_TOKENS, _KILL_AFTER = 90, 120  # tokens of the chat's answer; characters of it before its gateway is killed
 _DEADLINE_S = 180.0
-_WORDS = ("a", "water", "bear", "in", "moss", "dries", "to", "a", "tun", "and", "waits", "for", "years", "until", "rain")
 _CHAT = "import sys; sys.modules['prompt_toolkit'] = None; from tardigrade_serve import supervisor; supervisor()"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\x03|\x04")
 _PROMPT = ">>> "
@@ -130,7 +126,7 @@ class _Chat:
 def _top_text(server: OwnServer) -> Text:
     """What `supervisor top` shows of a busy server after some kills."""
     trends = Trends()
-    with _load(server):
+    with load_on(server.url, _CLIENTS):
         for second in range(_TOP_S):
             if second in (8, 12):
                 _kill(server, "scheduler/0" if second == 8 else "gateway/1")
@@ -142,30 +138,6 @@ def _top_text(server: OwnServer) -> Text:
                 raise TimeoutError("the server computes no token after the kills")
             time.sleep(1.0)
     return drawn(figures, View(_WIDTH, _TOP_ROWS, SortBy.TREE))
-
-
-@contextlib.contextmanager
-def _load(server: OwnServer) -> Iterator[None]:
-    """Clients that ask again and again."""
-    is_over = threading.Event()
-    clients = [threading.Thread(target=_ask, args=(server.url, is_over, seed)) for seed in range(_CLIENTS)]
-    for client in clients:
-        client.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        for client in clients:
-            client.join()
-
-
-def _ask(url: str, is_over: threading.Event, seed: int) -> None:
-    dice = random.Random(seed)
-    with httpx.Client(base_url=url, timeout=120.0) as http:
-        while not is_over.is_set():
-            prompt = "Continue this story about a tardigrade: " + " ".join(dice.choices(_WORDS, k=dice.randrange(5, 60)))
-            with contextlib.suppress(httpx.HTTPError):  # of a connection that came while a gateway was away
-                http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 48})
 
 
 def _kill(server: OwnServer, name: str) -> None:
