@@ -34,11 +34,19 @@ _DTYPES = (torch.bfloat16, torch.float32)
 class SymmetricGroup(DistributedGroup):
     """NCCL, with symmetric memory for small sums. The sum is the same on all ranks up to the order of addition."""
 
-    def __init__(self, rank: int, size: int, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+        limits: SumLimits | None = None,
+    ) -> None:
+        """limits: None: those that were measured for so many ranks. Others: as for `DistributedGroup`."""
         super().__init__(rank, size, device, group)
         self._name = ""  # of the group that shares the buffers
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
-        self._limits = _LIMITS.get(size, _LIMITS_OF_MORE)
+        self._limits = limits or _LIMITS.get(size, _LIMITS_OF_MORE)
         self._limit_bytes = 0
 
     def share_memory(self, dtype: torch.dtype) -> None:

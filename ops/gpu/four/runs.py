@@ -19,8 +19,9 @@ def all_runs(models: Path, peers: Mapping[str, str] | None = None) -> dict[str, 
     `RESULT` with JSON; each runs after ours."""
     small, large = (str(models / folder) for folder in _SHAPES.values())
     runs = [
-        TimedRun("8b-tp4", _batch(small, *_TP_4), 60.0),
-        *(TimedRun(f"peer-{name}", ("bash", "-c", command), 120.0) for name, command in (peers or {}).items()),
+        TimedRun("sums", _python("ops.gpu.sums_sweep"), 30.0),
+        TimedRun("8b-tp4", _batch(small, *_TP_4), 80.0),
+        *(TimedRun(f"peer-{name}", ("bash", "-c", command), 190.0) for name, command in (peers or {}).items()),
         TimedRun("8b-replicas", _replicas(small, 256, "--gateways", "4"), 90.0),
         TimedRun("smollm2-replicas", _replicas("smollm2", 512, "--gateways", "8"), 60.0),
         TimedRun("70b-tp4", _batch(large, *_TP_4, "--batches", "1,64"), 90.0),
