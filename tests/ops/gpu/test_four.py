@@ -59,7 +59,7 @@ def test_every_command_line_can_be_used(tmp_path: Path) -> None:
 def test_names_and_peers_are_checked(tmp_path: Path) -> None:
     refused = CliRunner().invoke(command, ["--models", str(tmp_path), "no-such-run"])
     assert refused.exit_code == 2
-    assert "expected 8b-tp4" in refused.output
+    assert "expected sums, 8b-tp4" in refused.output
     assert CliRunner().invoke(command, ["--models", str(tmp_path), "--peer", "no-command"]).exit_code == 2
 
 
