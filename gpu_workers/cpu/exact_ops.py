@@ -17,7 +17,7 @@ from gpu_workers.cpu.kernels import exact_matrix, exact_packing, exact_weights, 
 from gpu_workers.cpu.kernels.exact_weights import BITS, BLOCK, GROUP, HEADER_BYTES, Bits
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
-from gpu_workers.cpu.ops import CpuOps, count_shares
+from gpu_workers.cpu.ops import CpuOps, cut_product
 
 _DIRECT_PASSES = 2  # with more, writing the numbers of a block once is quicker
 
@@ -72,20 +72,11 @@ class ExactCpuOps(CpuOps):
         if not n_rows:
             return out
         kernel, pass_rows = self._product_of(weight, n_rows)
-        n_passes = -(-n_rows // pass_rows)
-        in_pass = -(-n_rows // n_passes)  # so that all passes have about the same size
-        blocks = -(-weight.n_out // BLOCK)
-        share = in_pass * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
-        n_units = blocks * -(-n_rows // share)
+        n_units, in_pass, share = cut_product(n_rows, pass_rows, -(-weight.n_out // BLOCK))
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
         words = (n_units, *addresses, n_rows, weight.n_in // GROUP, weight.n_out, in_pass, share, weight.bits == 4)
         self._calls.run(kernel, words, is_spread=n_units > 1)
-        if bias is not None and weight.n_out % self._lanes:
-            self._calls.leave_to_torch("a bias whose width is no multiple of the vector")
-            return out.add_(bias)
-        if bias is not None:
-            self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
-        return out
+        return self._biased(out, bias)
 
     def _product_of(self, weight: ExactWeight, n_rows: int) -> tuple[Kernel, int]:
         """The kernel for so many rows, and the most rows of one of its passes."""

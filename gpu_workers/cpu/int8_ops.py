@@ -11,7 +11,7 @@ from gpu_workers.cpu.deterministic import DeterministicCpuOps
 from gpu_workers.cpu.kernels import int8_matrix, int8_weights
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
-from gpu_workers.cpu.ops import MOST_ROWS, CpuOps, count_shares
+from gpu_workers.cpu.ops import MOST_ROWS, CpuOps, cut_product
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,12 @@ class Int8CpuOps(CpuOps):
         if not n_rows:
             return out
         rows = self._integers(x)
-        n_passes = -(-n_rows // self._pass_rows)
-        in_pass = -(-n_rows // n_passes)  # so that all passes have about the same size
-        blocks = -(-weight.n_out // int8_weights.BLOCK)
-        share = in_pass * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
-        n_units = blocks * -(-n_rows // share)
+        n_units, in_pass, share = cut_product(n_rows, self._pass_rows, -(-weight.n_out // int8_weights.BLOCK))
         n_groups = int8_weights.count_groups(weight.n_in)
         addresses = (rows.data_ptr(), weight.address, out.data_ptr())
         words = (n_units, *addresses, n_rows, n_groups, weight.n_out, in_pass, share)
         self._calls.run(self.product_of(weight), words, is_spread=n_units > 1)
-        if bias is not None and weight.n_out % self._lanes:
-            self._calls.leave_to_torch("a bias whose width is no multiple of the vector")
-            return out.add_(bias)
-        if bias is not None:
-            self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
-        return out
+        return self._biased(out, bias)
 
     def _integers(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, in] -> uint8 [T, row_bytes]: its integers, scales and corrections."""

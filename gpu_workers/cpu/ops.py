@@ -115,16 +115,20 @@ class CpuOps(TorchOps):
             self._calls.leave_to_torch("a product of many rows")
             return packed_linear(x, weight.packed, bias)
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
-        n_passes = -(-n_rows // self._pass_rows)
-        group = -(-n_rows // n_passes)  # so that all passes have about the same size
-        blocks = weight.n_out // weight.block
-        share = group * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
-        n_units = blocks * -(-n_rows // share)
+        n_units, in_pass, share = cut_product(n_rows, self._pass_rows, weight.n_out // weight.block)
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
-        words = (n_units, *addresses, n_rows, weight.n_in, weight.n_out, group, share)
+        words = (n_units, *addresses, n_rows, weight.n_in, weight.n_out, in_pass, share)
         self._calls.run(self.product(weight.block), words, is_spread=n_units > 1)
+        return self._biased(out, bias)
+
+    def _biased(self, out: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """out [T, n], to which bias [n] is added in place, if there is one."""
+        n_rows, width = out.shape
+        if bias is not None and width % self._lanes:
+            self._calls.leave_to_torch("a bias whose width is no multiple of the vector")
+            return out.add_(bias)
         if bias is not None:
-            self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
+            self._spread(self._add_bias, n_rows, width, (out.data_ptr(), bias.data_ptr(), width))
         return out
 
     def embed(self, token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -221,6 +225,15 @@ class CpuOps(TorchOps):
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
         """Calls a kernel over n_rows rows, by all threads where there is enough work."""
         self._calls.run(kernel, (n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
+
+
+def cut_product(n_rows: int, pass_rows: int, blocks: int) -> tuple[int, int, int]:
+    """How threads share a product: (units of work, rows of a pass, rows of a unit). pass_rows: the most that one pass of the
+    kernel computes. blocks: of outputs; a unit is some passes over one of them."""
+    n_passes = -(-n_rows // pass_rows)
+    in_pass = -(-n_rows // n_passes)  # so that all passes have about the same size
+    share = in_pass * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
+    return blocks * -(-n_rows // share), in_pass, share
 
 
 def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:

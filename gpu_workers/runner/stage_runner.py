@@ -152,23 +152,11 @@ class EarlyStageRunner(ModelRunner):
 class LastStageRunner(ModelRunner):
     """The engine of the last stage: the first one gets each step's sampled tokens."""
 
-    def __init__(
-        self,
-        model: Model,
-        stages: StageParts,
-        kv: KvPages,
-        state: DeviceState,
-        capacity: EngineCapacity,
-        captured: CapturedSteps,
-        sample: SampleTokens | None = None,
-        grammars: GrammarTable | None = None,
-    ) -> None:
-        super().__init__(model, kv, state, capacity, captured, sample, grammars)
-        self._stages = stages
-
     def _sampled(self, ids: torch.Tensor) -> None:
+        stages = self._model.parts.stages
+        assert stages is not None, "the model is one of several stages"
         if len(ids):  # a captured step may sample nothing, and then the first stage expects nothing
-            self._stages.link.send_ids(ids)
+            stages.link.send_ids(ids)
 
 
 def make_runner(
@@ -185,5 +173,5 @@ def make_runner(
     if stages is None:
         return ModelRunner(model, kv, state, capacity, captured, sample, grammars)
     if stages.stage.is_last:
-        return LastStageRunner(model, stages, kv, state, capacity, captured, sample, grammars)
+        return LastStageRunner(model, kv, state, capacity, captured, sample, grammars)
     return EarlyStageRunner(model, stages, kv, state, capacity, captured, grammars)
