@@ -66,7 +66,7 @@ class CpuStep(AttentionStep):
             scratch = (self.scratch.data_ptr(), self.scratch.shape[1])
             units = len(self.places) * self.compiled.shape.n_kv_heads
             words = (units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
-            calls.run(self.compiled.kernel, words, is_spread=units > 1)
+            calls.run(self.compiled.kernel, words, run_units=1)
         for group in self.long_rows:
             calls.leave_to_torch("attention of a long row")
             out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)

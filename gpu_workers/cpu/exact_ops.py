@@ -72,10 +72,10 @@ class ExactCpuOps(CpuOps):
         if not n_rows:
             return out
         kernel, pass_rows = self._product_of(weight, n_rows)
-        n_units, in_pass, share = cut_product(n_rows, pass_rows, -(-weight.n_out // BLOCK))
+        cut = cut_product(n_rows, pass_rows, -(-weight.n_out // BLOCK), weight.n_in)
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
-        words = (n_units, *addresses, n_rows, weight.n_in // GROUP, weight.n_out, in_pass, share, weight.bits == 4)
-        self._calls.run(kernel, words, is_spread=n_units > 1)
+        sizes = (n_rows, weight.n_in // GROUP, weight.n_out, cut.pass_rows, cut.share)
+        self._calls.run(kernel, (cut.n_units, *addresses, *sizes, weight.bits == 4), cut.run_units)
         return self._biased(out, bias)
 
     def _product_of(self, weight: ExactWeight, n_rows: int) -> tuple[Kernel, int]:
@@ -101,7 +101,7 @@ class ExactCpuOps(CpuOps):
         losses = torch.ones(-(-n_out // BLOCK), dtype=torch.int32)
         addresses = (weight.data_ptr(), packed.data_ptr() + HEADER_BYTES)
         words = (losses.numel(), *addresses, n_in // GROUP, n_out, losses.data_ptr())
-        self._packing[bits](words, is_spread=losses.numel() > 1)
+        self._packing[bits](words, run_units=1)
         return None if losses.any().item() else packed
 
     def _can_multiply(self, bits: Bits) -> bool:

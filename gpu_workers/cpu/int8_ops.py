@@ -59,11 +59,11 @@ class Int8CpuOps(CpuOps):
         if not n_rows:
             return out
         rows = self._integers(x)
-        n_units, in_pass, share = cut_product(n_rows, self._pass_rows, -(-weight.n_out // int8_weights.BLOCK))
+        cut = cut_product(n_rows, self._pass_rows, -(-weight.n_out // int8_weights.BLOCK), weight.n_in)
         n_groups = int8_weights.count_groups(weight.n_in)
         addresses = (rows.data_ptr(), weight.address, out.data_ptr())
-        words = (n_units, *addresses, n_rows, n_groups, weight.n_out, in_pass, share)
-        self._calls.run(self.product_of(weight), words, is_spread=n_units > 1)
+        words = (cut.n_units, *addresses, n_rows, n_groups, weight.n_out, cut.pass_rows, cut.share)
+        self._calls.run(self.product_of(weight), words, cut.run_units)
         return self._biased(out, bias)
 
     def _integers(self, x: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,9 @@ _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
 _MOST_ROWS_BESIDE_TILES = 4  # of bfloat16 where oneDNN has AMX: it takes 0.7 of our kernel's time for 8 rows, 0.3 for 32
 _LEAST_SHARED_PASSES = 4  # over a block of a weight; with fewer, reading the weight dominates, and sharing would read it twice
 _UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
+# Multiplications for each output of a run. In a short call each thread has one run: at every new place in a weight it waits for
+# memory. In a long one more runs let other threads do the work of one that the operating system has suspended.
+_RUN_PRODUCTS = 1 << 16
 _FEW_NUMBERS = 1 << 14  # fewer are computed before a second thread has started
 
 
@@ -115,10 +118,10 @@ class CpuOps(TorchOps):
             self._calls.leave_to_torch("a product of many rows")
             return packed_linear(x, weight.packed, bias)
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
-        n_units, in_pass, share = cut_product(n_rows, self._pass_rows, weight.n_out // weight.block)
+        cut = cut_product(n_rows, self._pass_rows, weight.n_out // weight.block, weight.n_in)
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
-        words = (n_units, *addresses, n_rows, weight.n_in, weight.n_out, in_pass, share)
-        self._calls.run(self.product(weight.block), words, is_spread=n_units > 1)
+        words = (cut.n_units, *addresses, n_rows, weight.n_in, weight.n_out, cut.pass_rows, cut.share)
+        self._calls.run(self.product(weight.block), words, cut.run_units)
         return self._biased(out, bias)
 
     def _biased(self, out: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -224,16 +227,35 @@ class CpuOps(TorchOps):
 
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
         """Calls a kernel over n_rows rows, by all threads where there is enough work."""
-        self._calls.run(kernel, (n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
+        run_units = _share_of(n_rows) if n_rows * width >= _FEW_NUMBERS else n_rows
+        self._calls.run(kernel, (n_rows, *words), run_units)
 
 
-def cut_product(n_rows: int, pass_rows: int, blocks: int) -> tuple[int, int, int]:
-    """How threads share a product: (units of work, rows of a pass, rows of a unit). pass_rows: the most that one pass of the
-    kernel computes. blocks: of outputs; a unit is some passes over one of them."""
+@dataclass(frozen=True)
+class ProductCut:
+    """How threads share a product. A unit is some passes over one block of outputs."""
+
+    n_units: int
+    pass_rows: int  # rows of a pass
+    share: int  # rows of a unit
+    run_units: int  # that a thread draws at once
+
+
+def cut_product(n_rows: int, pass_rows: int, blocks: int, n_in: int) -> ProductCut:
+    """How threads share a product of so many rows with blocks of outputs. pass_rows: the most that one pass of the kernel
+    computes."""
     n_passes = -(-n_rows // pass_rows)
     in_pass = -(-n_rows // n_passes)  # so that all passes have about the same size
     share = in_pass * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
-    return blocks * -(-n_rows // share), in_pass, share
+    n_units = blocks * -(-n_rows // share)
+    in_thread = _share_of(n_units)
+    runs = max(in_thread * share * n_in // _RUN_PRODUCTS, 1)  # of each thread
+    return ProductCut(n_units, in_pass, share, -(-in_thread // runs))
+
+
+def _share_of(n_units: int) -> int:
+    """Units of one thread, if threads share them evenly."""
+    return -(-n_units // torch.get_num_threads())
 
 
 def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:

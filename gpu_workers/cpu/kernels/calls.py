@@ -19,7 +19,7 @@ import torch
 from gpu_workers.cpu.kernels import program
 from gpu_workers.cpu.kernels.machine import openmp
 from gpu_workers.cpu.kernels.machine_code import Kernel
-from gpu_workers.cpu.kernels.vector_code import N_COUNTERS
+from gpu_workers.cpu.kernels.vector_code import FIRST_WORD, RUN_UNITS
 
 _CACHE_LINE_WORDS = 8
 
@@ -35,9 +35,9 @@ class Calls(Protocol):
         """A tensor for a result, uninitialised, on the CPU."""
         ...
 
-    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
-        """Call the kernel with these argument words (integers, addresses, bits of floats), by all of torch's threads if
-        is_spread, else by one."""
+    def run(self, kernel: Kernel, words: Sequence[int], run_units: int) -> None:
+        """Call the kernel with these argument words (integers, addresses, bits of floats); the first is the number of units.
+        All of torch's threads share them, in runs of `run_units`, and one thread computes them if they are one run."""
         ...
 
     def leave_to_torch(self, what: str) -> None:
@@ -52,9 +52,9 @@ class DirectCalls(Calls):
         """A new tensor on the CPU, uninitialised."""
         return torch.empty(shape, dtype=dtype)
 
-    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
+    def run(self, kernel: Kernel, words: Sequence[int], run_units: int) -> None:
         """Calls the kernel with these argument words, and returns when it is done."""
-        kernel(words, is_spread=is_spread)
+        kernel(words, run_units)
 
     def leave_to_torch(self, what: str) -> None:
         """Nothing to do: torch computes when it is called."""
@@ -65,15 +65,15 @@ class Recorder(Calls):
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
-        self._calls: list[tuple[Kernel, tuple[int, ...], bool]] = []
+        self._calls: list[tuple[Kernel, tuple[int, ...], int]] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on memory that no other living tensor uses. Once it is freed, later calls may write there."""
         return self._pool.empty(shape, dtype)
 
-    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
+    def run(self, kernel: Kernel, words: Sequence[int], run_units: int) -> None:
         """Adds a call of the kernel with these argument words to the program. Nothing is computed."""
-        self._calls.append((kernel, tuple(words), is_spread))
+        self._calls.append((kernel, tuple(words), run_units))
 
     def leave_to_torch(self, what: str) -> None:
         """Raises: NotRecordable naming `what`, because a program has kernel calls only."""
@@ -87,21 +87,21 @@ class Recorder(Calls):
 class Program:
     """Recorded calls that run as one. Not thread-safe. The owner keeps alive what the argument words point to."""
 
-    def __init__(self, runner: Kernel, calls: Sequence[tuple[Kernel, tuple[int, ...], bool]]) -> None:
+    def __init__(self, runner: Kernel, calls: Sequence[tuple[Kernel, tuple[int, ...], int]]) -> None:
         self._runner, self._kernels = runner, {kernel for kernel, _, _ in calls}
         starts, n_words = [], 0
         for _, words, _ in calls:  # counters of different calls on different cache lines
             starts.append(n_words)
-            n_words += -(-(N_COUNTERS + len(words)) // _CACHE_LINE_WORDS) * _CACHE_LINE_WORDS
+            n_words += -(-(FIRST_WORD + len(words)) // _CACHE_LINE_WORDS) * _CACHE_LINE_WORDS
         self._words = _aligned(n_words, torch.int64)
         table = np.zeros((len(calls), program.CALL_WORDS), np.int64)
-        for start, (kernel, words, is_spread), row in zip(starts, calls, table, strict=True):
-            self._words[start + N_COUNTERS : start + N_COUNTERS + len(words)] = words
-            row[:] = kernel.address, self._words.ctypes.data + 8 * start, not is_spread
+        for start, (kernel, words, run_units), row in zip(starts, calls, table, strict=True):
+            self._words[start + RUN_UNITS : start + FIRST_WORD + len(words)] = run_units, *words
+            row[:] = kernel.address, self._words.ctypes.data + 8 * start, run_units >= words[0]
         self._table, self._barrier = table, _aligned(program.BARRIER_WORDS, torch.int64)
         functions = (_address(openmp().omp_get_num_threads), _address(ctypes.CDLL(None).syscall))
         own = (table.ctypes.data, len(calls), self._barrier.ctypes.data, *functions)
-        self._own = np.array((0,) * N_COUNTERS + own, np.int64)
+        self._own = np.array((0,) * FIRST_WORD + own, np.int64)
         self._own_address = self._own.ctypes.data
 
     def run(self) -> None:

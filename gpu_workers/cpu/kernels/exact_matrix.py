@@ -18,9 +18,9 @@ from llvmlite import ir
 from gpu_workers.cpu.kernels.exact_weights import BLOCK, GROUP, NUMBERS_BYTES, ZERO_OF_8_BITS, Bits, group_bytes
 from gpu_workers.cpu.kernels.int8_matrix import load_part, store_part
 from gpu_workers.cpu.kernels.passes import Division, write_passes, write_rows, write_units
-from gpu_workers.cpu.kernels.vector_code import F32, I32, I64, N_COUNTERS, POINTER, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, FIRST_WORD, I32, I64, POINTER, Value, VectorCode
 
-N_UNITS, X, WEIGHT, OUT, N_ROWS, N_GROUPS, N_OUT, PASS_ROWS, SHARE, HAS_4_BITS = range(N_COUNTERS, N_COUNTERS + 10)
+N_UNITS, X, WEIGHT, OUT, N_ROWS, N_GROUPS, N_OUT, PASS_ROWS, SHARE, HAS_4_BITS = range(FIRST_WORD, FIRST_WORD + 10)
 MOST_DIRECT_ROWS = 4  # in one pass that takes numbers from registers
 MOST_TILE_ROWS = 6  # in one pass over a tile; the sums of so many rows fill the registers
 _TILE_GROUPS = 4  # 32 KiB of numbers, which fit the first cache of a core

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.exact_weights import BLOCK, GROUP, NUMBERS_BYTES, ZERO_OF_8_BITS, Bits, group_bytes
-from gpu_workers.cpu.kernels.vector_code import I32, I64, N_COUNTERS, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import FIRST_WORD, I32, I64, Value, VectorCode
 
-N_UNITS, WEIGHT, TARGET, N_GROUPS, N_OUT, LOSSES = range(N_COUNTERS, N_COUNTERS + 6)
+N_UNITS, WEIGHT, TARGET, N_GROUPS, N_OUT, LOSSES = range(FIRST_WORD, FIRST_WORD + 6)
 _I8, _HALF = ir.IntType(8), ir.HalfType()
 _GREATEST = {4: 15, 8: 127}
 

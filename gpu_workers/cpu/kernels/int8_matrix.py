@@ -16,11 +16,11 @@ from llvmlite import ir
 
 from gpu_workers.cpu.kernels.int8_weights import BLOCK, GREATEST, GROUP, GROUP_BYTES, LEAST_SCALE, SCALES_BYTES, TOGETHER, ZERO
 from gpu_workers.cpu.kernels.passes import Division, write_passes
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, FIRST_WORD, I16, I32, I64, Value, VectorCode
 
-N_UNITS = N_COUNTERS  # of both kernels
-X, X_STRIDE, N_IN, QUANTISED = range(3, 7)
-ROWS, WEIGHT, OUT, N_ROWS, N_GROUPS, N_OUT, PASS_ROWS, SHARE = range(3, 11)
+N_UNITS = FIRST_WORD  # of both kernels
+X, X_STRIDE, N_IN, QUANTISED = range(N_UNITS + 1, N_UNITS + 5)
+ROWS, WEIGHT, OUT, N_ROWS, N_GROUPS, N_OUT, PASS_ROWS, SHARE = range(N_UNITS + 1, N_UNITS + 9)
 MOST_ROWS = 3  # in one pass over a block; sums of so many rows, in integers and scaled, fill the registers
 I8 = ir.IntType(8)
 _EXTRA_BYTES = 8  # of a group beside its integers

@@ -14,10 +14,9 @@ import torch
 from llvmlite import binding, ir
 
 from gpu_workers.cpu.kernels.machine import Machine, openmp
-from gpu_workers.cpu.kernels.vector_code import N_COUNTERS, VectorCode
+from gpu_workers.cpu.kernels.vector_code import FIRST_WORD, RUN_UNITS, VectorCode
 
 _OPTIMISATION = 3
-_ZEROS = (0,) * N_COUNTERS
 
 
 class Kernel:
@@ -27,10 +26,13 @@ class Kernel:
         self._engine, self.address = engine, address
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
-    def __call__(self, words: Sequence[int], *, is_spread: bool = False) -> None:
-        """Run with these words after its counters, on all of torch's threads or on this one."""
-        array = (ctypes.c_int64 * (N_COUNTERS + len(words)))(*_ZEROS, *words)
-        self.run_at(ctypes.addressof(array), is_spread)
+    def __call__(self, words: Sequence[int], run_units: int) -> None:
+        """Run with these words; the first one is the number of units. All of torch's threads share them, in runs of
+        `run_units`; this thread computes them if they are one run."""
+        array = (ctypes.c_int64 * (2 * RUN_UNITS + FIRST_WORD + len(words)))()
+        start = -(ctypes.addressof(array) // 8) % RUN_UNITS
+        array[start + RUN_UNITS : start + FIRST_WORD + len(words)] = [run_units, *words]
+        self.run_at(ctypes.addressof(array) + 8 * start, is_spread=run_units < words[0])
 
     def run_at(self, words_address: int, is_spread: bool) -> None:
         """Run with the words in this place of memory, counters first.

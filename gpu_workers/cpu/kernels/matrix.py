@@ -13,9 +13,9 @@ import torch
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.passes import Division, write_passes
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, FIRST_WORD, I16, I32, I64, Value, VectorCode
 
-N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
+N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(FIRST_WORD, FIRST_WORD + 9)
 BLOCK = 64  # outputs
 BLOCKS = (BLOCK, 32)  # sizes that the kernel can read
 MOST_ROWS = 6  # in one pass over a block; the sums of so many rows fill the registers

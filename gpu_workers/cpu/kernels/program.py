@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from gpu_workers.cpu.kernels.vector_code import FUNCTION, I32, I64, N_COUNTERS, POINTER, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import COUNTERS, FIRST_WORD, FUNCTION, I32, I64, POINTER, Value, VectorCode
 
-CALLS, N_CALLS, BARRIER, TEAM_SIZE, SYSCALL = range(N_COUNTERS, N_COUNTERS + 5)
+CALLS, N_CALLS, BARRIER, TEAM_SIZE, SYSCALL = range(FIRST_WORD, FIRST_WORD + 5)
 CALL_WORDS = 3
 _KERNEL, _WORDS, _IS_ALONE = range(CALL_WORDS)
 ARRIVED, ROUND, NEXT, SLEEPING = 0, 8, 16, 24  # words of the barrier's memory, on cache lines of their own
@@ -125,7 +125,7 @@ def _run(code: VectorCode, call: Value) -> None:
 
 def _clear(code: VectorCode, call: Value) -> None:
     """Set the counters of a call to 0."""
-    for counter in range(N_COUNTERS):
+    for counter in COUNTERS:
         code.b.store(I64(0), code.at(_words(code, call), counter, I64))
 
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, FIRST_WORD, I16, I32, I64, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
-N_UNITS = N_COUNTERS  # of all of them
-X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(3, 12)
-Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(3, 12)
-POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, PAGE_STRIDE, ROTATED = range(12, 19)
-GATE_UP, GATED, N_GATED = range(3, 6)
-TABLE, IDS, TAKEN, TAKEN_WIDTH = range(3, 7)
-SUMS, BIAS, SUMS_WIDTH = range(3, 6)
-LOGITS, CHOSEN, VOCABULARY = range(3, 6)
+N_UNITS = FIRST_WORD  # of all of them
+X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(N_UNITS + 1, N_UNITS + 10)
+Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(N_UNITS + 1, N_UNITS + 10)
+POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, PAGE_STRIDE, ROTATED = range(N_UNITS + 10, N_UNITS + 17)
+GATE_UP, GATED, N_GATED = range(N_UNITS + 1, N_UNITS + 4)
+TABLE, IDS, TAKEN, TAKEN_WIDTH = range(N_UNITS + 1, N_UNITS + 5)
+SUMS, BIAS, SUMS_WIDTH = range(N_UNITS + 1, N_UNITS + 4)
+LOGITS, CHOSEN, VOCABULARY = range(N_UNITS + 1, N_UNITS + 4)
 _LOG2_E = 1.4426950408889634
 
 

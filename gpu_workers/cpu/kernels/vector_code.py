@@ -1,7 +1,7 @@
 """A small language for kernels over llvmlite: 64-bit integers, vectors of float32, loops; memory as float32 or bfloat16.
 
 A kernel is one function of one pointer, to an array of 64-bit words: its arguments, addresses among them. Several threads call
-it with the same words; the first two are counters, from which threads draw their work (`each_unit`) and their numbers.
+it with the same words; the first ones are counters, from which threads draw their work (`each_unit`) and their numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from gpu_workers.cpu.kernels.machine import Machine
 I64, I32, I16, F32 = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
 POINTER = ir.PointerType()
 FUNCTION = ir.FunctionType(ir.VoidType(), [POINTER])
-COUNTER, THREADS, N_COUNTERS = range(3)  # a kernel's own words begin at N_COUNTERS; counters are 0 when it is called
+COUNTERS = COUNTER, THREADS = range(2)  # 0 when a kernel is called
+RUN_UNITS = 8  # a thread draws so many units at once; no word that is only read shares the cache line of the counters
+FIRST_WORD = 9  # of a kernel's own words
 _EXP2 = [0.6931471805599453**k for k in range(8)]
 _FACTORIALS = (1, 1, 2, 6, 24, 120, 720, 5040)
 
@@ -109,15 +111,16 @@ class VectorCode:
 
     @contextmanager
     def each_unit(self, n_units: Value) -> Iterator[Value]:
-        """Work drawn until n_units are taken, by all threads together."""
-        b = self.b
+        """Work drawn until n_units are taken, by all threads together, in runs of as many units as the words say."""
+        b, run_units = self.b, self.argument(RUN_UNITS)
         head, body, end = (b.append_basic_block() for _ in range(3))
         b.branch(head)
         b.position_at_end(head)
-        unit = self.draw(COUNTER)
-        b.cbranch(b.icmp_signed("<", unit, n_units), body, end)
+        first = self.mul(self.draw(COUNTER), run_units)
+        b.cbranch(b.icmp_signed("<", first, n_units), body, end)
         b.position_at_end(body)
-        yield unit
+        with self.loop(first, self.least(self.add(first, run_units), n_units)) as unit:
+            yield unit
         b.branch(head)
         b.position_at_end(end)
 

@@ -103,7 +103,7 @@ def test_narrow_vectors(dtype: torch.dtype) -> None:
     order, n_keys, scratch = torch.arange(3), torch.tensor([51, 4, 17]), torch.empty(3 * 4 * PAGE_TOKENS)
     arrays = [q.data_ptr(), k.data_ptr(), v.data_ptr(), k.stride(0), out.data_ptr(), table.data_ptr()]
     tokens = [order.data_ptr(), order.data_ptr(), n_keys.data_ptr(), scratch.data_ptr()]
-    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)])
+    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)], run_units=6)
     expected = dense_attention(q.float(), k.float(), v.float(), step, 0.4)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_workers.cpu.kernels.pages.int8_pages import I8, SCALE_BYTES, load_bytes
-from gpu_workers.cpu.kernels.vector_code import F32, I16, I64, N_COUNTERS, THREADS, Value, VectorCode
+from gpu_workers.cpu.kernels.vector_code import F32, FIRST_WORD, I16, I64, THREADS, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
 N_UNITS, Q, K, V, PAGE_STRIDE, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(
-    N_COUNTERS, N_COUNTERS + 14
+    FIRST_WORD, FIRST_WORD + 14
 )
 LOG2_E = 1.4426950408889634
 _CACHE_LINE = 64

@@ -119,6 +119,6 @@ def test_narrow_vectors() -> None:
     order, n_keys, scratch = torch.arange(3), torch.tensor([51, 4, 17]), torch.empty(6 * 4 * PAGE_TOKENS)
     arrays = [q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), k_pages.stride(0), out.data_ptr(), table.data_ptr()]
     tokens = [order.data_ptr(), order.data_ptr(), n_keys.data_ptr(), scratch.data_ptr()]
-    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)])
+    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)], run_units=6)
     expected = dense_attention(q, k, v, step, 0.4)
     torch.testing.assert_close(out, expected, atol=2e-5, rtol=2e-5)

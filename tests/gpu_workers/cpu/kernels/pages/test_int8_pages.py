@@ -108,6 +108,6 @@ def test_narrow_vectors() -> None:
     order, n_keys, scratch = torch.arange(3), torch.tensor([51, 4, 17]), torch.empty(3 * 4 * PAGE_TOKENS)
     arrays = [q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), k_pages.stride(0), out.data_ptr(), table.data_ptr()]
     tokens = [order.data_ptr(), order.data_ptr(), n_keys.data_ptr(), scratch.data_ptr()]
-    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)])
+    kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)], run_units=6)
     expected = dense_attention(q, widened(k_pages), widened(v_pages), step, 0.4)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
