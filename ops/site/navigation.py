@@ -75,6 +75,8 @@ SECTIONS = (
             Page("Balancing replicas", "balancing.md"),
             Page("Overload", "overload.md"),
             Page("Performance", "performance.md", weight=0.6),
+            Page("Performance on GPUs", "performance_gpus.md", weight=0.5),
+            Page("Performance on CPU cores", "performance_cpus.md", weight=0.5),
         ),
     ),
     Chapter(
