@@ -83,7 +83,6 @@ SECTIONS = (
         "Project",
         (
             Page("Architecture", "architecture.md"),
-            Page("Cache tiers", "tiers_design.md", weight=0.5),
             Page("Map of the code", "map.md", weight=0.1),
             Page("Glossary", "glossary.md"),
             Page("Contributing", "contributing.md", "CONTRIBUTING.md"),
