@@ -60,7 +60,7 @@ _PATIENCE_S = 600.0  # what the only gateway fails at (a journal's disk, descrip
 _HOLDERS = ("custodian", "vault")  # what they hold for others is lost if those die at the same time
 _BEATS_TO_CONTINUE = 2  # after the silence of so many beats a holder that is stopped from outside is told to continue
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
-_PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance.md has figures
+_PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance_gpus.md
 _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
 
 

@@ -25,7 +25,7 @@ class SumLimits:
     two_shot_bytes: int
 
 
-_LIMITS = {2: SumLimits(768 << 10, 8 << 20)}  # by number of ranks; us of one sum on two H200: docs/performance.md
+_LIMITS = {2: SumLimits(768 << 10, 8 << 20)}  # by number of ranks; us of one sum on two H200: docs/performance_gpus.md
 _LIMITS_OF_MORE = SumLimits(512 << 10, 512 << 10)  # two shots are not measured on more
 _ALIGNMENT_BYTES = 16
 _DTYPES = (torch.bfloat16, torch.float32)

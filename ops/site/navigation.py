@@ -75,13 +75,14 @@ SECTIONS = (
             Page("Balancing replicas", "balancing.md"),
             Page("Overload", "overload.md"),
             Page("Performance", "performance.md", weight=0.6),
+            Page("Performance on GPUs", "performance_gpus.md", weight=0.5),
+            Page("Performance on CPU cores", "performance_cpus.md", weight=0.5),
         ),
     ),
     Chapter(
         "Project",
         (
             Page("Architecture", "architecture.md"),
-            Page("Cache tiers", "tiers_design.md", weight=0.5),
             Page("Map of the code", "map.md", weight=0.1),
             Page("Glossary", "glossary.md"),
             Page("Contributing", "contributing.md", "CONTRIBUTING.md"),

@@ -21,7 +21,7 @@ from supervisor.placement.kv_room import kv_pages, rank_estimate
 from supervisor.placement.placement import Placement
 
 ADVISED_SHARE = 0.7  # of what a server carries at most: above it queues grow quickly, and a replica that restarts is missed
-# Processor time of a gateway for an HTTP stream and for each of its tokens. docs/performance.md, on a host of an H200: one
+# Processor time of a gateway for an HTTP stream and for each of its tokens. docs/performance_gpus.md, on a host of an H200: one
 # gateway answers 2,250 requests of 16 tokens a second
 _GATEWAY_REQUEST_S, _GATEWAY_TOKEN_S = 0.25e-3, 11e-6
 _MOSTLY = 0.5  # of the time: where prompts take so much, nothing else is the limit

@@ -13,7 +13,7 @@ from supervisor.config.server_config import ServerConfig
 from supervisor.placement.kv_room import rank_estimate
 from supervisor.placement.placement import Placement
 
-# How far steps may be off. tests/supervisor/capacity compares those of H200s and H100s with docs/performance.md
+# How far steps may be off. tests/supervisor/capacity compares those of H200s and H100s with docs/performance_gpus.md
 _MEASURED_KIND, _SEVERAL_RANKS, _OTHER_KIND, _CPU = 0.2, 0.25, 0.4, 0.6
 _SHORT_STEP_S, _SHORT_STEP = 1.5e-3, 0.35  # steps of small models are kernels that wait for each other, and processes between
 MEASURED = 0.25  # of a calibration, beside the noise of a machine

@@ -14,7 +14,7 @@ _DRIVER_SHARE = 0.985  # of the memory on the data sheet, what the driver shows 
 
 @dataclass(frozen=True)
 class GpuKind:
-    """One kind. `flops`: dense, in 16-bit floats, a second. `is_measured`: docs/performance.md has steps of it."""
+    """One kind. `flops`: dense, in 16-bit floats, a second. `is_measured`: docs/performance_gpus.md has steps of it."""
 
     name: str
     memory_bytes: int  # as the driver reports it

@@ -2,7 +2,7 @@
 
 A step reads the weights once, whatever the number of its rows, and the keys and values of every row; or its products take
 longer than that. Beside these, each layer has kernels whose time hardly depends on the model. The shares of the peaks below
-were measured on H200s (docs/performance.md, "Where the time goes" and "Decode steps"); they also give the H100's steps there.
+were measured on H200s (docs/performance_gpus.md, "Where the time goes", "Decode steps"); they also give the H100's steps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeviceSpeed:
     lone_share: float = _LONE_SHARE
     shared_share: float = _SHARED_SHARE
     pair_share: float = _PAIR_FLOPS_SHARE
-    hop_s: float = 0.004  # of a first token beside the device; docs/performance.md
+    hop_s: float = 0.004  # of a first token beside the device; docs/performance_gpus.md
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def gpu_speed(kind: GpuKind) -> DeviceSpeed:
     return DeviceSpeed(kind.bandwidth, kind.flops)
 
 
-# A core with AVX-512, two of which share the memory's channel (docs/performance.md, "Two CPU cores"): what products reach
+# A core with AVX-512, two of which share the memory's channel (docs/performance_cpus.md, "Two CPU cores"): what products reach
 _CORE_FLOPS, _CORES_BANDWIDTH = 70e9, 27e9
 
 

@@ -41,7 +41,7 @@ def test_what_a_document_points_at_exists(document: Path) -> None:
     paths = [
         REPO / path for path in re.findall(r"`((?:messages|actors|gpu_workers|supervisor|ops|tests|docs)/[\w./-]+)`", text)
     ]
-    log = document.name in ("log.md", "performance.md", "CHANGELOG.md")  # the past may name what has gone
+    log = document.name in ("log.md", "CHANGELOG.md")  # the past may name what has gone
     assert [str(path) for path in [*links, *([] if log else paths)] if not path.exists()] == []
 
 

@@ -1,7 +1,7 @@
 """Spans in the JSON form of OTLP, the protocol of OpenTelemetry.
 
 A library that builds spans as objects and encodes them with protobuf takes 180 us for the four spans of a request on one core;
-these structs, encoded by msgspec, take 11 us (docs/performance.md). Ids are hexadecimal, times are nanoseconds of Unix time,
+these structs, encoded by msgspec, take 11 us (docs/log.md). Ids are hexadecimal, times are nanoseconds of Unix time,
 and 64-bit numbers are texts, as the protocol asks.
 """
 

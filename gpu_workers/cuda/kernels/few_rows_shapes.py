@@ -1,4 +1,4 @@
-"""How products of a few rows are cut: rules from `ops.gpu.few_rows_sweep` on an H200 (docs/performance.md)."""
+"""How products of a few rows are cut: rules from `ops.gpu.few_rows_sweep` on an H200 (docs/performance_gpus.md)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _TFLOPS = ((64, 300.0), (256, 620.0), (512, 680.0), (1024, 720.0), (2048, 755.0)
 
 @dataclass(frozen=True)
 class Device:
-    """The constants. Defaults: docs/performance.md and kernel times measured for it."""
+    """The constants. Defaults: docs/performance_gpus.md and kernel times measured for it."""
 
     flop_per_token: float = 13.96e9  # of the layers
     weights_s: float = 3.34e-3  # to read the weights once

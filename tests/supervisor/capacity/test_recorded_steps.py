@@ -1,4 +1,4 @@
-"""The roofline beside the figures of H200s and H100s that docs/performance.md has: each within the uncertainty that a plan
+"""The roofline beside the figures of H200s and H100s that docs/performance_gpus.md has: each within the uncertainty that a plan
 states. The rows are quoted, so a figure that is measured again is compared again."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from supervisor.placement.hardware import Host
 from supervisor.placement.host import placed
 from tests.support.supervisor.known_models import LLAMA_8B, SMOLLM2
 
-PERFORMANCE = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
+PERFORMANCE = (Path(__file__).parents[3] / "docs" / "performance_gpus.md").read_text(encoding="utf-8")
 MEAN_CONTEXT = 257  # of gpu-batch's times per token: prompts of 128, tokens 2 to 258
 PROMPT = 128
 FP8: Quantization = "fp8"

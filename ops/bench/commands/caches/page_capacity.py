@@ -14,7 +14,7 @@ from ops.bench.cache.page_capacity import measure_capacity, measure_ledger
 from ops.bench.machine import describe_machine
 from supervisor.bench.serve_load import CONSOLE, write_json
 
-_STEPS_MS = (1.08, 5.6, 61.0)  # of 64 rows, docs/performance.md: SmolLM2 and 8B on an H200, SmolLM2 on two cores
+_STEPS_MS = (1.08, 5.6, 61.0)  # of 64 rows, docs/performance_gpus.md: SmolLM2 and 8B on an H200, SmolLM2 on two cores
 
 
 @click.command(context_settings={"show_default": True})
