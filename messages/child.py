@@ -25,6 +25,7 @@ from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import MAX_SHORT_CHARACTERS, Message
 
 _METRICS_EVERY_BEATS = 4
+_FIRST_BEAT_S = 0.1  # after Ready. Metrics take milliseconds to collect, and what a dead process has left goes on first
 _FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, PermissionError, NotADirectoryError)
 _REASON_CHARACTERS = 4_000
 _TRACEBACK_CHARACTERS = 60_000
@@ -114,7 +115,8 @@ class Child:
         """Report that this child can serve, and send Progress regularly from now on."""
         self._reached, self._details = Reached.READY, details
         self.report(lifecycle.Ready(details=details))
-        self._beat()
+        first_s = min(_FIRST_BEAT_S, self.spawn_spec.beat_s)
+        self._beat_timer = asyncio.get_running_loop().call_later(first_s, self._beat)
 
     def drained(self) -> None:
         """Report that all work is finished."""

@@ -36,7 +36,7 @@ from supervisor.operator.notify import notify
 from supervisor.policy.draining import DrainEnd, DrainWatch
 from supervisor.policy.states import TreeCommand, next_command
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class TreeCommands:
@@ -202,7 +202,7 @@ class TreeCommands:
             return
         self._n_interrupts += number == signal.SIGINT
         self._note()
-        if number == signal.SIGINT and self.is_ending:
+        if number == signal.SIGQUIT or (number == signal.SIGINT and self.is_ending):
             self._display.say("forced: killing all processes")
             self.force()
             return

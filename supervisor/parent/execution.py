@@ -13,7 +13,9 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# They mean nothing to a server, and would end a process that does not expect them. All processes of the tree inherit this.
+IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 HANDLED = (*STOP_SIGNALS, signal.SIGCHLD)
 _PROGRAM = "supervisor.parent_program"
 _VARIABLE = "TARDIGRADE_PARENT_STATE"  # the number of the descriptor

@@ -30,7 +30,7 @@ import time
 
 from messages.outcomes import ExitCode
 from supervisor.log_stream import LogStream
-from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, load_state
+from supervisor.parent.execution import HANDLED, IGNORED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.next_supervisor import NextSupervisor
@@ -81,6 +81,8 @@ class Parent:
         os.set_blocking(self._wakeup, False)
         os.set_blocking(self._wakeup_in, False)
         signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_IGN)
         for number in HANDLED:
             self._handlers.append((number, signal.signal(number, _do_nothing)))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)  # they are blocked while the program is executed in place

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.operator.command_line import SECONDS, fail, load, reach, run_dir_for, server_flags
+from supervisor.operator.command_line import SECONDS, fail, fail_without_server, load, reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from supervisor.directories.server import Server
 
 _ASK_EVERY_S = 0.1
+_GONE_S = 5.0  # a server whose run directory was removed makes it again within a second or two
 
 
 @click.command(cls=CommandWithHints, short_help="Replace every process while the server goes on serving.")
@@ -92,10 +93,21 @@ def in_directory_of(where: Path) -> Iterator[None]:
 
 def _follow(where: Path, number: int, deadline_s: float, say: Callable[[str, str, float], None]) -> None:
     """Say what is replaced until all is; exits with the status that says how it ended."""
+    from supervisor.operator.calls import NoServer
+
     began_s, n_said = time.monotonic(), 0
+    heard_s = began_s
     while True:
-        progress = reach(lambda: _progress(where))
-        took_s = time.monotonic() - began_s
+        now_s = time.monotonic()
+        took_s = now_s - began_s
+        try:
+            progress, heard_s = _progress(where), now_s
+        except NoServer as error:
+            progress = None
+            if now_s - heard_s > _GONE_S:
+                fail_without_server(
+                    NoServer(f"{error}: it has ended during the restart, or somebody has removed its directory")
+                )
         if progress is not None and progress.number == number:
             for title in progress.done[n_said:]:
                 say("replaced", title, took_s)

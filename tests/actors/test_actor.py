@@ -63,7 +63,7 @@ async def test_every_fourth_beat_carries_metrics() -> None:
     child = Child(spawn_spec, MemoryMailbox(network, "scheduler/0", 1), _Life())
     child.hello()
     child.ready({})
-    for _ in range(5):
+    for _ in range(6):
         child._beat()
     beats = [d.message for d in await supervisor.wait_mail() if isinstance(d.message, Progress)]
     assert [beat.statistics["with_metrics"] for beat in beats] == [True, False, False, False, True, False]

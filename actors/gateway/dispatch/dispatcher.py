@@ -111,9 +111,9 @@ class Dispatcher:
 
     def set_cordons(self, cordons: Iterable[Cordon]) -> None:
         """An operator wants no new sequences at these replicas. Others may get sequences again, which may have waited."""
-        self.failover.replicas.set_cordons(cordons)
-        self.moves.arm()
-        self._retry()
+        if self.failover.replicas.set_cordons(cordons):
+            self.moves.arm()
+            self._retry()
 
     def statistics(self) -> dict[str, float]:
         """For `supervisor status`."""

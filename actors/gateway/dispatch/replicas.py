@@ -34,9 +34,10 @@ class Replicas:
         self._n_changes = 0
         self._cordons: dict[str, Cordon] = {}
 
-    def set_cordons(self, cordons: Iterable[Cordon]) -> None:
-        """An operator wants no new sequences at these replicas, and at no others."""
-        self._cordons = {actor_name("scheduler", cordon.replica): cordon for cordon in cordons}
+    def set_cordons(self, cordons: Iterable[Cordon]) -> bool:
+        """An operator wants no new sequences at these replicas, and at no others. Returns False if that was known."""
+        before, self._cordons = self._cordons, {actor_name("scheduler", cordon.replica): cordon for cordon in cordons}
+        return self._cordons != before
 
     def is_cordoned(self, name: str) -> bool:
         """True if an operator has taken this replica out of use."""

@@ -13,7 +13,7 @@ reading the files.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +25,7 @@ from actors.gateway.journal.records import (
     FinishRecord,
     Recovered,
     RequestRecord,
+    StepRecord,
     StepRow,
     decode_finish,
     decode_remembered,
@@ -171,21 +172,23 @@ class Replay:
     def _add_steps(self, growing: dict[int, _Growing]) -> None:
         oldest = min((one.position for one in growing.values()), default=self._n_frames)
         damaged_after, tails = deque(self._damaged_after), dict[int, _Tail]()  # by key
-        for position, payload in self._steps:
-            if position < oldest:
-                continue
+        for position, step in self._decoded_from(oldest):
             while damaged_after and damaged_after[0] < position:
                 _lose_order(growing.values(), damaged_after.popleft())
-            try:
-                step = decode_step(payload)
-            except (ValueError, TypeError):
-                continue
             for row in step.rows:
                 tail = tails.get(row.key)
-                if tail is not None and row.first == tail.stop and is_plain(row):
+                if (
+                    tail is not None
+                    and row.first == tail.stop
+                    and row.logprobs is None  # as `is_plain`, whose call would take as long as the rest
+                    and row.prompt is None
+                    and (n_bytes := len(row.ids))
+                    and not n_bytes & 3
+                ):
                     tail.parts.append(row.ids)
-                    tail.stop += len(row.ids) >> 2
-                elif (one := growing.get(row.key >> KEY_BITS)) is not None and one.position < position:
+                    tail.stop += n_bytes >> 2
+                    continue
+                if (one := growing.get(row.key >> KEY_BITS)) is not None and one.position < position:
                     _close_tail(tails, one)
                     if not _add_row(one, row):
                         self.shortened.add(one.recovered.number)
@@ -202,6 +205,17 @@ class Replay:
             _lose_order(growing.values(), damaged_position)
         for one in growing.values():
             _number_run(one)
+
+    def _decoded_from(self, oldest: int) -> Iterator[tuple[int, StepRecord]]:
+        """The steps from this position on that can be decoded, each with its position."""
+        for position, payload in self._steps:
+            if position < oldest:
+                continue
+            try:
+                step = decode_step(payload)
+            except (ValueError, TypeError):
+                continue
+            yield position, step
 
 
 def _close_tail(tails: dict[int, _Tail], one: _Growing) -> None:

@@ -38,6 +38,9 @@ class SequenceText:
             texts.extend([push(token) for token in new_ids[:n]])
             new_ids = new_ids[n:]
         if not self._filter.is_looking:
+            if len(new_ids) > 1 and hidden.isdisjoint(new_ids):
+                texts.extend(self._detokenizer.push_all(new_ids))
+                return len(texts) - start
             for token in new_ids:
                 texts.append("" if token in hidden else push(token))
             return len(texts) - start

@@ -23,6 +23,10 @@ class Detokenizer(Protocol):
         """Returns the text that this id completes; "" while a character is incomplete."""
         ...
 
+    def push_all(self, tokens: Sequence[int]) -> list[str]:
+        """As `push`, of many ids; returns a text for each."""
+        return [self.push(token) for token in tokens]
+
     def flush(self) -> str:
         """Returns the rest of the text at the end of the sequence, with U+FFFD for an incomplete character."""
         ...
@@ -49,14 +53,35 @@ class NumberText(Detokenizer):
 
 
 class ByteText(Detokenizer):
-    """For byte-level vocabularies. `bytes_of[id]`: the bytes of a token, empty for tokens that are not shown."""
+    """For byte-level vocabularies. `bytes_of[id]`: the bytes of a token, empty for tokens that are not shown. `text_of`: what
+    `whole_texts` says of them, with which many ids take a tenth of the time.
+    """
 
-    def __init__(self, bytes_of: Sequence[bytes]) -> None:
-        self._bytes_of = bytes_of
+    def __init__(self, bytes_of: Sequence[bytes], text_of: Sequence[str | None] = ()) -> None:
+        self._bytes_of, self._text_of = bytes_of, text_of
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
         return self._decoder.decode(self._bytes_of[token]) if token < len(self._bytes_of) else ""
+
+    def push_all(self, tokens: Sequence[int]) -> list[str]:
+        if max(tokens, default=0) >= len(self._text_of):
+            return super().push_all(tokens)
+        texts, has_rest = list(map(self._text_of.__getitem__, tokens)), self._has_rest
+        if not has_rest and None not in texts:
+            return texts  # pyright: ignore[reportReturnType] none of them is None
+        shown = list[str]()
+        for token, text in zip(tokens, texts, strict=True):
+            if text is None or has_rest:
+                text = self.push(token)
+                has_rest = self._has_rest
+            shown.append(text)
+        return shown
+
+    @property
+    def _has_rest(self) -> bool:
+        """True if the newest character is incomplete."""
+        return bool(self._decoder.getstate()[0])
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -123,6 +148,18 @@ def byte_table(tokenizer: Tokenizer) -> list[bytes] | None:
         else:
             table[token] = _bytes_of(text, byte_of)
     return table
+
+
+def whole_texts(table: Sequence[bytes]) -> list[str | None]:
+    """The text of each token of `byte_table` that consists of whole characters; None for the others."""
+    return [_whole_text(raw) for raw in table]
+
+
+def _whole_text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def with_special(table: Sequence[bytes], tokenizer: Tokenizer) -> list[bytes]:

@@ -106,6 +106,14 @@ def test_a_server_that_ends_meanwhile_is_missed(monkeypatch: pytest.MonkeyPatch)
     server = ScriptedServer("", [None, calls.NoServer("no server runs there")])
     ended = restart(monkeypatch, server, is_alive=False)
     assert ended.exit_code == ExitCode.NO_SERVER
+    assert "no server runs there: it has ended during the restart, or somebody has removed its directory" in ended.stderr
+
+
+def test_a_run_directory_that_was_removed_and_is_made_again_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    half, done = RestartProgress(number=1, done=["g"], todo=["h"]), RestartProgress(number=1, done=["g", "h"], todo=[])
+    away = calls.NoServer("no server runs there")
+    ended = restart(monkeypatch, ScriptedServer("", [None, half, away, away, done]), is_alive=False)
+    assert (ended.exit_code, ended.stderr) == (ExitCode.DONE, "")
 
 
 def test_relative_paths_begin_where_the_server_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,10 +83,14 @@ class Begun:
         """True if the client has a part of the response."""
         return self.n_chunks > 0 or self.n_bytes > 0
 
-    def pass_written(self, request: Request, events: StreamEvents) -> int:
+    def n_head_bytes(self, request: Request, events: StreamEvents) -> int:
+        """The length of the head of this response."""
+        return len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
+
+    def pass_written(self, request: Request, events: StreamEvents, n_head_bytes: int) -> int:
         """Pass those events that the client has, where their lengths are known without making them; returns their bytes with
         their chunks. `events`: new ones from where the response began."""
-        openings, n_head_bytes = events.take(0), self._n_head_bytes(request, events)
+        openings = events.take(0)
         n_before = n_head_bytes + sum(map(len, self._chunks(openings)))
         if n_before > self.n_bytes:
             events.put_back(openings)
@@ -100,9 +104,10 @@ class Begun:
         events.skip(n_passed, has_events=end > n_before)
         return end - n_head_bytes
 
-    def exceeds_journal(self, request: Request, events: StreamEvents, n_passed_bytes: int = 0) -> bool:
+    def exceeds_journal(self, request: Request, events: StreamEvents, n_before_bytes: int) -> bool:
         """True if the client has more than what the journal had at the end of that run. `events`: from where the response
-        began, or after the `n_passed_bytes` of `pass_written`; none of them is taken.
+        began, or after what `pass_written` has passed; none of them is taken. `n_before_bytes`: of the head, and of what was
+        passed.
 
         Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
         several sequences may give them in another order.
@@ -112,11 +117,7 @@ class Begun:
             return False
         some = events.take(stop)
         events.put_back(some)
-        n_before = self._n_head_bytes(request, events) + n_passed_bytes
-        return self.n_chunks > len(some) or self.n_bytes > n_before + sum(map(len, self._chunks(some)))
-
-    def _n_head_bytes(self, request: Request, events: StreamEvents) -> int:
-        return len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
+        return self.n_chunks > len(some) or self.n_bytes > n_before_bytes + sum(map(len, self._chunks(some)))
 
     def _chunks(self, events: list[bytes]) -> list[bytes]:
         return events if self.is_bare else [as_chunk(event) for event in events]

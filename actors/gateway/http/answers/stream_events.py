@@ -112,7 +112,7 @@ class StreamEvents:
         sizes = self._writer.token_sizes(request.sequences[0], self._cursors[0], self._cursors[0] + n) if n else None
         if sizes is None:
             return nothing
-        lines, numbers = np.array(sizes, np.int64), self._base + self._count + 1 + np.arange(n)
+        lines, numbers = sizes, self._base + self._count + 1 + np.arange(n)
         lengths = lines + (len(b"id: \n\n") + n_digits(numbers, 10) if self._has_ids else 1)
         if self._has_ids and not self._has_retry:
             lengths[: int(np.argmax(lines > 0)) + 1] += len(_RETRY)

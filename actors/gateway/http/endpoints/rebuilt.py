@@ -57,8 +57,9 @@ def rebuild_response(
             return Rebuilt(events_after(services, request, start, "start"))
     except (Refusal, ValueError):  # the journal has fewer events than the client: its disk has lost some
         return None
-    n_passed_bytes = 0 if is_whole else begun.pass_written(request, events)
-    if has_begun and begun.exceeds_journal(request, events, n_passed_bytes):
+    n_head_bytes = begun.n_head_bytes(request, events)
+    n_passed_bytes = 0 if is_whole else begun.pass_written(request, events, n_head_bytes)
+    if has_begun and begun.exceeds_journal(request, events, n_head_bytes + n_passed_bytes):
         if len(request.sequences) > 1:
             return None  # what follows may come in another order
         request.takes_pings = False  # the client has had none between the tokens that are computed again

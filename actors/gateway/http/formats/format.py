@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.requests.request_spec import Ended
 
@@ -34,9 +36,9 @@ class StreamWriter(Protocol):
         """The event of one token; b"" if it shows nothing. Called for each token of a sequence in order."""
         ...
 
-    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> list[int] | None:
-        """The lengths of what `token` returns for the tokens `first` to `stop` - 1; None where only making them tells. Where it
-        is a list, `token` need not be called for these tokens."""
+    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> np.ndarray | None:
+        """The lengths of what `token` returns for the tokens `first` to `stop` - 1: int64 [n]; None where only making them
+        tells. Where there are lengths, `token` need not be called for these tokens."""
         return None
 
     def ending(self, sequence: GrowingSequence) -> bytes:

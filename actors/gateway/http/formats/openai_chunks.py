@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
+from actors.gateway.http.formats.json_sizes import EMPTY_BYTES, json_sizes
 from actors.gateway.http.formats.openai_logprobs import SPAN_TOKENS, echo_length, logprobs_json, whole_logprobs
 from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
 from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, prompt_fields, token_ids
@@ -104,11 +106,12 @@ class ChunkWriter(StreamWriter):
             ids = token_ids(sequence, slice(number, number + 1), with_prompt=not (self._is_chat or number))
         return self._event(sequence.index, text, logprobs, b"null", ids)
 
-    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> list[int] | None:
+    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> np.ndarray | None:
         if not self._is_plain:
             return None
         n_plain = len(self._before_text[sequence.index]) + len(self._plain_token)
-        return [n_plain + len(_encode(text)) if text else 0 for text in sequence.texts[first:stop]]
+        sizes = json_sizes(sequence.texts[first:stop])
+        return np.where(sizes > EMPTY_BYTES, n_plain + sizes, 0)
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""

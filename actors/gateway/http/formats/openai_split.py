@@ -36,7 +36,7 @@ class SplitChunkWriter(ChunkWriter):
         ids = token_ids(sequence, slice(number, number + 1), with_prompt=False) if with_ids else b""
         return self._event_with(sequence.index, self._delta(sequence, pieces), logprobs, b"null", ids)
 
-    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> list[int] | None:
+    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> None:
         return None  # what a token shows depends on those before it
 
     def ending(self, sequence: GrowingSequence) -> bytes:

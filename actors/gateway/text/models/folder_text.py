@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from actors.gateway.text.chat_template import ChatTemplate, TemplateError
-from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, with_special
+from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, whole_texts, with_special
 from actors.gateway.text.models.model_files import eos_tokens, read_json, template_source, token_text
 from actors.gateway.text.models.text_model import MOST_TOKENS, TextModel, TextTooLong
 from actors.gateway.text.reasoning_formats import AUTO, marks_of
@@ -35,6 +35,7 @@ class FolderText(TextModel):
         settings = read_json(folder / "tokenizer_config.json")
         self.tokenizer = tokenizer
         self._table = byte_table(tokenizer)
+        self._texts = whole_texts(self._table or ())
         self.missing_bytes = frozenset() if self._table is None else frozenset(range(0x100)) - {*b"".join(self._table)}
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = read_json(folder / "config.json")
@@ -109,13 +110,14 @@ class FolderText(TextModel):
 
     def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
         if self._table is not None:
-            return ByteText(self._table if skips_special else self._table_with_special)
+            return ByteText(self._table, self._texts) if skips_special else ByteText(*self._tables_with_special)
         return StreamText(self.tokenizer, prompt[-8:].tolist(), skips_special=skips_special)
 
     @cached_property
-    def _table_with_special(self) -> list[bytes]:
+    def _tables_with_special(self) -> tuple[list[bytes], list[str | None]]:
         assert self._table is not None
-        return with_special(self._table, self.tokenizer)
+        table = with_special(self._table, self.tokenizer)
+        return table, whole_texts(table)
 
     def text_of(self, token: int) -> tuple[str, bytes]:
         if self._table is not None and token < len(self._table) and self._table[token]:

@@ -110,7 +110,8 @@ def bytes_of(request: Request) -> bytes:
 
 def goes_on(request: Request, has: bytes, run: int) -> bool:
     """Whether a response goes on of which the client has these bytes, the newest ones of this run of the request."""
-    return not Begun(n_bytes=len(has), run=run).exceeds_journal(request, events_of(request))
+    begun, events = Begun(n_bytes=len(has), run=run), events_of(request)
+    return not begun.exceeds_journal(request, events, begun.n_head_bytes(request, events))
 
 
 def life() -> st.SearchStrategy[Life]:

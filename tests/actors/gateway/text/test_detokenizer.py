@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table
+from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, whole_texts
 from actors.gateway.text.models.served_text import load_text_model
 
 EMOJI = "👩‍👩‍👧 naïve Ελλάδα 日本語 🇩🇪 e\u0301 \U0001f9ec"
@@ -76,6 +76,17 @@ def test_any_ids_give_the_librarys_text_and_go_on_after_a_replay(ids: list[int],
     resumed = ByteText(TABLE)
     assert [resumed.push(token) for token in ids[:cut]] == pieces[:-1][:cut]
     assert [*(resumed.push(token) for token in ids[cut:]), resumed.flush()] == pieces[:-1][cut:] + pieces[-1:]
+
+
+@given(st.lists(st.integers(0, len(TABLE) + 1), max_size=40), st.integers(0, 40), st.integers(0, 40))
+def test_many_ids_at_once_have_the_texts_that_they_have_one_by_one(ids: list[int], first: int, second: int) -> None:
+    assert TABLE is not None
+    one_by_one, at_once = ByteText(TABLE), ByteText(TABLE, whole_texts(TABLE))
+    texts = [one_by_one.push(token) for token in ids]
+    first, second = sorted((first, second))
+    parts = (ids[:first], ids[first:second], ids[second:])
+    assert [text for part in parts for text in at_once.push_all(part)] == texts
+    assert at_once.flush() == one_by_one.flush()
 
 
 def test_special_tokens_are_silent_and_added_ones_are_text() -> None:

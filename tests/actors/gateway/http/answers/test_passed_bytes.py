@@ -59,14 +59,15 @@ def test_the_rest_is_the_same_wherever_the_client_was_cut_off(api: Api, is_resum
     ends = [sum(map(len, chunks[:n])) for n in range(len(chunks) + 1)]
     for n_body in sorted({*range(0, len(whole), 97), *ends, *(end + 1 for end in ends[:-1]), *(end - 1 for end in ends[1:])}):
         events, begun = events_of(request), Begun(0, n_head + n_body, 7, 0, is_bare)
-        n_passed = begun.pass_written(request, events)
+        assert begun.n_head_bytes(request, events) == n_head
+        n_passed = begun.pass_written(request, events, n_head)
         n_whole = 0  # bytes of the events that the client has whole
         for chunk in chunks[: len(TOKENS)]:
             n_whole += len(chunk) if n_whole + len(chunk) <= n_body else 0
         most_passed = max(most_passed, n_passed)
         assert n_passed <= n_body
-        is_more = begun.exceeds_journal(request, events, n_passed)
-        assert is_more == begun.exceeds_journal(request, events_of(request)), "passing events changes no answer"
+        is_more = begun.exceeds_journal(request, events, n_head + n_passed)
+        assert is_more == begun.exceeds_journal(request, events_of(request), n_head), "passing events changes no answer"
         rest = b"".join(event if is_bare else as_chunk(event) for event in events.take())
         assert rest == whole[n_passed:]
         assert n_body - n_passed <= max(sizes) or is_more, "at most a part of one event is made again"
@@ -76,7 +77,7 @@ def test_the_rest_is_the_same_wherever_the_client_was_cut_off(api: Api, is_resum
 def test_events_whose_lengths_are_unknown_are_made_again() -> None:
     request = request_of("chat", is_resumable=True, logprobs=0)
     events, opening = events_of(request), events_of(request).take(0)
-    assert Begun(0, 10_000).pass_written(request, events) == sum(map(len, map(as_chunk, opening)))
+    assert Begun(0, 10_000).pass_written(request, events, 100) == sum(map(len, map(as_chunk, opening)))
     assert [*opening, *events.take()] == events_of(request).take()
 
 
@@ -90,5 +91,5 @@ def test_a_response_without_tokens_has_nothing_but_its_openings_to_pass(is_resum
     head = len(stream_head(request, is_kept_alive=True)) + 7
     openings = sum(map(len, map(as_chunk, events_of(request).take(0))))
     assert openings > 0
-    assert Begun(0, head, 7).pass_written(request, events_of(request)) == 0
-    assert Begun(0, head + openings, 7).pass_written(request, events_of(request)) == openings
+    assert Begun(0, head, 7).pass_written(request, events_of(request), head) == 0
+    assert Begun(0, head + openings, 7).pass_written(request, events_of(request), head) == openings

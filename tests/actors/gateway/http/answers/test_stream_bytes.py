@@ -97,7 +97,8 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         await r.cluster.wait_until(lambda: request.n_generated == 6 * n)
 
         def is_more(begun: Begun) -> bool:
-            return begun.exceeds_journal(request, events_of(request, r))
+            events = events_of(request, r)
+            return begun.exceeds_journal(request, events, begun.n_head_bytes(request, events))
 
         assert not is_more(Begun(n_bytes=n_bytes))
         assert not is_more(Begun(n_bytes=n_bytes + 19, n_more_head_bytes=19))
