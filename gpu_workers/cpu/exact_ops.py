@@ -18,6 +18,8 @@ from gpu_workers.cpu.kernels.exact_weights import BITS, BLOCK, GROUP, HEADER_BYT
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.ops import CpuOps, cut_product
+from gpu_workers.cpu.stored_integers import pack_exactly
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 
 _DIRECT_PASSES = 2  # with more, writing the numbers of a block once is quicker
 
@@ -36,6 +38,8 @@ class ExactWeight:
 class ExactCpuOps(CpuOps):
     """`CpuOps` in float32 for weights that may be made of integers. Each kernel is compiled when the first weight needs it."""
 
+    takes_stored = True
+
     def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
         super().__init__(dtype, machine, page_dtype)
         has_wide_vectors = machine.lanes * 4 == BLOCK
@@ -51,6 +55,13 @@ class ExactCpuOps(CpuOps):
             if (packed := self._integers_of(weight, bits)) is not None:
                 return packed
         return super().pack(weight)
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        """The integers of a quantised checkpoint as they are; None where their layout would round anything."""
+        packed = pack_exactly(stored)
+        if packed is None or not self._can_multiply(4 if int8_weights.read_bits(packed) == 4 else 8):
+            return None
+        return packed
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
         """packed, from `pack` -> an ExactWeight if it has integers, else as `CpuOps.linear_weight`."""

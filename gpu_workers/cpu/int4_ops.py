@@ -12,6 +12,8 @@ from gpu_workers.cpu.int8_ops import Int8CpuOps, Int8Weight
 from gpu_workers.cpu.kernels import int4_matrix, int4_weights, int8_matrix, int8_weights
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
+from gpu_workers.cpu.stored_integers import pack_4_bits
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Int4CpuOps(Int8CpuOps):
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """weight [out, in] -> 4-bit integers, uint8 [`int4_weights.packed_size(out, in)`]."""
         return int4_weights.pack(weight)
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        """The 4-bit integers of a checkpoint as they are, in the form of `pack`; None where they do not fit it."""
+        return pack_4_bits(stored)
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
         """weight [out, in] -> 8-bit integers, uint8 [`int8_weights.packed_size(out, in)`]."""

@@ -12,6 +12,8 @@ from gpu_workers.cpu.kernels import int8_matrix, int8_weights
 from gpu_workers.cpu.kernels.machine import Machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.ops import MOST_ROWS, CpuOps, cut_product
+from gpu_workers.cpu.stored_integers import pack_8_bits
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Int8Weight:
 class Int8CpuOps(CpuOps):
     """`CpuOps` whose linear layers multiply integers. What these compute for a row depends on that row alone."""
 
+    takes_stored = True
+
     def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
         super().__init__(dtype, machine, page_dtype)
         is_bf16 = dtype == torch.bfloat16
@@ -38,6 +42,10 @@ class Int8CpuOps(CpuOps):
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """weight [out, in] -> 8-bit integers, uint8 [`int8_weights.packed_size(out, in)`]."""
         return int8_weights.pack(weight)
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        """The integers of a checkpoint as they are, in the form of `pack`; None where they do not fit it."""
+        return pack_8_bits(stored)
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
         """packed, from `pack` -> an Int8Weight; on the device "meta" the same tensor, with which nothing multiplies."""

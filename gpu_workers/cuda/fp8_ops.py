@@ -20,6 +20,7 @@ from gpu_workers.cuda.kernels.fp8_rows import add_norm_quantise, quantise, silu_
 from gpu_workers.cuda.kernels.gemv import GemvShape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv, norm_gemv_shape
 from gpu_workers.cuda.ops import ONE_ROW, CudaOps
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Fp8CudaOps(CudaOps):
     """`CudaOps` for a bfloat16 model whose layers have 8-bit weights. A weight with a side that is no multiple of 16 is
     left alone."""
 
+    takes_stored = True
+
     def __init__(self) -> None:
         super().__init__()
         self._fp8_weights: set[tuple[int, int]] = set()  # rows and columns
@@ -48,6 +51,10 @@ class Fp8CudaOps(CudaOps):
         """weight [out, in] -> its 8-bit form, uint8 [`fp8_weights.packed_size(out, in)`]; the weight itself if it does not
         fit."""
         return fp8_weights.pack(weight) if fp8_weights.fits_fp8(*weight.shape) else weight
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        """8-bit floats of a checkpoint with one scale for each row, or for all of them, as they are; None for others."""
+        return fp8_weights.pack_stored(stored)
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
         """Returns the weight itself: the head keeps its dtype."""

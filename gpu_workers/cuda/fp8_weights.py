@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
+
 FP8 = torch.float8_e4m3fn
 GREATEST = 448.0  # of an e4m3 number
 LEAST_MAGNITUDE = 1e-12  # of a row, for its scale
@@ -50,6 +52,22 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
         slab = slice(first, first + _SLAB_ROWS)
         numbers, scales = quantise_rows(weight[slab])
         target.numbers[slab], target.scales[slab] = numbers, scales[:, 0]
+    return packed
+
+
+def pack_stored(stored: StoredWeight) -> torch.Tensor | None:
+    """8-bit floats of a checkpoint with one scale for each row, or for all of them -> their packed form with the same numbers;
+    None for any other weight, and for a shape that does not fit. Devices as for `pack`."""
+    if not stored.is_fp8 or stored.groups is not None or not fits_fp8(*stored.numbers.shape):
+        return None
+    n_out, n_in = stored.numbers.shape
+    packed = torch.empty(packed_size(n_out, n_in), dtype=torch.uint8, device=stored.numbers.device)
+    if packed.is_meta:
+        return packed
+    packed[-_SHAPE_BYTES:].view(torch.int64).copy_(torch.tensor((n_out, n_in)))
+    target = _views(packed, n_out, n_in)
+    target.numbers.copy_(stored.numbers)
+    target.scales.copy_(stored.scales[:, 0])
     return packed
 
 

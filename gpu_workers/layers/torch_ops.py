@@ -13,6 +13,7 @@ from torch.nn.functional import embedding, gelu, linear, silu
 
 from gpu_workers.layers.cpu_linear import pack_weight, packed_linear, packs_weights
 from gpu_workers.layers.page_format import format_of
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 
 _FEW_ROWS = 4  # up to so many, the layer norm of (x, -x) is faster on a CPU
 
@@ -33,6 +34,8 @@ class Ops(Protocol):
     contiguous rows unless said otherwise. Operations that are made of others have a body here; a back end overrides those
     that it computes faster in one kernel."""
 
+    takes_stored = False  # `pack_stored` may give something
+
     def pack_linear(self, weight: torch.Tensor) -> Any:
         """weight [out, in], of the model's dtype on its device -> the form with which `linear` of this back end is fastest."""
         return self.linear_weight(self.pack(weight))
@@ -45,6 +48,11 @@ class Ops(Protocol):
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
         """As `pack`, for the weight that makes logits."""
         return self.pack(weight)
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        """As `pack`, for a weight of a quantised checkpoint whose numbers and scales this back end multiplies with as they
+        are. None: it has no product for them, and packs the floats that they stand for."""
+        return None
 
     def linear_weight(self, packed: torch.Tensor) -> Any:
         """The second half: what `linear` takes. packed: from `pack` or `pack_head`, which another process

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from gpu_workers.model_store.config_keys import ConfigKeys, ModelConfigError
+from gpu_workers.model_store.quantized.form import QuantizedWeights
+from gpu_workers.model_store.quantized.reader import read_quantization
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ModelConfig:
     rms_eps: float = 1e-6
     dtype: str = "bfloat16"  # of the files: float32, float16 or bfloat16
     stored_as: str = ""  # of a GGUF file: the type of most of its weights, such as "Q4_1"; "" where unknown
+    quantized: QuantizedWeights | None = None  # how the files store the weights of linear layers; None: as floats
 
     @property
     def layer_parameters(self) -> int:
@@ -55,9 +58,6 @@ def read_sizes(keys: ConfigKeys) -> ModelConfig:
     head_dim = keys.positive("head_dim", hidden // n_heads)
     if head_dim % 2:
         raise ModelConfigError(f"head_dim: expected an even number, got {head_dim}")
-    if keys.value("quantization_config"):
-        method = keys.section("quantization_config").value("quant_method", "?")
-        raise ModelConfigError(f"quantization_config: expected plain float weights, got quant_method {method!r}")
     return ModelConfig(
         model_type=keys.text("model_type"),
         n_layers=keys.positive("num_hidden_layers"),
@@ -70,5 +70,6 @@ def read_sizes(keys: ConfigKeys) -> ModelConfig:
         max_position=keys.positive("max_position_embeddings", 2048),
         tied_embeddings=keys.flag("tie_word_embeddings", False),
         rms_eps=keys.number("rms_norm_eps", 1e-6),
+        quantized=read_quantization(keys),
         dtype=str(keys.value("dtype") or keys.value("torch_dtype") or "bfloat16").removeprefix("torch."),
     )

@@ -13,6 +13,7 @@ from gpu_workers.models.gemma3.model import load_gemma3
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.model import load_llama
 from gpu_workers.models.model import Model, RankParts
+from gpu_workers.models.quantized.source import QuantizedSource
 from gpu_workers.models.weights import NoSource, RandomSource, SafetensorsSource, TensorSource, WeightPlacement
 
 LoadModel = Callable[[Any, RankParts, TensorSource, WeightPlacement, Callable[[float], None]], Model]
@@ -42,7 +43,16 @@ def load_model(
         raise ValueError(f"model_type: expected one of {', '.join(CONFIG_READERS)}, got {config.model_type!r}")
     if load_format not in LOAD_FORMATS:
         raise ValueError(f"load_format: expected one of {', '.join(LOAD_FORMATS)}, got {load_format!r}")
-    source: TensorSource = NoSource()
-    if placement.memory.wants_content:
-        source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
+    source = _source(config, folder, placement, load_format, seed)
     return load(config, parts, source, placement, on_progress)
+
+
+def _source(config: ModelConfig, folder: Path, placement: WeightPlacement, load_format: str, seed: int) -> TensorSource:
+    """Where weights come from. How large those of a quantised checkpoint are depends on its tensors, so they are looked at also
+    where weights are only counted."""
+    reads = placement.memory.wants_content
+    if load_format == "random":
+        return RandomSource(seed) if reads else NoSource()
+    if config.quantized is not None and (reads or placement.device.type == "meta"):
+        return QuantizedSource(folder, config.quantized, reads=reads)
+    return SafetensorsSource(folder) if reads else NoSource()

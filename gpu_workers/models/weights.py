@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
+from gpu_workers.layers.quantized.stored_weight import StoredWeight, join_rows
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.weight_files import WeightsError, weight_files
@@ -39,6 +40,14 @@ class TensorSource(Protocol):
         """Fills target [len(rows)] or [len(rows), len(columns)] (any dtype and device) from tensor `name` of `shape`."""
         ...
 
+    def stored(self, name: str, rows: range, columns: range, device: torch.device) -> StoredWeight | None:
+        """A block of a weight as the checkpoint stores it, on the device; None where that is floats."""
+        return None
+
+    def leaves_floats(self, name: str) -> bool:
+        """True for a weight that a quantised checkpoint has left in floats, because rounding it costs too much."""
+        return False
+
 
 class SafetensorsSource(TensorSource):
     """The *.safetensors files of a folder. They are mapped, and read when a block is asked for. In files of a model without a
@@ -57,7 +66,7 @@ class SafetensorsSource(TensorSource):
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Name and shape of every tensor of the files."""
-        return {ours: tuple(opened.get_slice(name).get_shape()) for ours, (opened, name) in self._stored.items()}
+        return {name: self.shape(name) for name in self._stored}
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
         """Copies a block of a stored tensor into target, which may have another dtype and device."""
@@ -67,6 +76,25 @@ class SafetensorsSource(TensorSource):
             target.copy_(stored[rows.start : rows.stop])
         else:
             target.copy_(stored[rows.start : rows.stop, columns.start : columns.stop])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a stored tensor."""
+        opened, stored_name = self._stored[name]
+        return tuple(opened.get_slice(stored_name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        """Its dtype as the file names it: "F8_E4M3"."""
+        opened, stored_name = self._stored[name]
+        return opened.get_slice(stored_name).get_dtype()
+
+    def part(self, name: str, rows: range | None, columns: range | None) -> torch.Tensor:
+        """A block of a stored tensor as it is, on the CPU; None: all rows, all columns."""
+        opened, stored_name = self._stored[name]
+        if rows is None and columns is None:
+            return opened.get_tensor(stored_name)
+        cuts = [slice(None) if cut is None else slice(cut.start, cut.stop) for cut in (rows, columns)]
+        stored = opened.get_slice(stored_name)
+        return stored[cuts[0]] if columns is None else stored[cuts[0], cuts[1]]
 
 
 class NoSource(TensorSource):
@@ -181,7 +209,10 @@ class WeightReader:
 
     def read_linear(self, *blocks: Block, columns: range | None = None) -> Any:
         """The blocks, concatenated by rows, [rows of all blocks, len(columns)], all columns if None; packed."""
-        return self._pack(blocks[0].name, lambda: self._read(*blocks, columns=columns), is_head=False)
+        name, ops = blocks[0].name, self._ops
+        if ops is None:
+            return self._memory.keep(name, lambda: self._read(*blocks, columns=columns))
+        return ops.linear_weight(self._memory.keep(name, lambda: self._packed(ops, blocks, columns)))
 
     def read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
         """The rank's rows of an embedding [vocabulary, hidden]: [shard.vocabulary_rows, hidden], filled up with zeros where the
@@ -194,13 +225,35 @@ class WeightReader:
 
     def read_head(self, name: str, shard: Shard, tied: torch.Tensor | None) -> Any:
         """The rank's rows of a head, as `read_vocabulary` gives them, packed. tied: the embedding, if it is the head."""
-        return self._pack(name, lambda: self._read_vocabulary(name, shard) if tied is None else tied, is_head=True)
+        ops = self._ops
 
-    def _pack(self, name: str, make: Callable[[], torch.Tensor], *, is_head: bool) -> Any:
-        if self._ops is None:
+        def make() -> torch.Tensor:
+            return self._read_vocabulary(name, shard) if tied is None else tied
+
+        if ops is None:
             return self._memory.keep(name, make)
-        pack = self._ops.pack_head if is_head else self._ops.pack
-        return self._ops.linear_weight(self._memory.keep(name, lambda: pack(make())))
+        return ops.linear_weight(self._memory.keep(name, lambda: ops.pack_head(make())))
+
+    def _packed(self, ops: Ops, blocks: Sequence[Block], columns: range | None) -> torch.Tensor:
+        """As the checkpoint stores them where the back end multiplies with that, else from floats. What a quantised checkpoint
+        has left in floats is packed as a head is: with less loss."""
+        stored = self._stored(blocks, columns) if ops.takes_stored else None
+        packed = None if stored is None else ops.pack_stored(stored)
+        if packed is not None:
+            return packed
+        is_left = any(self._source.leaves_floats(block.name) for block in blocks)
+        return (ops.pack_head if is_left else ops.pack)(self._read(*blocks, columns=columns))
+
+    def _stored(self, blocks: Sequence[Block], columns: range | None) -> StoredWeight | None:
+        parts = []
+        for block in blocks:
+            n_out, n_in = self._shapes[block.name]
+            rows, inputs = range(n_out) if block.rows is None else block.rows, range(n_in) if columns is None else columns
+            part = self._source.stored(block.name, rows, inputs, self._placement.device)
+            if part is None:
+                return None
+            parts.append(part)
+        return join_rows(parts)
 
     def _read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
         """The blocks, concatenated by rows into one new tensor: [rows of all blocks] for tensors of one dimension, else

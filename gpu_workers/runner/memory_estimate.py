@@ -15,7 +15,9 @@ from pathlib import Path
 from gpu_workers.layers.shard import Shard, linear_parameters, shard_model, table_parameters
 from gpu_workers.layers.vector_bytes import scaled_vector_bytes, small_vector_bytes
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.model_store.quantized.form import Numbers
 from gpu_workers.pipeline.stage import Stage, stage_of, stage_parameters
+from gpu_workers.runner.floats_share import floats_share
 from gpu_workers.settings import KvDtype, Quantization
 
 GIB = 1 << 30
@@ -125,12 +127,23 @@ def _rank_weight_bytes(config: ModelConfig, stage: Stage, shard: Shard, dtype: s
     n_head = n_table if stage.is_last else 0
     n_linear = n_layers + n_head
     if quantization == "fp8":
-        return (n_parameters - n_layers) * itemsize + math.ceil(n_layers * FP8_WEIGHT_BYTES)
+        n_small = n_layers - math.ceil(n_layers * floats_share(config))
+        return (n_parameters - n_small) * itemsize + math.ceil(n_small * FP8_WEIGHT_BYTES)
     n_plain = n_parameters - n_linear + (n_head if config.tied_embeddings else 0)
-    has_4_bits = quantization == "int4" or (quantization == "exact" and config.stored_as == "Q4_1")
+    has_4_bits = quantization == "int4" or (quantization == "exact" and _has_exact_4_bits(config))
     layer_bytes = INT4_WEIGHT_BYTES if has_4_bits else INT8_WEIGHT_BYTES
+    if quantization != "int8":  # what the file leaves in floats gets 8 bits with int4, and stays so with exact
+        share = floats_share(config)
+        layer_bytes += share * ((itemsize if quantization == "exact" else INT8_WEIGHT_BYTES) - layer_bytes)
     head_bytes = itemsize if quantization == "exact" else INT8_WEIGHT_BYTES
     return n_plain * itemsize + math.ceil(n_layers * layer_bytes + n_head * head_bytes)
+
+
+def _has_exact_4_bits(config: ModelConfig) -> bool:
+    """Do the file's own integers fit 4 bits? With zeros of its own, the product of zero and scale needs more digits than a
+    least number has, so 8 bits are taken."""
+    stored = config.quantized
+    return config.stored_as == "Q4_1" or (stored is not None and stored.numbers is Numbers.INT4 and not stored.has_zeros)
 
 
 def default_cpu_kv_bytes(host_bytes: int) -> int:

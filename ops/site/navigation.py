@@ -74,6 +74,7 @@ SECTIONS = (
             Page("Scheduling policies", "policies.md"),
             Page("Balancing replicas", "balancing.md"),
             Page("Overload", "overload.md"),
+            Page("Quantised checkpoints", "checkpoints.md"),
             Page("Performance", "performance.md", weight=0.6),
             Page("Performance on GPUs", "performance_gpus.md", weight=0.5),
             Page("Performance on CPU cores", "performance_cpus.md", weight=0.5),

@@ -54,7 +54,7 @@ def facts_of(model: StoredModel) -> StoredFacts:
         model_type=config.model_type if config else str(raw.get("model_type", "")),
         n_parameters=rank_parameters(config, shard_model(config, 0, 1)) if config else 0,
         context_tokens=config.max_position if config else int(raw.get("max_position_embeddings") or 0),
-        numbers=header.file_type or "GGUF" if header else _numbers(raw),
+        numbers=header.file_type or "GGUF" if header else _numbers(raw, config),
         license=_license(model, header),
         room=room,
         lack=lack,
@@ -125,7 +125,9 @@ def _json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _numbers(raw: dict[str, Any]) -> str:
+def _numbers(raw: dict[str, Any], config: ModelConfig | None) -> str:
+    if config is not None and config.quantized is not None:
+        return config.quantized.label
     quantized = raw.get("quantization_config")
     if isinstance(quantized, dict):
         return str(quantized.get("quant_method", "quantised"))

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from gpu_workers.cuda.fp8_weights import FP8, GREATEST, fits_fp8, pack, packed_size, quantise_rows, unpack
+from gpu_workers.cuda.fp8_weights import FP8, GREATEST, fits_fp8, pack, pack_stored, packed_size, quantise_rows, unpack
 from gpu_workers.layers.attention import TorchAttention
+from gpu_workers.layers.quantized.stored_weight import StoredWeight
 from gpu_workers.layers.shard import Shard, shard_model
 from gpu_workers.layers.tensor_group import SingleRank
 from gpu_workers.layers.torch_ops import TorchOps
@@ -17,6 +18,7 @@ from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import WeightPlacement
+from tests.support.quantized.writer import write_quantized
 from tests.support.workers.model_loss import loss_of
 
 
@@ -31,6 +33,20 @@ def test_a_packed_weight_is_near_the_weight() -> None:
     greatest = expected.abs().amax(1, keepdim=True)
     assert ((value - expected).abs() <= expected.abs() / 15.9 + greatest / GREATEST * 2**-9).all()
     assert not value[7].any()
+
+
+def test_numbers_of_a_checkpoint_are_packed_as_they_are() -> None:
+    """Bit by bit, also with one scale for all rows; a weight with scales for blocks, or of integers, is not taken."""
+    numbers = torch.arange(32 * 48).to(torch.uint8).bitwise_and(0x77).view(FP8).view(32, 48)
+    for scales in (torch.rand(32, 1), torch.tensor([[0.125]]).expand(32, 1)):
+        packed = pack_stored(StoredWeight(numbers, scales, 8))
+        assert packed is not None
+        found = unpack(packed)
+        assert found.numbers.view(torch.uint8).equal(numbers.view(torch.uint8))
+        assert found.scales.equal(scales[:, 0])
+    assert pack_stored(StoredWeight(numbers, torch.ones(32, 2), 8, groups=torch.arange(48) // 24)) is None
+    assert pack_stored(StoredWeight(numbers.view(torch.int8), torch.ones(32, 1), 8)) is None
+    assert pack_stored(StoredWeight(numbers[:24], torch.ones(24, 1), 8)) is None
 
 
 def test_a_weight_that_is_counted_has_the_size_of_a_packed_one() -> None:
@@ -54,11 +70,16 @@ def test_what_is_no_number_stays_none() -> None:
 class ReferenceOps(TorchOps):
     """What the kernels compute, in float32 on any device; one row is not rounded, as on a GPU."""
 
+    takes_stored = True
+
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
         return pack(weight)
 
     def pack_head(self, weight: torch.Tensor) -> torch.Tensor:
         return weight
+
+    def pack_stored(self, stored: StoredWeight) -> torch.Tensor | None:
+        return pack_stored(stored)
 
     def linear_weight(self, packed: torch.Tensor) -> tuple[torch.Tensor, bool]:
         """The numbers that it stands for, and whether these are rounded ones."""
@@ -81,6 +102,15 @@ def reference_model(folder: Path) -> Model:
     attention = TorchAttention(torch.float32, shard.shared_heads, len(shard.kv_heads))
     parts = RankParts(shard, ReferenceOps(), attention, SingleRank(), None)
     return load_model(config, folder, WeightPlacement(torch.device("cpu"), torch.float32), parts)
+
+
+@pytest.mark.long
+def test_the_loss_of_a_checkpoint_of_eight_bit_floats(smollm2_folder: Path, tmp_path: Path) -> None:
+    """Numbers and scales of the rows are those of the file; inputs are rounded."""
+    quantized, _ = write_quantized(smollm2_folder, tmp_path, "fp8 rows")
+    ratio, agreement = loss_of(reference_model(quantized), smollm2_folder, 800, 250)
+    assert ratio <= 1.03
+    assert agreement >= 0.9
 
 
 @pytest.mark.long

@@ -94,7 +94,7 @@ def test_the_packaged_decoder_is_checked_by_its_header() -> None:
         ({"auto_map": {"AutoModel": "modeling.Both"}}, r"auto_map: expected no AutoModel, got 'modeling.Both'"),
         ({"is_causal": False}, r"is_causal: expected true, got false"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, r"config.json: rope_type: expected one of"),
-        ({"quantization_config": {"quant_method": "gptq"}}, r"config.json: quantization_config: expected plain float weights"),
+        ({"quantization_config": {"quant_method": "hqq"}}, r"config.json: quantization_config.quant_method: expected one of"),
     ],
 )
 def test_a_config_that_cannot_be_served_is_named(changes: dict[str, Any], said: str, decoder: Path, tmp_path: Path) -> None:

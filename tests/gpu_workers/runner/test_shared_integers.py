@@ -18,6 +18,7 @@ from gpu_workers.settings import Quantization
 from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess
 from tests.support.kernels.exact_model import write_exact_model
+from tests.support.quantized.writer import write_quantized
 from tests.support.workers.tiny_model import write_model
 
 pytestmark = pytest.mark.slow
@@ -68,3 +69,18 @@ def test_stored_integers_are_shared_beside_floats(store: StoreProcess, tmp_path:
     (folder / "model.safetensors").unlink()
     first.close()
     assert logits(folder, second, torch.float32, "exact").equal(right)
+
+
+@pytest.mark.parametrize(("kind", "quantization"), [("packed uneven", "int4"), ("int8 rows", "exact")])
+def test_integers_of_a_quantised_checkpoint_are_shared(
+    store: StoreProcess, tmp_path: Path, kind: str, quantization: Quantization
+) -> None:
+    """Memory is counted from the checkpoint's headers, with a layer that it leaves in floats."""
+    (tmp_path / "plain").mkdir()
+    folder, _ = write_quantized(write_model(tmp_path / "plain"), tmp_path, kind, left=("layers.0.mlp.down_proj",))
+    right = logits(folder, None, torch.float32, quantization)
+    first, second = (WeightVault(store.path, "worker/0.0 weights", b"small") for _ in range(2))
+    assert logits(folder, first, torch.float32, quantization).equal(right)
+    (folder / "model.safetensors").unlink()
+    first.close()
+    assert logits(folder, second, torch.float32, quantization).equal(right)

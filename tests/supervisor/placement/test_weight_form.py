@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_workers.model_store.config_keys import ConfigKeys
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.model_store.quantized.reader import read_quantization
 from gpu_workers.models.resolve import read_config
 from gpu_workers.settings import WorkerSettings
 from supervisor.placement.hardware import Gpu, Host
 from supervisor.placement.placement import PlacementRequest
 from supervisor.placement.plan import plan_placement
 from supervisor.placement.weight_form import choose_form
+from tests.support.quantized.writer import FORMATS
 
 SMOLLM2 = read_config("smollm2")
 assert SMOLLM2 is not None
@@ -97,6 +100,57 @@ def test_the_plan_of_stored_integers_counts_them() -> None:
 def test_gpus_keep_floats() -> None:
     plan = plan_placement(Host((H200,), 64 << 30, has_int8_dot=True), FLOATS, PlacementRequest(worker=AUTO))
     assert (plan.device, plan.quantization, plan.quantization_reason) == ("cuda", "none", "")
+
+
+def quantised(kind: str) -> ModelConfig:
+    """A model whose files have the weights in a form of `FORMATS`."""
+    form = read_quantization(ConfigKeys({"quantization_config": FORMATS[kind].config}))
+    return replace(FLOATS, stored_as="", quantized=form)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_default", "by_auto"),
+    [
+        ("int8 rows", "exact", "int8"), ("packed", "exact", "int4"), ("awq", "exact", "int4"), ("gptq 8", "exact", "int8"),
+        ("gptq v2 shuffled", "none", "int8"), ("fp8 rows", "none", "int8"), ("deepseek", "none", "int8"),
+    ],
+)  # fmt: skip
+def test_integers_of_a_quantised_checkpoint_are_kept_on_cores(kind: str, by_default: str, by_auto: str) -> None:
+    model = quantised(kind)
+    forms = [choose_form(HOST, model, worker, is_on_cpu=True) for worker in (WorkerSettings(), AUTO)]
+    assert [form.quantization for form in forms] == [by_default, by_auto]
+    assert model.quantized is not None
+    if by_default == "exact":
+        name = f"{model.quantized.numbers.value} of {model.quantized.method}"
+        assert forms[0].reason == f"the file's own numbers ({name}), nothing is rounded"
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_default", "by_auto"),
+    [
+        ("fp8 rows", "fp8", "fp8"), ("fp8 tensor", "fp8", "fp8"), ("autofp8", "fp8", "fp8"), ("deepseek", "none", "fp8"),
+        ("int8 rows", "none", "none"), ("awq", "none", "none"),
+    ],
+)  # fmt: skip
+def test_floats_of_8_bits_are_kept_on_gpus(kind: str, by_default: str, by_auto: str) -> None:
+    for worker, expected in ((WorkerSettings(), by_default), (AUTO, by_auto)):
+        plan = plan_placement(Host((H200,), 64 << 30), quantised(kind), PlacementRequest(worker=worker))
+        assert plan.quantization == expected
+        assert (plan.quantization_reason != "") == (expected == "fp8" or kind == "deepseek")
+    halves = plan_placement(Host((H200,), 64 << 30), quantised("fp8 rows"), PlacementRequest())
+    whole = plan_placement(Host((H200,), 64 << 30), FLOATS, PlacementRequest())
+    assert halves.weight_bytes < 0.75 * whole.weight_bytes, "a third of this model is its table"
+
+
+def test_floats_of_8_bits_become_wider_where_nothing_multiplies_them() -> None:
+    old = replace(H200, name="NVIDIA A100", capability=(8, 0))
+    form = choose_form(Host((old,), 64 << 30), quantised("fp8 rows"), WorkerSettings(), is_on_cpu=False)
+    assert (form.quantization, form.reason) == (
+        "none",
+        "fp8 (compressed-tensors) needs GPUs of compute capability 9.0 or more",
+    )
+    for worker in (WorkerSettings(dtype="float16"), WorkerSettings(deterministic=True), WorkerSettings(load_format="random")):
+        assert choose_form(Host((H200,), 64 << 30), quantised("fp8 rows"), worker, is_on_cpu=False).quantization == "none"
 
 
 def test_the_hash_chain_has_no_weights() -> None:

@@ -1,0 +1,1 @@
+"""Weights that are small numbers with scales."""

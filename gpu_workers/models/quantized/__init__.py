@@ -1,0 +1,1 @@
+"""Reads the weights of quantised checkpoints."""
