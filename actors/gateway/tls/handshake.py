@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
+from actors.gateway.connections.caller_connections import CallerConnections, ConnectionPlace
 from actors.gateway.tls.certificates import Certificates
 from messages.descriptors.reserve import process_reserve
 
@@ -21,19 +23,21 @@ _AGAIN_S = 0.1  # between two tries to accept while no descriptor is left
 
 
 class TlsDoor:
-    """Accepts from one listening socket between `open` and `close`. `make` makes the protocol of a connection. `limit_s`: the
-    time for a handshake. `on_cut` is called with "tls" for each handshake that fails."""
+    """Accepts from one listening socket between `open` and `close`. `make` makes the protocol of a connection from its place.
+    `callers` counts the connections of each caller from their handshake on; None: nobody does. `limit_s`: the time for a
+    handshake. `on_cut` is called with "tls" for each handshake that fails."""
 
     def __init__(
         self,
         certificates: Certificates,
         listener: socket.socket,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[ConnectionPlace | None], asyncio.Protocol],
+        callers: CallerConnections | None,
         limit_s: float,
         on_cut: Callable[[str], None],
     ) -> None:
         self._certificates, self._listener, self._make = certificates, listener, make
-        self._limit_s, self._on_cut = limit_s, on_cut
+        self._callers, self._limit_s, self._on_cut = callers, limit_s, on_cut
         self._room = asyncio.Semaphore(_MOST_HANDSHAKES)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,27 +67,40 @@ class TlsDoor:
                 continue
             await self._room.acquire()
             try:
-                client, _ = await loop.sock_accept(self._listener)
+                client, address = await loop.sock_accept(self._listener)
             except OSError:
                 self._room.release()
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            self._spawn(self._shake_hands(client))
+            place = None if self._callers is None else self._callers.enter(address[0])
+            if self._callers is not None and place is None:
+                client.close()
+                self._room.release()
+                continue
+            self._spawn(self._shake_hands(client, place))
 
-    async def _shake_hands(self, client: socket.socket) -> None:
+    async def _shake_hands(self, client: socket.socket, place: ConnectionPlace | None) -> None:
+        """`place`: among the connections of its caller; the connection has it after the handshake."""
         context = self._certificates.context
         limits = {"ssl_handshake_timeout": self._limit_s, "ssl_shutdown_timeout": _CLOSE_S}
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is None:
                 raise ConnectionAbortedError("there is no certificate")
-            await asyncio.get_running_loop().connect_accepted_socket(self._make, client, ssl=context, **limits)
+            await asyncio.get_running_loop().connect_accepted_socket(partial(self._make, place), client, ssl=context, **limits)
         except OSError:  # no TLS, no common version, a wrong certificate, too slow, or the client has left
             self._on_cut("tls")
+            _leave(place)
             client.close()
         except BaseException:
+            _leave(place)
             with contextlib.suppress(OSError):
                 client.close()
             raise
         finally:
             self._room.release()
+
+
+def _leave(place: ConnectionPlace | None) -> None:
+    if place is not None:
+        place.leave()
