@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ async def test_connections_of_an_address_that_say_nothing_are_bounded_and_furthe
 async def test_a_handshake_that_is_not_finished_counts_and_a_failed_one_gives_its_place_back(tmp_path: Path) -> None:
     authority, files = Authority(tmp_path), Signed(tmp_path / "server.pem", tmp_path / "server.key")
     authority.signed(serial=1).install(files)
-    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key)}
+    tls: dict[str, Any] = {"tls_cert": str(files.cert), "tls_key": str(files.key)}
     async with rig(with_socket=True, max_caller_connections=2, **tls) as r:
         silent = [socket.create_connection(r.address) for _ in range(2)]
         context: ssl.SSLContext = authority.trusting()
