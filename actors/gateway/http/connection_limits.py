@@ -14,6 +14,7 @@ from actors.gateway.http.browser_rules import BrowserRules
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
+from messages.descriptors.open_files import most_open_files
 
 MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
 
@@ -56,13 +57,14 @@ class ConnectionLimits:
 
 def too_many_connections(limit: int) -> Refusal:
     """The refusal of every request of a connection above the limit."""
-    detail = f"connections: {limit} are open, which is the limit"
+    detail = f"connections: expected at most {limit} open ones (gateway.max_connections, or the limit of open files), got more"
     return Refusal("too_many_connections", detail, retry_after_s=1.0)
 
 
 def no_file_left() -> Refusal:
     """The refusal of every request of a new connection while this process can open no file."""
-    return Refusal("too_many_connections", "connections: too few file descriptors are free for another one", retry_after_s=1.0)
+    detail = f"connections: too few file descriptors are free for another one, of {most_open_files()}"
+    return Refusal("too_many_connections", detail, retry_after_s=1.0)
 
 
 def too_large_head(got: str) -> Refusal:
