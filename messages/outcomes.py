@@ -47,7 +47,7 @@ FineCode = Literal[  # says more than its `Code`
     "idempotency_key_reused",  # with another body
     "caller_harms_workers",  # workers have died of several sequences of this caller
     "queue_full",  # what waits has too many tokens
-    "caller_share",  # what this caller has waiting or running is its share
+    "caller_share",  # what this caller has waiting or running, or its connections, are its share
     "shed",  # the server sheds load
     "rate_limit_exceeded",  # a limit of the tenant, for now
     "insufficient_quota",  # the tenant's tokens of this day are used

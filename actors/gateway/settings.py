@@ -143,6 +143,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     semantic_wait_s: _Seconds = 0.0
     answer_coalescing: bool = False  # true: of equal greedy or seeded requests that run at the same time, one is computed
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
+    # of one caller: above it 429. 0: its share of max_connections where API keys or caller_header tell callers apart, otherwise
+    # no bound, because an address may be that of a proxy
+    max_caller_connections: Annotated[int, msgspec.Meta(ge=0)] = 0
     head_s: _Seconds = 15.0  # time for a client to send its headers
     body_s: _Seconds = 120.0  # time for a client to send its whole request
     unread_s: _Seconds = 120.0  # a client that reads nothing of its answer for this time is disconnected

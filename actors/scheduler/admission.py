@@ -23,7 +23,13 @@ def judge(submit: Submit, capacity: EngineCapacity | None, n_waiting: int, max_w
     if n_waiting >= max_waiting:
         detail = f"queue: expected fewer than {max_waiting} waiting sequences, got {n_waiting}"
         return Refused(attempt=submit.attempt, code="overloaded", detail=detail, retryable=True)
-    return unfit(submit.attempt, submit.tokens, within_budget(capacity, submit.terms)) if capacity is not None else None
+    if capacity is None:
+        return None
+    refused = unfit(submit.attempt, submit.tokens, within_budget(capacity, submit.terms))
+    if refused is not None and refused.code == "too_large_for_memory" and submit.terms.page_share < 1.0:
+        part = f"; the tenant's page_share is {submit.terms.page_share:g} of {capacity.n_pages} pages"
+        return msgspec.structs.replace(refused, detail=refused.detail + part)
+    return refused
 
 
 def within_budget(capacity: EngineCapacity, terms: Terms) -> EngineCapacity:

@@ -125,7 +125,9 @@ def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any])
 
 
 def _has_key(port: int, state_dir: Path | None, tenant: str) -> bool:
-    """True if a key can show this tenant, or nobody knows: a misspelt name would go unnoticed otherwise."""
+    """True if a key that can be used shows this tenant, or nobody knows: a misspelt name would go unnoticed otherwise."""
+    import time
+
     from messages.access.key_file import KEY_FILE, read_keys
     from messages.access.tenant_policy import DEFAULT_TENANT
     from messages.errors import ConfigError
@@ -134,7 +136,7 @@ def _has_key(port: int, state_dir: Path | None, tenant: str) -> bool:
         keys = read_keys(_file(port, state_dir).with_name(KEY_FILE))
     except ConfigError:
         return True
-    return tenant == DEFAULT_TENANT or any(key.tenant == tenant for key in keys)
+    return tenant == DEFAULT_TENANT or any(key.tenant == tenant and key.is_valid(time.time()) for key in keys)
 
 
 def _policy_text(policy: Any) -> str:

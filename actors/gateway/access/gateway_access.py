@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.dispatch.post import Post
-from actors.gateway.journal.records import decode_spec
+from actors.gateway.journal.records import decode_spec, n_tokens_in
 from actors.gateway.journal.retained import Retained
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.request_spec import RequestSpec
@@ -86,7 +86,9 @@ class GatewayAccess:
 
 
 def _decoded(ended: Iterable[Retained]) -> Iterator[tuple[RequestSpec, int]]:
-    """What was asked for, and the tokens of the answers; without those whose record is damaged."""
+    """What was asked for, and the tokens that were computed for it; without those whose record is damaged."""
     for one in ended:
         with suppress(ValueError):
-            yield decode_spec(one.record.spec), one.finish.n_tokens
+            spec = decode_spec(one.record.spec)
+            is_all_shown = spec.best_of is None and spec.has_answer
+            yield spec, one.finish.n_tokens if is_all_shown else n_tokens_in(one.finish.states)

@@ -115,7 +115,8 @@ class KeyRing:
         if record is None or not record.is_valid(self._wall_s()):
             raise _refused(text)
         if self._n_checks >= _MOST_CHECKS:
-            raise Refusal("overloaded", "too many keys are being checked for the first time", retry_after_s=1.0)
+            what = f"at most {_MOST_CHECKS} keys that are checked for the first time now"
+            raise Refusal("overloaded", f"Authorization: expected {what}, got {self._n_checks + 1}", retry_after_s=1.0)
         self._n_checks += 1
         try:
             is_right = await asyncio.get_running_loop().run_in_executor(self._threads, is_key_of, record, text)

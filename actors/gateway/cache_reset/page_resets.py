@@ -52,7 +52,8 @@ class PageResets:
         similar questions. Raises: Refusal naming
         those that have not answered in time."""
         if len(self._open) >= _MOST_OPEN:
-            raise Refusal("overloaded", f"{len(self._open)} resets of caches are under way", retry_after_s=1.0)
+            what = f"at most {_MOST_OPEN} that are under way"
+            raise Refusal("overloaded", f"resets of caches: expected {what}, got {len(self._open) + 1}", retry_after_s=1.0)
         number, self._next_call = self._next_call, self._next_call + 1
         tokens = np.frombuffer(wanted.tokens, "<i4")
         names, done = self._names(), asyncio.get_running_loop().create_future()

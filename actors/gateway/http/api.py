@@ -28,6 +28,7 @@ from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call, is_forwarded
 from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
+from actors.gateway.connections.caller_connections import settle
 from actors.gateway.http.admin_calls import for_admins
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import (
@@ -107,6 +108,8 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
                 origin = await _with_key(services.keys, origin, headers, endpoint)
+            if not endpoint.is_open:
+                settle(http.scope, origin.caller)
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
             if endpoint.method not in ("POST", "PUT"):

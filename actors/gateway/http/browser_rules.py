@@ -19,7 +19,9 @@ Headers = list[tuple[bytes, bytes]]
 
 _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
-_METHODS = b"GET, POST, DELETE, OPTIONS"
+_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+# Its length stays that of the last release: a gateway goes on with streams which the last release has begun, and computes from
+# this how long the heads are that their clients have.
 _READABLE = (
     b"X-Request-Id, Retry-After, X-Ignored-Fields, X-Cache, X-Cache-Similarity, X-Queue-Wait-Ms, X-Degraded, X-Fallback-Model,"
     b" Server-Timing, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"

@@ -10,20 +10,19 @@ While the answer to an accepted request is under way, the custodian holds a dupl
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import secrets
-import termios
-import weakref
-from array import array
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
+from actors.gateway.connections.caller_connections import EXTENSION, CallerConnections, ConnectionPlace
+from actors.gateway.custody.hold import ANSWER_HOLD, Custodian, Hold
+from actors.gateway.http.answer_hold import ConnectionAnswerHold, HoldableConnection
 from actors.gateway.http.answers import chunk_sender, hangup
 from actors.gateway.http.answers.hangup import Hangup
+from actors.gateway.http.answers.unsent import n_in_kernel
 from actors.gateway.http.browser_rules import granting, is_preflight, preflight
 from actors.gateway.http.connection_limits import (
     MAX_HEAD_BYTES,
@@ -43,7 +42,7 @@ _MOST_IN_RESERVE = 6  # connections that do so while no file can be opened; the 
 _RESERVE_S = 1.0  # for which such a connection may be open
 
 
-class Connection(HttpToolsProtocol):
+class Connection(HttpToolsProtocol, HoldableConnection):
     """uvicorn's protocol for one connection, with `ConnectionLimits`. `cut_if_slow` must be called about once a second."""
 
     def __init__(self, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any) -> None:
@@ -53,6 +52,7 @@ class Connection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it: requests may be pipelined
         self._limits, self._custodian = limits, custodian
         self._hold: Hold | None = None
+        self.place: ConnectionPlace | None = None  # among the connections of its caller; None: they are not counted
         self._since_s = 0.0  # when the wait for the rest of a request began; 0: no request is incomplete
         self._is_reading = False  # part of a request has arrived, but not all of it
         self._is_head_read = False
@@ -82,11 +82,26 @@ class Connection(HttpToolsProtocol):
         elif n_before >= most:
             self._limits.on_cut("many")
             self.app = self._refusing(too_many_connections(most))
+        elif self._limits.callers is not None:
+            self._enter(self._limits.callers)
         if n_before >= most + _SPARE_CONNECTIONS:
             self.transport.abort()
 
+    def _enter(self, callers: CallerConnections) -> None:
+        """Take a place among the connections of this caller. After a TLS handshake the connection has one already."""
+        self.place = self.place or self._new_place(callers)
+        if self.place is None:
+            self.transport.abort()
+        elif self.place.refusal is not None:
+            self.app = self._refusing(self.place.refusal)
+
+    def _new_place(self, callers: CallerConnections) -> ConnectionPlace | None:
+        return callers.enter(self.client[0] if self.client else "")
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self.place is not None:
+            self.place.leave()
         self.pipeline.clear()
         self._limits.in_reserve.discard(self)
         # uvicorn tells the newest request alone; an answer that does not know would write to a transport that is closed
@@ -127,7 +142,9 @@ class Connection(HttpToolsProtocol):
         has_chunks = parser.get_http_version() >= "1.1"
         if self._custodian is not None:
             keeps_alive = has_chunks and parser.should_keep_alive()
-            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive, has_chunks, origin)
+            extensions[ANSWER_HOLD] = ConnectionAnswerHold(self, self.url, keeps_alive, has_chunks, origin)
+        if self.place is not None:
+            extensions[EXTENSION] = self.place
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
         self.app = usual
@@ -231,7 +248,7 @@ class Connection(HttpToolsProtocol):
         if chunk_sender.is_endless(cycle):
             return 0
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete or cycle.disconnected)
-        return self.transport.get_write_buffer_size() + _in_kernel(self.transport) + is_answering
+        return self.transport.get_write_buffer_size() + n_in_kernel(self.transport) + is_answering
 
     def cut_if_slow(self, now_s: float) -> None:
         """Disconnect the client if it has passed a deadline. Also call it while the connection is closing: closing waits until
@@ -263,36 +280,3 @@ class Connection(HttpToolsProtocol):
         if not before or self._unread_bytes < before:
             self._unread_since_s = now_s
         return bool(self._unread_bytes) and now_s - self._unread_since_s > self._limits.unread_s
-
-
-class _AnswerHold(AnswerHold):
-    """What the answer to one request knows of its connection's hold."""
-
-    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool, has_chunks: bool, origin: str) -> None:
-        self._connection = weakref.ref(connection)  # weak: a closed connection is freed at once, without a cycle
-        self._url, self._origin = url, origin
-        self._keeps_alive, self._has_chunks = keeps_alive, has_chunks
-
-    def begin(self, request: str, start: int = -1, run: int = 0) -> None:
-        connection = self._connection()
-        hold = connection.hold() if connection is not None else None
-        if connection is not None and hold is not None:
-            path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
-            how = {"keeps_alive": self._keeps_alive, "has_chunks": self._has_chunks}
-            hold.begin(request, path, start, self._origin, run, is_alone=connection.is_alone, **how)
-            connection.note_held()
-
-    def note_run(self, run: int) -> None:
-        connection = self._connection()
-        if connection is not None and (hold := connection.hold()) is not None:
-            hold.note_run(run)
-
-
-def _in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel has not sent or the client's machine has not confirmed; 0 where the system cannot say."""
-    count = array("i", [0])
-    try:
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
-    except (OSError, ValueError, AttributeError):
-        return 0
-    return count[0]

@@ -9,10 +9,12 @@ from http import HTTPStatus
 import msgspec
 from starlette.types import ASGIApp
 
+from actors.gateway.connections.caller_connections import CallerConnections
 from actors.gateway.http.browser_rules import BrowserRules
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
+from messages.descriptors.open_files import most_open_files
 
 MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
 
@@ -29,9 +31,10 @@ class ConnectionLimits:
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
     on_cut: Callable[
         [str], None
-    ]  # called with the reason when a client is disconnected: "slow", "unread", "many", "files" or "head"
+    ]  # called with the reason when a client is disconnected: "slow", "unread", "many", "caller", "files" or "head"
     browsers: BrowserRules
     on_refused: Callable[[Refusal], None]  # called with the refusal of a request that no endpoint sees
+    callers: CallerConnections | None = None  # None: no caller has a bound of its own
     in_reserve: set[object] = field(default_factory=set[object])  # connections that are open although no file can be opened
 
     @classmethod
@@ -42,21 +45,26 @@ class ConnectionLimits:
         on_cut: Callable[[str], None],
         browsers: BrowserRules,
         on_refused: Callable[[Refusal], None],
+        *,
+        are_clients: bool,
     ) -> ConnectionLimits:
-        """The limits with the times of these settings."""
+        """The limits with the times of these settings. `are_clients`: False for a server that other gateways alone use."""
         head_s, body_s, unread_s = settings.head_s, settings.body_s, settings.unread_s
-        return cls(most_connections, head_s, body_s, unread_s, on_cut, browsers, on_refused)
+        # other gateways, which come by a unix socket, have asked their callers already
+        callers = CallerConnections.of(settings, most_connections, on_cut) if are_clients else None
+        return cls(most_connections, head_s, body_s, unread_s, on_cut, browsers, on_refused, callers)
 
 
 def too_many_connections(limit: int) -> Refusal:
     """The refusal of every request of a connection above the limit."""
-    detail = f"connections: {limit} are open, which is the limit"
+    detail = f"connections: expected at most {limit} open ones (gateway.max_connections, or the limit of open files), got more"
     return Refusal("too_many_connections", detail, retry_after_s=1.0)
 
 
 def no_file_left() -> Refusal:
     """The refusal of every request of a new connection while this process can open no file."""
-    return Refusal("too_many_connections", "connections: too few file descriptors are free for another one", retry_after_s=1.0)
+    detail = f"connections: too few file descriptors are free for another one, of {most_open_files()}"
+    return Refusal("too_many_connections", detail, retry_after_s=1.0)
 
 
 def too_large_head(got: str) -> Refusal:

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from actors.gateway.connections.caller_connections import ConnectionPlace
 from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.browser_rules import browser_rules
 from actors.gateway.http.connection import Connection
@@ -86,8 +87,8 @@ class HttpServer:
         on_refused: Callable[[Refusal], None] = lambda refusal: None,
         certificates: Certificates | None = None,
     ) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "files", "head" or
-        "tls".
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "caller", "files",
+        "head" or "tls".
 
         `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
         are accepted. `on_refused` is called with the refusal of each request that never reaches the application.
@@ -98,12 +99,14 @@ class HttpServer:
         self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
         rules = browser_rules(self._socket, settings)
-        self._limits = ConnectionLimits.of(settings, lambda: self._most_connections, on_cut, rules, on_refused)
         self._custodian, self._protocol, self._wanted_connections = custodian, protocol, settings.max_connections
         self._update_limit()
+        self._limits = ConnectionLimits.of(
+            settings, lambda: self._most_connections, on_cut, rules, on_refused, are_clients=not self._path
+        )
         self._server = _QuietServer(_config(app, partial(protocol, self._limits, custodian), settings))
-        made = partial(self._connection, protocol)
-        self._tls = None if certificates is None else TlsDoor(certificates, self._socket, made, settings.head_s, on_cut)
+        door = self._socket, self._after_handshake, self._limits.callers, settings.head_s, on_cut
+        self._tls = None if certificates is None else TlsDoor(certificates, *door)
         self._task: asyncio.Task[None] | None = None
         self._check_timer: asyncio.TimerHandle | None = None
 
@@ -155,6 +158,11 @@ class HttpServer:
         return make(
             self._limits, self._custodian, config=server.config, server_state=server.server_state, app_state={}, _loop=loop
         )
+
+    def _after_handshake(self, place: ConnectionPlace | None) -> Connection:
+        connection = self._connection(self._protocol)
+        connection.place = place
+        return connection
 
     async def hand_over(self, limit_s: float) -> None:
         """Accept no more connections; new ones wait for the next incarnation, which also gets those that are open. Waits at

@@ -196,6 +196,11 @@ def decode_states(blob: bytes) -> list[SequenceState]:
     return _states_decoder.decode(blob)
 
 
+def n_tokens_in(blob: bytes) -> int:
+    """All tokens of a request's sequences, also of those that a client cannot read. Raises: ValueError for a damaged blob."""
+    return sum(state.row.first + len(state.row.ids) // 4 for state in decode_states(blob))
+
+
 def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
     """The row of tokens first .. stop - 1 of a sequence."""
     known, n_cached = sequence.ids, 0 if first else sequence.n_cached

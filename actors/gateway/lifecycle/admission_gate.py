@@ -74,7 +74,8 @@ class AdmissionGate:
         self.check_state()
         n_present = self.n_active + self.n_reserved
         if n_present and n_present + n_sequences > self._limit:
-            detail = f"{n_present} sequences are active, {self._limit} is the limit"
+            bound = f"at most {self._limit} that are active (gateway.max_active_requests)"
+            detail = f"sequences: expected {bound}, got {n_present} and {n_sequences} more"
             self._metrics.refused("sequences")
             raise Refusal("overloaded", detail, retry_after_s=1.0)
 

@@ -76,7 +76,11 @@ class LiveFeed:
     def join(self, audience: Audience) -> Viewer:
         """A new viewer. Raises: Refusal where there are too many, or the gateway ends."""
         if self._is_closed or len(self._viewers) >= MOST_VIEWERS:
-            why = "this gateway ends" if self._is_closed else f"{MOST_VIEWERS} viewers look at this gateway already"
+            why = (
+                "this gateway ends"
+                if self._is_closed
+                else f"viewers: {MOST_VIEWERS} look at this gateway already, which is the limit"
+            )
             raise Refusal("unavailable", why, retry_after_s=_AGAIN_S)
         viewer = Viewer(self, audience)
         self._viewers[viewer] = None

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp
 
+from actors.gateway.connections.caller_connections import CallerConnections, ConnectionPlace
 from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.connection_limits import ConnectionLimits
@@ -38,6 +39,9 @@ class IdleConnection(Connection):
         if self._custodian is not None:
             fd = transport.get_extra_info("socket").fileno()
             self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+
+    def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
+        return callers.keep()
 
 
 class ResumedConnection(Connection):
@@ -82,6 +86,11 @@ class ResumedConnection(Connection):
 
     def _limit(self) -> None:
         """A connection that was accepted once is not one too many."""
+        if self._limits.callers is not None:
+            self._enter(self._limits.callers)
+
+    def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
+        return callers.keep()
 
     def _granted_origin(self) -> str:
         """The resumed response keeps the origin that it began with, whatever the settings allow by now."""

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from messages.access.api_key import key_id_of
 from messages.access.audit_log import AUDIT_FILE, AuditRecord
 from messages.access.tenant_file import TENANT_FILE, read_tenants
 from messages.access.tenant_policy import TenantPolicy
@@ -38,6 +39,13 @@ def test_a_tenant_is_set_listed_and_removed(tmp_path: Path, monkeypatch: pytest.
     assert listed[1].split() == ["acme", "1", "-5", "1", "1", "0", "0", "0", "0"]
     assert run(tmp_path, "remove", "acme").exit_code == 0
     assert read_tenants(tmp_path / TENANT_FILE) == {}
+
+
+def test_a_tenant_whose_keys_are_all_revoked_has_none(tmp_path: Path) -> None:
+    key = CliRunner().invoke(main, ["keys", "add", "--tenant", "acme", "--state-dir", str(tmp_path)]).stdout
+    key_id = key_id_of(key.strip())
+    assert CliRunner().invoke(main, ["keys", "revoke", key_id, "--state-dir", str(tmp_path)]).exit_code == 0
+    assert run(tmp_path, "set", "acme").stderr == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
 
 
 def test_a_running_server_is_followed_to_its_own_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

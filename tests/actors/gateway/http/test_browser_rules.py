@@ -7,12 +7,14 @@ import socket
 import msgspec
 import pytest
 
-from actors.gateway.http.browser_rules import BrowserRules, browser_rules
+from actors.gateway.http.api import ENDPOINTS
+from actors.gateway.http.browser_rules import BrowserRules, browser_rules, granting, preflight
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings, read_settings
 from messages.errors import ConfigError
 
 PAGE = b"https://chat.example.com"
+N_GRANTING_BYTES = 419
 STRICT = BrowserRules(frozenset(("llm.example.com",)), frozenset((PAGE.decode(),)))
 
 
@@ -36,6 +38,16 @@ def test_other_hosts_are_refused(host: str) -> None:
     ) as caught:
         STRICT.allowed_origin([(b"host", host.encode("latin-1"))])
     assert (caught.value.status, caught.value.fine_code) == (403, "host_not_allowed")
+
+
+def test_a_page_may_use_every_method_of_the_api() -> None:
+    methods = dict(preflight([]))[b"access-control-allow-methods"].decode().split(", ")
+    assert {endpoint.method for endpoint in ENDPOINTS} <= set(methods)
+
+
+def test_the_head_that_a_page_gets_is_as_long_as_that_of_the_last_release() -> None:
+    """A stream that the last release has begun goes on behind its head, whose length is computed from these headers."""
+    assert sum(len(name) + len(value) for name, value in granting(PAGE.decode())) == N_GRANTING_BYTES
 
 
 def test_every_host_of_a_request_counts() -> None:

@@ -135,7 +135,7 @@ async def test_the_number_of_viewers_has_a_bound(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(feeds, "MOST_VIEWERS", 1)
     feed = LiveFeed(Source().collect)
     first = feed.join(ALL)
-    with pytest.raises(Refusal, match="1 viewers look"):
+    with pytest.raises(Refusal, match="viewers: 1 look"):
         feed.join(ALL)
     first.leave()
     feed.join(ALL).leave()

@@ -1,0 +1,1 @@
+"""Open connections of clients, by whose they are."""
