@@ -87,6 +87,11 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
     from supervisor.bench.report import show
     from supervisor.bench.serve_load import measure, write_json
 
+    if url in ("serve", "latency", "throughput"):  # as a benchmark of vLLM is called
+        fail(
+            ExitCode.UNUSABLE,
+            f"{url}: expected an address or nothing; `supervisor bench` measures a running server, as serve does",
+        )
     plan, title = plan_of(url or _own_url(run_dir_for(port, run_dir)), options)
     try:
         result = measure(plan)
