@@ -57,13 +57,20 @@ class Served:
         """One round of load; it counts. Raises: click.ClickException if a request failed; NotWatched."""
         found = self.by_kind[kind]
         with watching(self.url) if kind == Kind.WATCHED else nullcontext() as watched:
-            before_s = _cpu_s(self.pids)
+            before_s = self._cpu_s()
             samples = self.load(plan)
-            found.cpu_us.append((_cpu_s(self.pids) - before_s) / samples.output_tokens * 1e6)
+            found.cpu_us.append((self._cpu_s() - before_s) / samples.output_tokens * 1e6)
             found.tokens_per_s.append(samples.output_tokens / samples.wall_s)
             if watched is not None:
                 found.n_scrapes += watched.n_scrapes
                 found.n_page_events += watched.n_page_events
+
+    def _cpu_s(self) -> float:
+        """Processor time of its processes so far. Raises: click.ClickException if one of them has ended."""
+        try:
+            return _cpu_s(self.pids)
+        except FileNotFoundError:
+            raise click.ClickException(f"{self.url}: a process of the server has ended; is the machine too busy?") from None
 
     def load(self, plan: LoadPlan) -> Samples:
         """The load of a round. Raises: click.ClickException if a request failed."""
