@@ -66,6 +66,11 @@ def test_a_foreign_word_is_answered_with_ours(typed: str, said: str) -> None:
     assert f"Error: {said}" in answer.output
 
 
+def test_a_benchmark_as_vllm_calls_it_is_told_what_this_one_takes() -> None:
+    answer = CliRunner().invoke(main, ["bench", "serve"])
+    assert (answer.exit_code, "url: expected an address or nothing, got serve" in answer.output) == (2, True)
+
+
 def test_the_table_names_only_what_there_is() -> None:
     ours = [main, *main.commands.values()]
     flags = {"--help", *(name for command in ours for option in command.params for name in option.opts)}
