@@ -27,7 +27,7 @@ _FLAGS = ("--no-standby", "--log-level", "info")
 _NO_TRACES = {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_SDK_DISABLED": "true"}
 
 
-class Kind(StrEnum):
+class WatchKind(StrEnum):
     """How a server is watched while it is measured."""
 
     OFF = "off"  # everything off that settings can turn off
@@ -51,12 +51,12 @@ class Served:
 
     url: str
     pids: tuple[int, ...]
-    by_kind: dict[Kind, Measured]
+    by_kind: dict[WatchKind, Measured]
 
-    def round(self, plan: LoadPlan, kind: Kind) -> None:
+    def round(self, plan: LoadPlan, kind: WatchKind) -> None:
         """One round of load; it counts. Raises: click.ClickException if a request failed; NotWatched."""
         found = self.by_kind[kind]
-        with watching(self.url) if kind == Kind.WATCHED else nullcontext() as watched:
+        with watching(self.url) if kind == WatchKind.WATCHED else nullcontext() as watched:
             before_s = self._cpu_s()
             samples = self.load(plan)
             found.cpu_us.append((self._cpu_s() - before_s) / samples.output_tokens * 1e6)
@@ -87,9 +87,9 @@ class Served:
 
 
 @contextmanager
-def served(kinds: tuple[Kind, ...], arguments: tuple[str, ...]) -> Iterator[Served]:
+def served(kinds: tuple[WatchKind, ...], arguments: tuple[str, ...]) -> Iterator[Served]:
     """A server of ours for the length of a measurement, set for `kinds`. Raises: ServerDidNotStart."""
-    silent = _SILENT if Kind.OFF in kinds else ()
+    silent = _SILENT if WatchKind.OFF in kinds else ()
     with own_server([*_FLAGS, *silent, *arguments], environment=_NO_TRACES) as server:
         children = [child.pid for child in ask_status(server.run_dir).children if child.pid]
         yield Served(server.url, (server.pid, *children), {kind: Measured() for kind in kinds})

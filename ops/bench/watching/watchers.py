@@ -13,7 +13,7 @@ _SCRAPE_S = 1.0
 _ANSWER_S = 60.0
 _PAGE = {"Accept": "text/html"}
 
-_Watch = Callable[[http.client.HTTPConnection, "Watched", threading.Event, threading.Event], None]
+_Watch = Callable[[http.client.HTTPConnection, "WatcherCounts", threading.Event, threading.Event], None]
 
 
 class NotWatched(Exception):
@@ -21,7 +21,7 @@ class NotWatched(Exception):
 
 
 @dataclass
-class Watched:
+class WatcherCounts:
     """What the watchers of a server have got so far."""
 
     n_scrapes: int = 0
@@ -30,12 +30,12 @@ class Watched:
 
 
 @contextmanager
-def watching(url: str) -> Iterator[Watched]:
+def watching(url: str) -> Iterator[WatcherCounts]:
     """Scrape the server at `url` and keep its page open meanwhile. Both have had an answer before the block begins.
 
     Raises: NotWatched.
     """
-    watched, is_over = Watched(), threading.Event()
+    watched, is_over = WatcherCounts(), threading.Event()
     threads, firsts = [], []
     for watch in (_scrape, _read_page):
         first = threading.Event()
@@ -55,12 +55,12 @@ def watching(url: str) -> Iterator[Watched]:
     _check(url, watched)
 
 
-def _check(url: str, watched: Watched) -> None:
+def _check(url: str, watched: WatcherCounts) -> None:
     if watched.errors:
         raise NotWatched(f"{url}: {'; '.join(watched.errors)}")
 
 
-def _guarded(watch: _Watch, url: str, watched: Watched, first: threading.Event, is_over: threading.Event) -> None:
+def _guarded(watch: _Watch, url: str, watched: WatcherCounts, first: threading.Event, is_over: threading.Event) -> None:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_S)
     try:
         watch(connection, watched, first, is_over)
@@ -71,7 +71,9 @@ def _guarded(watch: _Watch, url: str, watched: Watched, first: threading.Event, 
         first.set()
 
 
-def _scrape(connection: http.client.HTTPConnection, watched: Watched, first: threading.Event, is_over: threading.Event) -> None:
+def _scrape(
+    connection: http.client.HTTPConnection, watched: WatcherCounts, first: threading.Event, is_over: threading.Event
+) -> None:
     while not is_over.is_set():
         _opened(connection, "/metrics", {}).read()
         watched.n_scrapes += 1
@@ -80,7 +82,7 @@ def _scrape(connection: http.client.HTTPConnection, watched: Watched, first: thr
 
 
 def _read_page(
-    connection: http.client.HTTPConnection, watched: Watched, first: threading.Event, is_over: threading.Event
+    connection: http.client.HTTPConnection, watched: WatcherCounts, first: threading.Event, is_over: threading.Event
 ) -> None:
     _opened(connection, "/", _PAGE).read()
     events = _opened(connection, "/v1/live?stream=true", {})

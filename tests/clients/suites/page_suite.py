@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.clients.suites.page_looks import faint_texts, out_of_reach
+from tests.clients.page_looks import faint_texts, out_of_reach
 
 URL, OUT = os.environ["CLIENT_URL"], Path(os.environ["CLIENT_OUT"])
 KEYS = os.environ.get("CLIENT_KEYS", "").split()

@@ -21,13 +21,13 @@ from rich.table import Table
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart
 from ops.bench.watching.ratios import Rounds, noise_of, ratio_of
-from ops.bench.watching.served import Kind, Served, served
+from ops.bench.watching.served import Served, WatchKind, served
 from ops.bench.watching.watchers import NotWatched
 from supervisor.bench.serve_load import CONSOLE, LoadPlan, write_json
 
 _HASH_CHAIN = "hash-chain"
 _SHARE = 0.8  # of a GPU's memory, for all servers together
-_PAIRS = ((Kind.DEFAULT, Kind.OFF), (Kind.WATCHED, Kind.DEFAULT), (Kind.WATCHED, Kind.OFF))
+_PAIRS = ((WatchKind.DEFAULT, WatchKind.OFF), (WatchKind.WATCHED, WatchKind.DEFAULT), (WatchKind.WATCHED, WatchKind.OFF))
 
 
 @click.command(context_settings={"show_default": True})
@@ -71,7 +71,7 @@ def _measured(
 ) -> dict[str, Any]:  # fmt: skip
     """The servers of one model in turns."""
     load = os.getloadavg()[0]
-    sets = [(Kind.OFF,), (Kind.DEFAULT, Kind.WATCHED)] * n_each
+    sets = [(WatchKind.OFF,), (WatchKind.DEFAULT, WatchKind.WATCHED)] * n_each
     gpus = 0 if model == _HASH_CHAIN else gpus
     share = ("--set", f"worker.memory_share={_SHARE / len(sets):.3f}") if gpus else ()
     flags = ("--model", model, "--gpus", str(gpus), "--no-speculation", *share, *server_args)
@@ -88,13 +88,13 @@ def _measured(
 
 def _figures(servers: list[Served]) -> dict[str, Any]:
     """Rates and processor time by kind, their ratios, and the noise."""
-    of = {kind: [one.by_kind[kind] for one in servers if kind in one.by_kind] for kind in Kind}
+    of = {kind: [one.by_kind[kind] for one in servers if kind in one.by_kind] for kind in WatchKind}
     found: dict[str, Any] = {
-        "scrapes": sum(one.n_scrapes for one in of[Kind.WATCHED]),
-        "page_events": sum(one.n_page_events for one in of[Kind.WATCHED]),
+        "scrapes": sum(one.n_scrapes for one in of[WatchKind.WATCHED]),
+        "page_events": sum(one.n_page_events for one in of[WatchKind.WATCHED]),
     }
     for name in ("tokens_per_s", "cpu_us"):
-        rows: dict[Kind, list[Rounds]] = {kind: [getattr(one, name) for one in of[kind]] for kind in Kind}
+        rows: dict[WatchKind, list[Rounds]] = {kind: [getattr(one, name) for one in of[kind]] for kind in WatchKind}
         found[name] = {
             "rounds": {kind: [[round(x, 1) for x in one] for one in row] for kind, row in rows.items()},
             "ratios": {f"{kind} / {other}": ratio_of(rows[kind], rows[other]) for kind, other in _PAIRS},

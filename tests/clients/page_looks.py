@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page  # pyright: ignore[reportMissingImports]  a suite imports this
 
 _LEAST = 4.5  # WCAG 2.2, level AA, text of normal size
 
