@@ -24,10 +24,11 @@ def alerts_table() -> str:
 def faults_table() -> str:
     """One row for each fault, with the repair that its alert names."""
     known = _annotations()
-    lines = ["| fault | page | log line | metric | alert | what to do |", "|---|---|---|---|---|---|"]
+    lines = ["| fault | page | log line, and what shows it | metric | alert | what to do |", "|---|---|---|---|---|---|"]
     for one in FAULTS:
         metric = one.metric.replace("|", "\\|")
-        log = f"`{one.log}`" if one.log else "none"
+        name, value = one.field
+        log = f"`{one.log}{f', {name}={value}' if name else ''}`: `{one.command}`" if one.log else "none"
         lines.append(f"| {one.fault} | {one.page} | {log} | `{metric}` | `{one.alert}` | {known[one.alert]['repair']} |")
     return "\n".join(lines)
 

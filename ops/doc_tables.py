@@ -24,7 +24,7 @@ from ops.alert_tables import alerts_table, faults_table
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
 from ops.metric_tables import metric_tables, vllm_table
-from ops.migration_tables import foreign_commands_table, foreign_flags_table
+from ops.migration_tables import foreign_commands_table, foreign_flags_table, foreign_variables_table
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.hardware import Gpu
 from supervisor.placement.placement import Placement
@@ -142,6 +142,7 @@ TABLES = {
     "roles": Table(REPO / "SECURITY.md", roles_table),
     "foreign flags": Table(REPO / "docs" / "migration.md", foreign_flags_table),
     "foreign commands": Table(REPO / "docs" / "migration.md", foreign_commands_table),
+    "foreign variables": Table(REPO / "docs" / "migration.md", foreign_variables_table),
     "metrics": Table(REPO / "docs" / "metrics.md", metric_tables),
     "vllm metrics": Table(REPO / "docs" / "metrics.md", vllm_table),
     "alerts": Table(REPO / "docs" / "monitoring.md", alerts_table),

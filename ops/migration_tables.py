@@ -1,15 +1,17 @@
-"""Draws the tables of docs/migration.md: flags and commands of other servers, from the hints of the command line."""
+"""Draws the tables of docs/migration.md: flags, commands and variables of other servers, from the hints of the command line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
+from supervisor.foreign.variables import VARIABLES
 from supervisor.operator.foreign_names import COMMANDS, FLAGS
 
 # a flag of ours with its value, a command with its arguments, or what is between backticks already
 _CODE = re.compile(
-    r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info)?|supervisor [a-z]+(?: --?\w+| [A-Z]+)*"
+    r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info)?"
+    r"|supervisor [a-z]+(?: --?[\w-]+| [A-Z]+)*"
 )
 
 
@@ -21,6 +23,11 @@ def foreign_flags_table() -> str:
 def foreign_commands_table() -> str:
     """One row for each command that has another name here."""
     return _table("command there", COMMANDS)
+
+
+def foreign_variables_table() -> str:
+    """One row for each thing that variables of the environment say to other servers."""
+    return _table("variable there", VARIABLES)
 
 
 def _table(title: str, names: Mapping[str, str]) -> str:

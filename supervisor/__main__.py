@@ -188,7 +188,7 @@ def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         with suppress(OSError):  # a full disk
-            click.echo(placement.text(), err=True)
+            _say_plan(placement)
     from messages.errors import ConfigError
     from supervisor.activation.command_inputs import CommandInputs
     from supervisor.directories.run_dir import OrphanAlive
@@ -200,6 +200,15 @@ def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
         fail(ExitCode.UNUSABLE, str(error))
     except OrphanAlive as error:
         fail(ExitCode.FORCED, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
+
+
+def _say_plan(placement: Any) -> None:
+    """Print where the model runs, and which variables of other servers mean nothing here."""
+    import os
+
+    from supervisor.foreign.variables import notices
+
+    click.echo("\n".join([*notices(os.environ), placement.text()]), err=True)
 
 
 @main.command("check-config", short_help="Check a configuration, print it and where the model would run.")
@@ -230,8 +239,7 @@ def check_config(file: str | None, **flags: Any) -> None:
         check_start(config)
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
-    click.echo(placement.text(), err=True)
-
+    _say_plan(placement)
     click.echo(json.dumps(described(config), indent=2))
 
 

@@ -34,6 +34,7 @@ _COMMANDS = {
     "limit-cost": "what API keys and limits of tenants cost a request, in turns",
     "scrape": "how long a scrape of /metrics takes with many tenants, with and without vLLM's names, in turns",
     "trace-cost": "what traces of requests cost, and a collector that is away, in turns",
+    "watch-cost": "what metrics, access log and the open page cost whole servers, in turns",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
     "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "plots": "pictures of the documents from measured results, which are JSON files",
@@ -44,6 +45,7 @@ _ROOMS = {
     **dict.fromkeys(("long-prefills", "plan-cost"), "commands.scheduling"),
     "plots": "plots",
     **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
+    "watch-cost": "commands.watching",
 }
 _FILES = {"pages": "page_capacity", "plots": "command"}  # of commands that are not called as their file
 

@@ -87,7 +87,7 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
     from supervisor.bench.report import show
     from supervisor.bench.serve_load import measure, write_json
 
-    plan, title = plan_of(url or _own_url(run_dir_for(port, run_dir)), options)
+    plan, title = plan_of(_address(url) or _own_url(run_dir_for(port, run_dir)), options)
     try:
         result = measure(plan)
     except OSError as error:
@@ -102,6 +102,15 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
         show(title, result, Console())
     if not result["requests"]["good"]:
         sys.exit(ExitCode.FAULT)
+
+
+def _address(url: str | None) -> str | None:
+    """The address that was given. Exits as UNUSABLE for what vLLM's users say in its place."""
+    if url in ("serve", "latency", "throughput"):
+        fail(
+            ExitCode.UNUSABLE, f"url: expected an address or nothing, got {url}; this measures a running server, as serve does"
+        )
+    return url
 
 
 def _cause(error: OSError) -> str:

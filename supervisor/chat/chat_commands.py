@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from messages.errors import InvalidRequest
 from supervisor.chat.conversation import Conversation
 from supervisor.chat.request_options import SETTABLE, option_of
+from supervisor.foreign.chat_habits import hint, translated
 
 _OFF = "off"
 
@@ -24,6 +25,9 @@ class CommandResult:
 
 def run_command(line: str, conversation: Conversation) -> CommandResult:
     """Carry out a line that begins with a slash."""
+    if said := hint(line):
+        return CommandResult(said)
+    line = translated(line)
     word, _, rest = line[1:].strip().partition(" ")
     word = _ALIASES.get(word, word)
     if word in _COMMANDS:

@@ -19,15 +19,17 @@ ReadLine = Callable[[str], str]  # the prompt -> a line; raises EOFError at the 
 
 
 def read_text(read_line: ReadLine) -> str:
-    """The next text: one line, or those between two of three quotes. Raises: EOFError, KeyboardInterrupt."""
-    line = read_line(PROMPT)
-    if not line.lstrip().startswith(_QUOTES):
-        return line.strip()
-    lines = [line.lstrip().removeprefix(_QUOTES)]
+    """The next text: one line, or those between two of three quotes, which may follow a command. Raises: EOFError,
+    KeyboardInterrupt."""
+    line = read_line(PROMPT).strip()
+    command, quotes, rest = line.partition(_QUOTES)
+    if not quotes or (command and not command.startswith("/")):
+        return line
+    lines = [rest]
     while not lines[-1].rstrip().endswith(_QUOTES):
         lines.append(read_line(MORE))
     lines[-1] = lines[-1].rstrip().removesuffix(_QUOTES)
-    return "\n".join(lines).strip("\n")
+    return command + "\n".join(lines).strip("\n")
 
 
 def pipe_lines(_: str) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -61,6 +61,11 @@ def chat(**flags: Any) -> None:
       2  the command line cannot be used
       6  no server answers
     """
+    converse(flags)
+
+
+def converse(flags: dict[str, Any]) -> NoReturn:
+    """Chat as the flags say, until it ends. Exits with its status."""
     from messages.client import Client
     from supervisor.chat.answer_view import AnswerView
     from supervisor.chat.chat_loop import chat as talk

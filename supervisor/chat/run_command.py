@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.chat.command import explained, opened, served_model, talk_flags
+from supervisor.chat.command import converse, explained, opened, served_model, talk_flags
 from supervisor.chat.talk_command import TalkCommand
 from supervisor.operator.command_line import fail
 
@@ -29,9 +29,10 @@ _PIPE = "-"
 @click.option("--max-tokens", type=click.IntRange(1), help="Tokens of the answer at most. Default: the server's.")
 @click.option("--temperature", type=click.FloatRange(0.0), help="0: always the likeliest token. Default: the model's.")
 @click.option("--seed", type=int, help="Of the sampling. Default: another one each time.")
+@click.option("--verbose", is_flag=True, help="Print tokens and times after the answer, on standard error.")
 @talk_flags
-def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) -> None:
-    """Ask MODEL for an answer to PROMPT, and print it as it comes.
+def run(model: str, prompt: str | None, as_json: bool, raw: bool, verbose: bool, **flags: Any) -> None:
+    """Ask MODEL for an answer to PROMPT, and print it as it comes. Without PROMPT, on a terminal: chat with it.
 
     A running server that has this model answers, else a private one, which ends afterwards. What comes through a pipe follows
     PROMPT, or is it. MODEL is named as for start, or as GET /v1/models does.
@@ -52,17 +53,19 @@ def run(model: str, prompt: str | None, as_json: bool, raw: bool, **flags: Any) 
     from supervisor.chat.request_options import assigned
     from supervisor.chat.server_watch import ServerEnding, watch_of
 
+    given = tuple(f"{name}={flags[name]}" for name in ("max_tokens", "temperature", "seed") if flags[name] is not None)
+    flags |= {"model": model, "assignments": (*flags["assignments"], *given)}
+    if prompt is None and not (as_json or raw or verbose) and sys.stdin is not None and sys.stdin.isatty():
+        converse({**flags, "history": True})
     with explained():
         text = _text(prompt)
         asked = _asked(text, flags["system"], is_raw=raw)
         options = assigned(flags["assignments"])
-        options |= {name: flags[name] for name in ("max_tokens", "temperature", "seed") if flags[name] is not None}
-        flags["model"] = model
         with opened(flags) as (server, key), Client(server.endpoint, **key) as client:
             options.setdefault("model", served_model(client.models(), flags))
             ending = ServerEnding(watch_of(server.endpoint))
             with ending.watched(client.close):
-                sys.exit(_ask(client, asked, options, as_json=as_json))
+                sys.exit(_ask(client, asked, options, as_json=as_json, is_verbose=verbose))
 
 
 def _text(prompt: str | None) -> str:
@@ -88,7 +91,7 @@ def _asked(text: str, system: str, *, is_raw: bool) -> dict[str, Any]:
     return {"prompt": text} if is_raw else {"messages": Conversation(system).asked(text)}
 
 
-def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_json: bool) -> int:
+def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_json: bool, is_verbose: bool) -> int:
     """Print the answer; returns the exit status."""
     from messages.errors import ClientError, InvalidRequest, Unavailable
 
@@ -102,7 +105,7 @@ def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_j
             )
             print(json.dumps(_as_json(calls, options["model"], time.monotonic() - began_s), ensure_ascii=False))
         else:
-            _stream(client, asked, options)
+            _stream(client, asked, options, is_verbose=is_verbose)
     except KeyboardInterrupt:
         return ExitCode.FAULT
     except (InvalidRequest, Unavailable):
@@ -112,8 +115,9 @@ def _ask(client: Client, asked: dict[str, Any], options: dict[str, Any], *, as_j
     return ExitCode.DONE
 
 
-def _stream(client: Client, asked: dict[str, Any], options: dict[str, Any]) -> None:
+def _stream(client: Client, asked: dict[str, Any], options: dict[str, Any], *, is_verbose: bool) -> None:
     from supervisor.chat.answer_view import AnswerView
+    from supervisor.chat.conversation import ChatFigures
 
     view = AnswerView()
     try:
@@ -121,6 +125,8 @@ def _stream(client: Client, asked: dict[str, Any], options: dict[str, Any]) -> N
             view.show(piece)
     finally:
         view.end()
+    if is_verbose:
+        print(ChatFigures(view.n_tokens, view.first_s, view.total_s, is_whole=True).text(), file=sys.stderr)
 
 
 def _as_json(answer: Answer, model: str, total_s: float) -> dict[str, Any]:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from supervisor.operator.foreign_names import CommandWithHints
+from collections.abc import Mapping
+
+from supervisor.operator.foreign_names import CommandWithHints, hint
+
+_TALK: Mapping[str, str] = {
+    "--format": """-o 'response_format={"type": "json_object"}'""",
+    "--think": "-o 'chat_template_kwargs={\"enable_thinking\": true}'",
+    "--system-prompt": "--system",
+    "--keepalive": "a server has one model, which stays loaded",
+    "--nowordwrap": "lines are shown as they come",
+}
 
 
 class TalkCommand(CommandWithHints):
@@ -14,6 +24,8 @@ class TalkCommand(CommandWithHints):
 
         if name in ("--model", "-m") and not self.has_flag("--model"):
             return "here it is the first argument, MODEL"
+        if said := hint(name, _TALK):
+            return said
         option = name.removeprefix("--").replace("-", "_")
         return f"here it is -o {option}=VALUE" if name.startswith("--") and option in SETTABLE else super().hint_for(name)
 

@@ -17,6 +17,11 @@ _ALWAYS = "this is always on"
 _BY_TEMPLATE = "this is known from the model's chat template"
 _EMBEDDINGS = "--embedding-model MODEL, beside --model"
 _NOT_YET = "there is no such thing yet"
+_OWN_TOKENIZER = "the tokenizer is the one in the model's folder or GGUF file"
+_ONE_HOST = "each GPU of this host has a process of its own; there is no second host"
+_REQUESTS = "--set gateway.max_active_requests=512, sequences that are accepted at a time"
+_RUN = "supervisor run MODEL PROMPT"
+_HUB_TOKEN = "the environment variable HF_TOKEN"
 
 COMMANDS: Mapping[str, str] = {
     "serve": "supervisor start --model MODEL",
@@ -31,15 +36,30 @@ COMMANDS: Mapping[str, str] = {
     "create": "supervisor start --model MODEL takes a folder, a GGUF file or a name on the Hugging Face hub",
     "list": "supervisor models",
     "ls": "supervisor models",
+    "generate": _RUN,
+    "ask": _RUN,
+    "download": "supervisor pull",
+    "remove": "supervisor rm",
+    "delete": "supervisor rm",
+    "cp": "supervisor start --model MODEL --model-name NAME",
+    "push": "models are fetched and never sent",
+    "login": _HUB_TOKEN,
+    "signin": _HUB_TOKEN,
+    "benchmark": "supervisor bench",
+    "collect-env": "supervisor doctor",
+    "run-batch": "POST /v1/batch",
     "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",
 }
 
 FLAGS: Mapping[str, str] = {
     "--tensor-parallel-size": "--tp",
     "-tp": "--tp",
+    "--tp-size": "--tp",
+    "--num-shard": "--tp",
     "--data-parallel-size": "--replicas",
     "-dp": "--replicas",
     "--dp": "--replicas",
+    "--dp-size": "--replicas",
     "--pipeline-parallel-size": "--pp",
     "-pp": "--pp",
     "--gpu-memory-utilization": "--set worker.memory_share=0.9",
@@ -49,6 +69,7 @@ FLAGS: Mapping[str, str] = {
     "--context-length": "--max-length",
     "--ctx-size": "--max-length",
     "--num-ctx": "--max-length",
+    "--max-total-tokens": "--max-length",
     "-c": "--max-length",
     "--served-model-name": "--model-name",
     "--alias": "--model-name",
@@ -60,12 +81,20 @@ FLAGS: Mapping[str, str] = {
     "--max-num-seqs": "--max-sequences",
     "--max-running-requests": "--max-sequences",
     "--parallel": "--max-sequences",
+    "-np": "--max-sequences",
+    "--max-concurrent-requests": _REQUESTS,
     "--max-num-batched-tokens": "--set worker.max_step_tokens=TOKENS",
+    "--max-batch-prefill-tokens": "--set worker.max_step_tokens=TOKENS",
     "--chunked-prefill-size": "--set worker.max_step_tokens=TOKENS",
     "--enable-chunked-prefill": _ALWAYS,
     "--enable-prefix-caching": "it is on; --set scheduler.prefix_reuse=false turns it off",
     "--no-enable-prefix-caching": "--set scheduler.prefix_reuse=false",
     "--disable-radix-cache": "--set scheduler.prefix_reuse=false",
+    "--flash-attn": _ALWAYS,
+    "-fa": _ALWAYS,
+    "--cont-batching": _ALWAYS,
+    "--distributed-executor-backend": _ONE_HOST,
+    "--nnodes": _ONE_HOST,
     "--enforce-eager": "--set worker.cuda_graphs=false",
     "--disable-cuda-graph": "--set worker.cuda_graphs=false",
     "--attention-backend": "--set worker.attention=auto, torch or triton",
@@ -77,10 +106,12 @@ FLAGS: Mapping[str, str] = {
     "--kv-offloading-size": _NO_SWAP,
     "--num-gpu-blocks-override": "--set worker.kv_memory_bytes=BYTES",
     "--block-size": "a page has 16 tokens",
-    "--tokenizer": "the tokenizer is the one in the model's folder or GGUF file",
+    "--tokenizer": _OWN_TOKENIZER,
+    "--tokenizer-mode": _OWN_TOKENIZER,
     "--uds": "HTTP listens on a port; ZeroMQ clients have a Unix socket, which `supervisor status` shows",
     "--workers": "--gateways for processes that accept requests, --replicas for copies of the model",
     "--threads": "--set worker.threads=NUMBER",
+    "-t": "--set worker.threads=NUMBER",
     "--device": "--gpus NUMBER; 0: CPU cores",
     "--api-server-count": "--gateways",
     "--allowed-origins": "--set 'gateway.allowed_origins=[\"https://chat.example.com\"]'",
@@ -91,17 +122,38 @@ FLAGS: Mapping[str, str] = {
     "--ssl-certfile": "--tls-cert",
     "--ssl-ca-certs": "--tls-client-ca",
     "--scheduling-policy": "--policy",
+    "--schedule-policy": "--policy",
+    "--hostname": "--host",
+    "--quantize": "--quantization",
+    "--json-output": "--log-format json",
+    "--tail": "--lines",
+    "--modelfile": "supervisor show MODEL",
+    "--license": "supervisor show MODEL",
+    "--parameters": "supervisor show MODEL",
     "--seed": "each request has its own seed: the field `seed`",
     "--download-dir": "the environment variable HF_HOME",
-    "--hf-token": "the environment variable HF_TOKEN",
+    "--hf-token": _HUB_TOKEN,
+    "--huggingface-hub-cache": "the environment variable HF_HOME",
+    "--revision": "the newest revision is fetched; a folder with another one can be named by --model",
     "--trust-remote-code": "code of a model is never run",
     "--disable-log-requests": "--set gateway.access_log=false",
     "--no-enable-log-requests": "--set gateway.access_log=false",
     "--disable-uvicorn-access-log": "--set gateway.access_log=false",
     "--enable-log-requests": f"{_ALWAYS}, at --log-level info; the texts of requests are never logged",
     "--enable-metrics": f"{_ALWAYS}: GET /metrics",
+    "--metrics": f"{_ALWAYS}: GET /metrics",
+    "--disable-log-stats": "rates are in GET /metrics and `supervisor top`, and not in the log",
+    "--otlp-traces-endpoint": "--set observability.traces=on --set observability.traces_endpoint=URL",
+    "--enable-prompt-tokens-details": _ALWAYS,
+    "--enable-request-id-headers": _ALWAYS,
+    "--max-logprobs": "a request may ask for 20",
     "--kv-cache-dtype": "--kv-dtype auto, int8, int4 or fp8 (GPUs)",
     "--enable-lora": _NOT_YET,
+    "--lora-modules": _NOT_YET,
+    "--limit-mm-per-prompt": _NOT_YET,
+    "--enable-expert-parallel": _NOT_YET,
+    "--enable-sleep-mode": _NOT_YET,
+    "--kv-transfer-config": _NOT_YET,
     "--chat-template": "--set gateway.chat_template=FILE; else the model's own is used",
     "--default-chat-template-kwargs": "--set 'gateway.chat_template_kwargs={enable_thinking = false}'",
     "--enable-auto-tool-choice": _ALWAYS,
@@ -121,7 +173,7 @@ FLAGS: Mapping[str, str] = {
 def hint(name: str, table: Mapping[str, str]) -> str:
     """The hint for a foreign name; "" for a name that is not in the table."""
     instead = table.get(name, "")
-    return f"here it is {instead}" if instead.startswith(("--", "supervisor ")) else instead
+    return f"here it is {instead}" if instead.startswith(("--", "-o ", "supervisor ")) else instead
 
 
 class CommandWithHints(click.Command):
@@ -135,7 +187,7 @@ class CommandWithHints(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            for name in (error.option_name, *given):  # of "-tp", click names "-t"
+            for name in [error.option_name] if error.option_name in given else given:  # of "-tp", click names "-t"
                 if said := self.hint_for(name):
                     raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
             raise
@@ -153,6 +205,8 @@ class CommandWithHints(click.Command):
 
     def instead_of(self, value: str) -> str:
         """What was meant by an argument too many."""
+        if self.name == "stop" and not value.isdecimal():
+            return "; a server has one model, and stop ends the server"
         flag = "--port" if value.isdecimal() else "--config" if value.endswith(".toml") else "--model"
         return f"; did you mean {flag} {value}?" if self.has_flag(flag) else ""
 

@@ -1,4 +1,4 @@
-"""vLLM's metrics and the access log of a real server count the same, over a thousand requests."""
+"""vLLM's metrics and the access log of a real server count what clients have sent and got, over a thousand requests."""
 
 from __future__ import annotations
 
@@ -19,29 +19,36 @@ _N_REQUESTS, _AT_A_TIME = 1000, 20
 _REASON = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
 
-async def ask(client: httpx.AsyncClient, number: int) -> None:
-    """A request of one of the kinds that users send; each tenth leaves in the middle of its stream."""
-    prompt = [1 + number % 500, *range(2, 3 + number % 40)]
+def prompt_of(number: int) -> list[int]:
+    return [1 + number % 500, *range(2, 3 + number % 40)]
+
+
+async def ask(client: httpx.AsyncClient, number: int) -> int:
+    """A request of one of the kinds that users send; each tenth leaves in the middle of its stream. Returns how many tokens
+    came; 0 for one that left."""
+    prompt = prompt_of(number)
     body: dict[str, Any] = {"max_tokens": 1 + number % 9}
     if number % 10:
-        assert (await client.post("/v1/generate", json={"tokens": prompt, **body})).status_code == 200
-        return
+        answer = await client.post("/v1/generate", json={"tokens": prompt, **body})
+        assert answer.status_code == 200
+        return len(answer.json()["tokens"])
     body = {"prompt": prompt, "max_tokens": 4000, "stream": True}
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         assert answer.status_code == 200
         async for _ in answer.aiter_lines():
-            return
+            break
+    return 0
 
 
-async def ask_all(url: str) -> None:
+async def ask_all(url: str) -> int:
+    """All requests; returns how many tokens came in those that were read to their end."""
     numbers = iter(range(_N_REQUESTS))
     async with httpx.AsyncClient(base_url=url, timeout=120.0) as client:
 
-        async def go_on() -> None:
-            for number in numbers:
-                await ask(client, number)
+        async def go_on() -> int:
+            return sum([await ask(client, number) for number in numbers])
 
-        await asyncio.gather(*(go_on() for _ in range(_AT_A_TIME)))
+        return sum(await asyncio.gather(*(go_on() for _ in range(_AT_A_TIME))))
 
 
 def logged(server: RealServer) -> list[dict[str, Any]]:
@@ -59,13 +66,19 @@ def told(server: RealServer) -> defaultdict[str, float]:
     return found
 
 
-def test_the_counts_are_those_of_the_access_log() -> None:
+def test_the_counts_are_those_of_the_access_log_and_of_the_clients() -> None:
     with real_server("--model", "hash-chain", "--log-format", "json", "--log-level", "info") as server:
-        asyncio.run(ask_all(server.url))
+        n_came = asyncio.run(ask_all(server.url))
         server.wait_for(lambda report: len(logged(server)) == _N_REQUESTS)
         lines = logged(server)
         # the scheduler's own counts come with its next beat
         n_prompt = sum(line["prompt_tokens"] for line in lines)
+        assert n_prompt == sum(len(prompt_of(number)) for number in range(_N_REQUESTS))
+        assert n_came == sum(line["output_tokens"] for line in lines if line["ending"] != "cancelled")
+        assert Counter(line["ending"] == "cancelled" for line in lines) == {
+            True: _N_REQUESTS // 10,
+            False: 9 * _N_REQUESTS // 10,
+        }
         server.wait_for(lambda report: told(server)["prefix_cache_queries_total"] == n_prompt)
         counts = told(server)
         for ending, n in Counter(line["ending"] for line in lines).items():

@@ -137,7 +137,9 @@ def _unknown_path(http: HttpRequest) -> str:
     form = error_body_at(http.url.path)
     paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
     same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)
-    near = [_ELSEWHERE[http.url.path]] if http.url.path in _ELSEWHERE else get_close_matches(http.url.path, paths, 1, NEAR)
+    longer = [path for path in paths if path.startswith(f"{http.url.path}/")]  # of "/v1/chat": what one stopped short of
+    near = longer if len(longer) == 1 else get_close_matches(http.url.path, paths, 1, NEAR)
+    near = [_ELSEWHERE[http.url.path]] if http.url.path in _ELSEWHERE else near
     known = "GET /docs shows them all" if len(same) > MOST_SHOWN else f"known are {', '.join(same)}"
     hint = f"did you mean {near[0]}?" if near else known
     return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {hint}"

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.clients.page_looks import faint_texts, out_of_reach
+
 URL, OUT = os.environ["CLIENT_URL"], Path(os.environ["CLIENT_OUT"])
 KEYS = os.environ.get("CLIENT_KEYS", "").split()
 WAIT_MS = 60_000.0
@@ -116,6 +118,7 @@ def test_it_fits_a_phone_in_both_schemes(looked: Looked, scheme: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", background))) < 64) == (scheme == "dark")
+    assert faint_texts(page) == []
     page.screenshot(path=f"{OUT}-phone-{scheme}.png", full_page=True)
 
 
@@ -134,6 +137,9 @@ def test_every_control_has_a_name_and_the_keyboard_reaches_all(looked: Looked) -
     actor.locator("summary").focus()
     page.keyboard.press("Enter")
     expect(actor.locator(".advice code")).to_have_text(re.compile(r"kill -9 \d+"))
+    fresh = looked.page()  # whose focus is at its top
+    expect_live(fresh)
+    assert out_of_reach(fresh) == []
 
 
 @open_server

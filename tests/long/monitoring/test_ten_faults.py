@@ -66,8 +66,17 @@ class Watched:
         """Wait for what the guide promises. Raises: AssertionError after DEADLINE_S."""
         self.prometheus.wait(guide.metric)
         self.prometheus.wait(f'ALERTS{{alertname="{guide.alert}", alertstate="firing"}}')
-        events = {line["event"] for line in map(read, self.server.log().splitlines()) if line}
-        assert not guide.log or any(event.startswith(guide.log) for event in events), events
+        if guide.log:
+            self.server.wait_for(lambda _: any(is_told(guide, line) for line in self._lines(guide)), DEADLINE_S)
+
+    def _lines(self, guide: FaultGuide) -> list[dict[str, Any]]:
+        """The lines that the command of the guide shows; those of the server's standard error where it is systemd's."""
+        if not guide.command.startswith("supervisor "):
+            return [read(line) for line in self.server.log().splitlines()]
+        command = [sys.executable, "-m", *guide.command.split(), "--json", "--run-dir", str(self.server.run_dir)]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert shown.returncode == 0, shown.stderr
+        return [read(line) for line in shown.stdout.splitlines()]
 
     @contextlib.contextmanager
     def asking(self, tokens: list[int], headers: dict[str, str] | None = None, max_tokens: int = 4) -> Iterator[None]:
@@ -87,6 +96,14 @@ class Watched:
         finally:
             stopped.set()
             thread.join()
+
+
+def is_told(guide: FaultGuide, line: dict[str, Any]) -> bool:
+    """Is this the log line of the guide? The state of the journal is part of its event."""
+    name, value = guide.field
+    event = str(line.get("event", ""))
+    is_event = event == guide.log or (guide.log.startswith("journal: ") and event.startswith(guide.log))
+    return is_event and (not name or str(line.get(name)) == value)
 
 
 def read(line: str) -> dict[str, Any]:

@@ -61,3 +61,17 @@ def test_dashboards_and_rules_ask_for_metrics_that_there_are() -> None:
     known |= {row.name + suffix for rows in metrics_by_role().values() for row in rows for suffix in _SUFFIXES}
     asked = [query.expression for page in PAGES for query in page.queries] + [rule.expr for rule in alert_rules().values()]
     assert {name for expression in asked for name in _METRIC.findall(expression)} <= known
+
+
+def test_dashboards_and_rules_know_the_labels_of_their_metrics() -> None:
+    """A sum by a label that no metric has is one line without a name, and an alert about it names nothing."""
+    of_metric = {row.name: set(row.labels) for rows in metrics_by_role().values() for row in rows}
+    asked = [(query.expression, query.legend) for page in PAGES for query in page.queries]
+    asked += [(rule.expr, " ".join(rule.annotations.values())) for rule in alert_rules().values()]
+    for expression, text in asked:
+        metrics = [name for name in of_metric if re.search(rf"\b{name}(?:{'|'.join(_SUFFIXES)})?\b", expression)]
+        known = {"instance", "job", "actor", "le"}.union(*(of_metric[name] for name in metrics))
+        used = {label.strip() for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in group.split(",")}
+        used |= set(re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression))
+        used |= set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", text))
+        assert used <= known, (expression, text, used - known)

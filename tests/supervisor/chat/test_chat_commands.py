@@ -6,6 +6,7 @@ import pytest
 
 from messages.errors import InvalidRequest
 from supervisor.chat.chat_commands import command_names, run_command
+from supervisor.chat.chat_input import read_text
 from supervisor.chat.conversation import ChatFigures, Conversation
 from supervisor.chat.request_options import assigned
 
@@ -24,6 +25,18 @@ from supervisor.chat.request_options import assigned
         ("/set n 2", "n: expected one of "),
         ("/system Be short.", "system prompt: Be short."),
         ("/system off", "no system prompt"),
+        ("/set system Be short.", "system prompt: Be short."),
+        ('/set system """Be\nshort."""', "system prompt: Be\nshort."),
+        ("/set parameter num_predict 8", "max_tokens 8"),
+        ("/set parameter  temperature  0.2", "temperature 0.2"),
+        ("/set parameter num_ctx 4096", "/set parameter num_ctx: a server has one length of context: supervisor start"),
+        ("/set format json", 'response_format {"type": "json_object"}'),
+        ("/set nothink", 'chat_template_kwargs {"enable_thinking": false}'),
+        ("/set verbose", "/set verbose: /stats shows the figures of the last answer"),
+        ("/show system", "no system prompt"),
+        ("/show parameters", "temperature 1.0"),
+        ("/show info", "/show: supervisor show MODEL"),
+        ("/load llama3.2", "/load: a chat has the model it began with"),
         ("/stats", "no answer yet"),
         ("/clear", "the conversation is forgotten"),
         ("/sistem", "/sistem: unknown command; did you mean /system?"),
@@ -34,6 +47,21 @@ def test_a_command_says_what_it_did(line: str, said: str) -> None:
     result = run_command(line, Conversation(options={"temperature": 1.0}))
     assert result.text.startswith(said)
     assert not result.is_end
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (["  one line "], "one line"),
+        (['"""two', 'lines"""'], "two\nlines"),
+        (['"""', "two", "lines", '"""'], "two\nlines"),
+        (['/set system """You are', 'brief."""'], "/set system You are\nbrief."),
+        (['say """ twice'], 'say """ twice'),
+    ],
+)
+def test_a_text_of_several_lines_stands_between_quotes(typed: list[str], text: str) -> None:
+    lines = iter(typed)
+    assert read_text(lambda _: next(lines)) == text
 
 
 def test_the_next_request_has_what_was_set_and_said() -> None:

@@ -70,6 +70,17 @@ def test_an_answer_goes_on_when_the_gateway_is_killed_and_stops_at_ctrl_c(server
     assert history.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.skipif(not HAS_TMUX, reason="tmux is not installed")
+def test_run_without_a_prompt_is_a_chat_on_a_terminal(server: RunningServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "supervisor", "run", "hash-chain", "--run-dir", str(server.run_dir), "--max-tokens", "4"]
+    with terminal_with(tmp_path, command, {"XDG_STATE_HOME": str(tmp_path)}) as terminal:
+        terminal.wait_for("/help names the commands")
+        terminal.type("/show parameters", "Enter")
+        terminal.wait_for("max_tokens 4\n")
+        terminal.type("/bye", "Enter")
+        terminal.wait_for("ended 0")
+
+
 def test_a_chat_through_pipes(server: RunningServer) -> None:
     lines = f'{_TEXT}\n/clear\n"""\n{_TEXT}\n"""\n/exit\nnever\n'
     done = run("chat", "--run-dir", str(server.run_dir), *_OPTIONS, given=lines)
@@ -82,6 +93,9 @@ def test_run_prints_one_answer(server: RunningServer) -> None:
     done = run("run", "hash-chain", "go on", *flags)
     whole = run("run", "hash-chain", *flags, "--json", given="go on\n")
     assert (done.returncode, done.stderr) == (0, "")
+    watched = run("run", "hash-chain", "go on", *flags, "--verbose")
+    assert watched.stdout == done.stdout
+    assert watched.stderr.startswith("4 tokens, first after ")
     answer = json.loads(whole.stdout)
     assert (answer["text"], answer["reason"], answer["tokens"]) == (done.stdout.removesuffix("\n"), "length", 4)
     raw = json.loads(run("run", "hash-chain", "go", "--raw", "--json", *flags, given="on").stdout)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from supervisor.__main__ import main
 from supervisor.config.server_config import ServerConfig, described
+from supervisor.foreign.variables import VARIABLES
 from supervisor.operator.foreign_names import COMMANDS, FLAGS
 
 
@@ -35,6 +36,17 @@ from supervisor.operator.foreign_names import COMMANDS, FLAGS
         ("start --swap-space 4", "--swap-space: unknown; here it is --host-cache BYTES"),
         ("start --ssl-certfile server.pem", "--ssl-certfile: unknown; here it is --tls-cert"),
         ("start --workers 4", "--workers: unknown; here it is --gateways for processes that accept requests"),
+        ("stop smollm2", "smollm2: expected no more arguments; a server has one model, and stop ends the server"),
+        ("run smollm2 hi --format json", '--format: unknown; here it is -o \'response_format={"type": "json_object"}\''),
+        ("run smollm2 hi --keepalive 5m", "--keepalive: unknown; a server has one model, which stays loaded"),
+        ("cp a b", "cp: unknown command; here it is supervisor start --model MODEL --model-name NAME"),
+        ("show smollm2 --modelfile", "--modelfile: unknown; here it is supervisor show MODEL"),
+        ("logs --tail 5", "--tail: unknown; here it is --lines"),
+        ("start --revision main", "--revision: unknown; the newest revision is fetched"),
+        (
+            "start --otlp-traces-endpoint http://a:4318",
+            "--otlp-traces-endpoint: unknown; here it is --set observability.traces",
+        ),
         ("start --api-key secret", "--api-key: unknown; here it is --api-keys; `supervisor keys add` makes a key"),
         ("check-config --served-model-name x", "--served-model-name: unknown; here it is --model-name"),
         ("start org/name", "org/name: expected no more arguments; did you mean --model org/name?"),
@@ -54,11 +66,16 @@ def test_a_foreign_word_is_answered_with_ours(typed: str, said: str) -> None:
     assert f"Error: {said}" in answer.output
 
 
+def test_a_benchmark_as_vllm_calls_it_is_told_what_this_one_takes() -> None:
+    answer = CliRunner().invoke(main, ["bench", "serve"])
+    assert (answer.exit_code, "url: expected an address or nothing, got serve" in answer.output) == (2, True)
+
+
 def test_the_table_names_only_what_there_is() -> None:
     ours = [main, *main.commands.values()]
     flags = {"--help", *(name for command in ours for option in command.params for name in option.opts)}
     sections = {name: table for name, table in described(ServerConfig()).items() if isinstance(table, dict)}
-    for text in (*COMMANDS.values(), *FLAGS.values()):
+    for text in (*COMMANDS.values(), *FLAGS.values(), *VARIABLES.values()):
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= flags, text
         assert all(key in sections[section] for section, key in re.findall(r"--set \'?(\w+)\.(\w+)=", text)), text
         assert set(re.findall(r"supervisor ([a-z-]+)", text)) <= main.commands.keys(), text

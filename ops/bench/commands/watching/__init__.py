@@ -1,0 +1,1 @@
+"""Commands that measure what it costs to watch a server."""

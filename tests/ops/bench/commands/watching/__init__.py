@@ -1,0 +1,1 @@
+"""What the commands about watching measure on real servers."""

@@ -1,0 +1,1 @@
+"""What watching costs: the ratios, and a short real measurement."""
