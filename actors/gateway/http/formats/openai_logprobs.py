@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite
+from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite, likeliest_texts
 from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.text.models.text_model import TextModel
 
@@ -41,7 +41,7 @@ def logprobs_json(
         "tokens": tokens,
         "token_logprobs": [finite(float(p)) for p in some.chosen],
         "top_logprobs": [
-            {model.text_of(i)[0]: finite(p) for i, p in some.top_of(row, wanted)} or None for row in range(len(ids))
+            likeliest_texts(model, some.top_of(row, wanted), token, float(some.chosen[row])) for row, token in enumerate(ids)
         ],
         "text_offset": offsets,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -55,10 +55,19 @@ class EchoedLogprobs:
     def _top(self, place: int) -> dict[str, float] | None:
         if place < 0 or self._known is None:
             return None
-        found: dict[str, float] = {}
-        for token, logprob in self._known.logprobs.top_of(place, self._wanted):
-            found.setdefault(self._model.text_of(token)[0], finite(logprob))  # of equal texts the likeliest
-        return found or None
+        known = self._known.logprobs
+        return likeliest_texts(self._model, known.top_of(place, self._wanted), self._ids[place + 1], float(known.chosen[place]))
+
+
+def likeliest_texts(
+    model: TextModel, likeliest: Sequence[tuple[int, float]], token: int, logprob: float
+) -> dict[str, float] | None:
+    """An entry of `top_logprobs` of the completions API: the likeliest tokens and `token`, which is there in any case, so there
+    may be one more than was asked for. Of equal texts the likeliest counts. None if no others were asked for."""
+    found: dict[str, float] = {}
+    for one, its_logprob in [*likeliest, (token, logprob)] if likeliest else ():
+        found.setdefault(model.text_of(one)[0], finite(its_logprob))
+    return found or None
 
 
 def _prompt_logprobs(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
