@@ -18,8 +18,8 @@ _NEW_TOKENS = 4
 
 
 class Companions:
-    """Of one run. make_client: for a request; vocabulary: of the model. `clients` and `work`: all of the run, also those that come
-    later."""
+    """Of one run. make_client: for a request; vocabulary: of the model. `clients` and `work`: all of them, also those that
+    come later."""
 
     def __init__(self, seed: int, make_client: Callable[[PlannedRequest], Client], vocabulary: int) -> None:
         self._chance = random.Random(f"companions {seed}")
