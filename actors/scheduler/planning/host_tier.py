@@ -115,6 +115,7 @@ class HostTier:
         for store in self._stores.take_except(()):
             self._host.discard(store.content_hash)
         self._stores_ahead.clear()
+        self._ledger = None  # no rank may be there to copy anything
         self.disk.end_epoch()
         self.exchange.end_epoch()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -41,10 +42,11 @@ def make_prompts(n: int, n_tokens: int, seed: int) -> list[list[int]]:
 
 class AskedServer:
     """One server that is asked, by ZeroMQ, because a model without a tokenizer has no texts. `first_s`: seconds to the first
-    token, by conversation and turn; `answers`: the tokens alike."""
+    token, by conversation and turn; `answers`: the tokens alike; `log`: of the server."""
 
     def __init__(self, server: OwnServer, n_conversations: int, n_new: int) -> None:
         self._server, self._n_new = server, n_new
+        self.log: tuple[Path, int] = server.log, 0  # and the byte from which on it counts
         self._client = AsyncClient(zeromq_endpoint(server.run_dir))
         self.first_s: list[list[float]] = [[] for _ in range(n_conversations)]
         self.answers: list[list[list[int]]] = [[] for _ in range(n_conversations)]
@@ -67,6 +69,10 @@ class AskedServer:
         """The turns until now do not count."""
         for turns in (*self.first_s, *self.answers):
             turns.clear()
+
+    def skip_log(self) -> None:
+        """What the server has logged until now does not count."""
+        self.log = (self.log[0], self.log[0].stat().st_size)
 
     async def close(self) -> None:
         """Close the connection."""

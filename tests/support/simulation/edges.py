@@ -4,6 +4,8 @@
     sends KIND           a message; also to a ZeroMQ client, or to another gateway
     commits              entries of the journal; the process may also die in the middle of the write
     begins, ends a step  the engine of a rank; a step may also fail, hang or be refused
+    begins, ends a load  copies of pages from the host tier, beside steps; see copies/
+    ... a run ahead      what a scheduler does with a sequence that runs ahead of its load; see copies/runs_ahead.py
     writes a connection  bytes of an HTTP answer
     gives a descriptor   a packet to the custodian or the vault
     writes a file        the supervisor's own files
@@ -42,6 +44,9 @@ class Fault(Enum):
     FAILS = "fails"  # a step that raises an error after it has damaged memory
     HANGS = "hangs"  # a step that never ends
     REFUSES = "refuses"  # a plan, as a whole
+    FLIPS = "flips"  # bits at a place of the host tier
+    SHORTENS = "shortens"  # a load, which copies the first pages only
+    EMPTIES = "empties"  # a place that a load names
 
 
 Count = Counter[tuple[str, Fault]]
@@ -62,6 +67,7 @@ _ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained
 _RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
 _PUBLIC = ("AnswersWanted", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
+OF_LOADS = (Fault.FAILS, Fault.HANGS, Fault.FLIPS, Fault.SHORTENS, Fault.EMPTIES)  # for an edge "worker begins a load"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
 
@@ -71,6 +77,11 @@ _OF_EXCHANGE = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
 _OF_DISK = ("MoveDiskPages", "DiskPagesMoved", "FindDiskPages", "DiskPagesFound")
 _OF_ANSWERS = ("AnswersKept",)
 _OF_SIZING = ("ReturnPages",)
+_OF_COPIES = (
+    *("worker begins a load", "worker ends a load", "scheduler begins a run ahead", "scheduler proves a run ahead"),
+    *("scheduler takes back a run ahead", "scheduler lets another wait for a run ahead", "scheduler has lost a run ahead"),
+    *("scheduler gives up a run ahead", "scheduler forgets a run ahead"),
+)
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
@@ -92,6 +103,8 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
     yield "gateway commits", Fault.DIES_DURING
     yield from (("worker begins a step", fault) for fault in OF_DEVICES)
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
+    yield from ((edge, fault) for edge in _OF_COPIES for fault in _SYNCHRONOUS)
+    yield from (("worker begins a load", fault) for fault in OF_LOADS)
 
 
 def _kind_of(pair: tuple[str, Fault]) -> str:
@@ -104,14 +117,15 @@ OF_DISK = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_DISK)  # only ser
 OF_ANSWERS = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_ANSWERS)  # only gateways with an answer cache reach these
 OF_EXCHANGE = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_EXCHANGE)  # only replicas that move pages reach these
 OF_SIZING = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_SIZING)  # only servers with a least size reach these
-_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE + OF_DISK
+OF_COPIES = tuple(pair for pair in _ALL if pair[0] in _OF_COPIES)  # only servers whose pages are copied beside steps
+_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE + OF_DISK + OF_COPIES
 _OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in _SPECIAL)
 PAIRS = _OF_ALL_SERVERS + _SPECIAL
 
 
-def reachable_pairs(has_tier: bool, is_sized: bool, has_disk: bool) -> tuple[tuple[str, Fault], ...]:
+def reachable_pairs(has_tier: bool, is_sized: bool, has_disk: bool, has_copies: bool) -> tuple[tuple[str, Fault], ...]:
     """The pairs that a server reaches which has these features or not."""
-    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized + OF_DISK * has_disk
+    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized + OF_DISK * has_disk + OF_COPIES * has_copies
 
 
 @dataclass

@@ -18,6 +18,7 @@ from actors.gateway.takeover.resumed_connection import Remainder
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.step_tracker import StepTracker
+from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
@@ -56,6 +57,10 @@ def _keep_all(sequence: Sequence, n_kept: int, unsealed: Any, honest: Any = Sequ
     return honest(sequence, min(sequence.planned, sequence.known - 1), unsealed)
 
 
+def _forget_run(ahead: RunsAhead, load: Any, ledger: Any) -> None:
+    ahead._runs = {number: run for number, run in ahead._runs.items() if run.load is not load}
+
+
 def _any_number(arrivals: Arrivals, envelope: Envelope, route: bytes, honest: Any = Arrivals.note) -> ArrivalKind:
     honest(arrivals, envelope, route)
     return ArrivalKind.NEXT
@@ -78,6 +83,8 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "a pause of the supervisor counts as silence of the others": (liveness, "_OVERSLEPT", float("inf")),
     "requests that followed another one are not submitted when it leaves": (Coalescing, "leave", lambda *args, **options: []),
     "a place of the disk gives whatever it has": (disk_file, "names", lambda *facts: True),
+    "results of a run ahead of its load count at once": (RunsAhead, "is_in", lambda ahead, planned: False),
+    "a run ahead goes on after its load has failed": (RunsAhead, "end", _forget_run),
     "endings are not in the journal": (Journal, "finish", lambda journal, *args, **options: None),
 }
 

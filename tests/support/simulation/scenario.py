@@ -72,6 +72,9 @@ class Scenario:
     policy: PolicyName = PolicyName.PRIORITY
     n_host_places: int = 0  # of the host tier, if they hold pages as they are
     host_cache_dtype: HostCacheDtype = "same"
+    copies_beside: bool = False  # pages are copied to and from the host tier beside the steps, as on a GPU; see copies/
+    copy_faults: float = 0.0  # share of these copies with which something happens while faults happen
+    are_returning: bool = False  # clients ask one after the other, with prompts that have left the device
     n_disk_places: int = 0  # of the disk tier
     disk_tier_faults: float = 0.0  # share of its accesses that fail while faults happen, and share of those that are slow
     n_disk_tier_harms: int = 0  # its files are damaged, shortened or removed
@@ -121,13 +124,12 @@ class Outcome:
 
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
-    chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
-    whole, tiered = random.Random(f"whole server {seed}"), random.Random(f"host tier {seed}")
-    exchanging, sized, on_disk = (random.Random(f"{name} {seed}") for name in ("exchange", "least size", "disk tier"))
+    names = ("scenario", "more", "whole server", "host tier", "exchange", "least size", "disk tier")
+    chance, more, whole, tiered, exchanging, sized, on_disk = (random.Random(f"{name} {seed}") for name in names)
     n_host_places = tiered.choice((5, 40, 400)) if tiered.random() < 0.25 else 0
     has_disk = n_host_places > 0 and on_disk.random() < 0.5
     n_host_places = on_disk.choice((4, 8, 16)) if has_disk else n_host_places  # fewer, so that some are overwritten there
-    return Scenario(
+    scenario = Scenario(
         n_clients=chance.randrange(2, 9) + (10 if has_disk else 5 if n_host_places else 0),  # so that pages are evicted
         n_host_places=n_host_places,
         n_least_pages=sized.choice((1, 4, 12)) if sized.random() < 0.3 else 0,
@@ -159,6 +161,15 @@ def scenario_of(seed: int) -> Scenario:
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
         policy=random.Random(f"policy {seed}").choice(list(PolicyName)),
     )
+    return _with_copies(scenario, random.Random(f"copies {seed}"))
+
+
+def _with_copies(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The same with copies beside steps, in some of those whose host tier can have them. GPUs give no page back."""
+    if not scenario.n_host_places or scenario.host_cache_dtype != "same" or chance.random() >= 0.7:
+        return scenario
+    faults, are_returning = chance.choice((0.0, 0.05, 0.3)), chance.random() < 0.7
+    return replace(scenario, copies_beside=True, copy_faults=faults, are_returning=are_returning, n_least_pages=0)
 
 
 def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:

@@ -113,10 +113,10 @@ class SimulatedStepThread(StepThread[Any]):
 
     @property
     def is_idle(self) -> bool:
-        return not (self._is_working or self._queue)
+        return not (self._is_working or self._queue) and self._mover.is_idle
 
     def stop(self, timeout_s: float) -> bool:
-        if self._disk is not None and self.is_idle:
+        if self._disk is not None and not (self._is_working or self._queue):
             self._disk.close()
         return True
 

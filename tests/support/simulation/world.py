@@ -43,7 +43,11 @@ from tests.support.simulation.clients.planned_requests import (
     planned_requests,
     with_long_starts,
 )
+from tests.support.simulation.clients.returning import returning
 from tests.support.simulation.clients.zmq_client import ZmqClient
+from tests.support.simulation.copies.beside import make_copies_beside
+from tests.support.simulation.copies.companions import Companions
+from tests.support.simulation.copies.runs_ahead import watch_runs_ahead
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.faults.accounts import TenantCheck, are_settled, with_tenants
 from tests.support.simulation.faults.disk_tier import make_disks_virtual
@@ -113,6 +117,9 @@ class World:
         make_connections_countable(patch)
         make_processes_findable(patch, self._machine)
         make_secrets_repeatable(patch, seed)
+        watch_runs_ahead(patch, self.harm.copies)
+        if scenario.copies_beside:
+            make_copies_beside(patch, self.harm.copies)
         self._tenants = TenantCheck()
         if scenario.has_tenants:
             self._tenants.watch(patch)
@@ -137,11 +144,16 @@ class World:
             planned_by_all = asked_alike(planned_by_all, random.Random(f"alike {self._seed}"))
         if self._scenario.n_exchange_places:
             planned_by_all = with_long_starts(planned_by_all, random.Random(f"starts {self._seed}"))
-        if self._scenario.n_disk_places:
+        if self._scenario.are_returning:
+            planned_by_all = returning(planned_by_all, random.Random(f"returning {self._seed}"))
+        elif self._scenario.n_disk_places:
             planned_by_all = asked_again(planned_by_all, random.Random(f"again {self._seed}"), FAULTS_S / 2)
-        clients = [self._client(planned) for planned in planned_by_all]
-        embedding_clients = self._embedding_clients()
-        work = [asyncio.ensure_future(client.run()) for client in (*clients, *embedding_clients)]
+        companions = Companions(self._seed, self._client, self._scenario.vocabulary)
+        embedding_clients, work = self._embedding_clients(), companions.work
+        companions.begin([self._client(planned) for planned in planned_by_all])
+        work += [asyncio.ensure_future(client.run()) for client in embedding_clients]
+        if self._scenario.are_returning:
+            self.harm.copies.act_beside = companions.run_began
         self._network.loss = self._scenario.loss
         await self.harm.run()
         self._network.loss = Loss()

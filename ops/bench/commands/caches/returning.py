@@ -19,6 +19,7 @@ from rich.table import Table
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.returning.conversations import AskedServer, TierFigures, TurnFailed, make_prompts
+from ops.bench.returning.shares import LOG_FLAGS, first_token_shares, read_requests
 from supervisor.bench.serve_load import CONSOLE, write_json
 from supervisor.bench.statistics import summarize
 
@@ -47,7 +48,7 @@ def command(
     host_cache: str, rounds: int, warm_rounds: int, always: bool, seed: int, out: str | None,
 ) -> None:  # fmt: skip
     """First tokens of conversations that return, computed and from the host tier, in turns."""
-    flags = ["--gpus", str(gpus), "--no-standby", "--max-length", str(n_tokens + n_new + 16)]
+    flags = [*LOG_FLAGS, "--gpus", str(gpus), "--no-standby", "--max-length", str(n_tokens + n_new + 16)]
     flags += ["--set", f"worker.kv_memory_bytes={device_cache}", *(["--model", model] if model else []), *server_args]
     tier_flags = ["--host-cache", host_cache, *(["--set", "scheduler.tier_loads=always"] if always else [])]
     prompts = make_prompts(conversations, n_tokens, seed)
@@ -56,10 +57,9 @@ def command(
             servers = [stack.enter_context(own_server([*flags, *more])) for more in ([], tier_flags)]
             if gpus:
                 _wait_pinned(servers[1])
-            computed, loaded, before, after = asyncio.run(_turns(servers, prompts, n_new, rounds, warm_rounds))
+            result = _result(*asyncio.run(_turns(servers, prompts, n_new, rounds, warm_rounds)))  # reads their logs
     except (ServerDidNotStart, TurnFailed) as error:
         raise click.ClickException(str(error)) from None
-    result = _result(computed, loaded, before, after)
     _show(result, f"{n_tokens:,} tokens, {conversations} conversations, {rounds} rounds")
     options = {"model": model or "smollm2", "gpus": gpus, "tokens": n_tokens, "conversations": conversations}
     options |= {"device_cache": device_cache, "host_cache": host_cache, "rounds": rounds, "server_args": list(server_args)}
@@ -85,6 +85,7 @@ async def _turns(
             await _round((computed, loaded), prompts)
         for asked in (computed, loaded):
             asked.forget()
+            asked.skip_log()
         before = await _told(loaded)
         for _ in range(rounds):
             await _round((computed, loaded), prompts)
@@ -116,6 +117,10 @@ def _result(computed: AskedServer, loaded: AskedServer, before: TierFigures, aft
     }
     return {
         "first_token_ms": {name: summary.scaled(1e3, 2) for name, summary in firsts.items() if summary is not None},
+        "shares_ms": {
+            name: first_token_shares(read_requests(*asked.log), [first for turns in asked.first_s for first in turns])
+            for name, asked in (("computed", computed), ("from the tier", loaded))
+        },
         "stored_pages": after.stored - before.stored, "loaded_pages": n_loaded, "failed_pages": after.failed - before.failed,
         "load_us_per_page": round(load_s / n_loaded * 1e6, 1) if n_loaded else None,
         "sequences_ahead": after.ahead - before.ahead,
@@ -130,6 +135,9 @@ def _show(result: dict, title: str) -> None:
     for name, numbers in result["first_token_ms"].items():
         table.add_row(name, *(f"{numbers[column]:.1f}" for column in ("p50", "p90", "max")))
     CONSOLE.print(table)
+    for name, shares in result["shares_ms"].items():
+        parts = ", ".join(f"{part.replace('_', ' ')} {ms:.1f}" for part, ms in shares.items())
+        CONSOLE.print(f"medians of the parts, ms, {name}: {parts or 'not known'}")
     per_page = f", {result['load_us_per_page']} us each" if result["load_us_per_page"] else ""
     CONSOLE.print(f"pages loaded: {result['loaded_pages']:,}{per_page}; failed: {result['failed_pages']}")
     CONSOLE.print(f"first tokens planned behind their loads: {result['sequences_ahead']}")

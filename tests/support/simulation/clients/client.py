@@ -90,12 +90,22 @@ class InProcessClient(Client):
     ) -> None:
         super().__init__(planned, history, chance)
         self._loop, self._find_gateway = loop, find_gateway
+        self._asked: tuple[SimulatedProcess, _Connection] | None = None
+
+    def leave(self) -> None:
+        """Cancel the request now, whatever has come of it, and leave."""
+        self.has_left = True
+        if self._asked is not None:
+            process, connection = self._asked
+            process.context.run(self._loop.call_soon, _cancel, process.actor, self.planned.request)
+            connection.queue.put_nowait(_CLOSED)
 
     async def ask(self) -> None:
         process = self._find_gateway(self.planned.gateway)
         if process is None:
             return
         connection = _Connection(self._loop, self.chance, copy_context())
+        self._asked = process, connection
         process.on_death.append(lambda: connection.send(_CLOSED))
         have = [len(self.history.answer(self.planned.request, index).ids) for index in range(self.planned.n)]
         work = _serve(process.actor, self.planned.new_request(), have, connection)
@@ -120,6 +130,11 @@ class InProcessClient(Client):
             self.note(Kind.TOKENS, index, first=delta.first, ids=delta.ids, text=delta.text + delta.tail)
         if delta.ended is not None:
             self.note(Kind.ENDED, index, reason=str(delta.ended.reason), detail=delta.ended.code)
+
+
+def _cancel(gateway: Any, request_id: str) -> None:
+    if (request := gateway.manager.find(request_id)) is not None:
+        gateway.manager.cancel(request)
 
 
 async def _serve(gateway: Any, new: NewRequest, have: list[int], connection: _Connection) -> None:

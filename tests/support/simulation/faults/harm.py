@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
+from tests.support.simulation.copies.faults import CopyFaults
 from tests.support.simulation.edges import OF_DEVICES, OF_EXCHANGE, Fault, reachable_pairs
 from tests.support.simulation.embedding import PAIRS as OF_EMBEDDINGS
 from tests.support.simulation.faults.accounts import OF_ACCOUNTS
@@ -49,6 +50,7 @@ class Harm:
         self.n_deaths = self.n_flips = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
         self.cut_client: Callable[[], None] = lambda: None
+        self.copies = CopyFaults(seed, machine.edges)
 
     async def run(self) -> None:
         s = self._scenario
@@ -78,14 +80,15 @@ class Harm:
             + [partial(self._outages.begin, outage) for outage in s.outages]
         )
         self._chance.shuffle(kinds)
-        self._disk.probability = s.disk_tier_faults
+        self._disk.probability, self.copies.probability = s.disk_tier_faults, s.copy_faults
         for kind in kinds:
             await asyncio.sleep(self._chance.uniform(0.0, 2 * FAULTS_S / max(len(kinds), 1)))
             kind()
         await self._outages.wait()
+        await asyncio.sleep(2 * FAULTS_S if s.copy_faults else 0.0)  # others may have come to their end long before
         await asyncio.sleep(s.longest_pause_s if s.n_pauses or s.n_common_pauses else 0.0)
         SimulatedWriter.refuses = False
-        self._disk.probability = 0.0
+        self._disk.probability = self.copies.probability = 0.0
 
     def _victim(self) -> SimulatedProcess | None:
         living = [process for process in self._machine.processes if process.is_alive]
@@ -107,7 +110,8 @@ class Harm:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
         scenario = self._scenario
-        pairs = reachable_pairs(scenario.n_host_places > 0, scenario.n_least_pages > 0, scenario.n_disk_places > 0)
+        features = (scenario.n_host_places > 0, scenario.n_least_pages > 0, scenario.n_disk_places > 0)
+        pairs = reachable_pairs(*features, scenario.copies_beside)
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
         self._machine.edges.aim(*pairs[number])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.support.simulation.edges import OF_ANSWERS, OF_DISK, OF_EXCHANGE, OF_SIZING, OF_TIER, PAIRS, Count, Fault
+from tests.support.simulation.edges import OF_ANSWERS, OF_COPIES, OF_DISK, OF_EXCHANGE, OF_SIZING, OF_TIER, PAIRS, Count, Fault
 from tests.support.simulation.scenario import Outcome, Scenario, scenario_of
 from tests.support.simulation.world import simulate
 
@@ -26,6 +26,9 @@ def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
         return replace(same, n_clients=20, n_host_places=40)
     if pair in OF_DISK:
         return replace(same, n_clients=24, n_host_places=12, n_disk_places=600)
+    if pair in OF_COPIES:
+        beside = replace(same, copies_beside=True, are_returning=True, copy_faults=0.1, n_replicas=1)
+        return replace(beside, n_clients=26, n_host_places=100, n_resets=6 if "forgets" in pair[0] else 0)
     if pair in OF_EXCHANGE:
         return replace(same, n_clients=8, n_exchange_places=20)
     if pair in OF_SIZING:

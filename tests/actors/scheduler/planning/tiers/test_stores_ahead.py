@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from actors.pages.eviction.lru import LruEviction
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.seal_table import private_table
+from actors.scheduler.planning.tiers import stores_ahead
 from actors.scheduler.planning.tiers.stores_ahead import StoresAhead
 from gpu_workers.settings import WorkerSettings
 from messages.steps import PAGE_TOKENS
@@ -16,6 +19,7 @@ from tests.support.pages.late_gang import LateGang
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
 
 _N_PAGES = 32
+_WORKER = WorkerSettings(n_slots=4, max_length=512, max_step_tokens=64, hash_chain_pages=_N_PAGES, host_cache_bytes=12_800)
 
 
 class _Clock:
@@ -89,15 +93,20 @@ def test_a_piece_without_answers_is_not_awaited_for_ever() -> None:
     assert [store.page for store in ahead.take(ledger, host)] == [1]
 
 
-async def test_a_quiet_gang_has_the_next_ones_in_its_tier() -> None:
-    worker = WorkerSettings(n_slots=4, max_length=512, max_step_tokens=64, hash_chain_pages=_N_PAGES, host_cache_bytes=12_800)
+async def _bench_with_prompts() -> SchedulerBench:
+    """The device has three prompts cached."""
     LateGang.rng = random.Random(1)
-    bench = SchedulerBench(MemoryCluster(), worker, tier_loads="always")
-    bench.gang = LateGang(bench.cluster, worker)
+    bench = SchedulerBench(MemoryCluster(), _WORKER, tier_loads="always")
+    bench.gang = LateGang(bench.cluster, _WORKER)
     await bench.begin()
     for attempt in (1, 2, 3):
         bench.gateway.submit(attempt, prompt_of(attempt, 10 * PAGE_TOKENS), 3)
         await bench.cluster.wait_until(lambda attempt=attempt: attempt in bench.gateway.endings)
+    return bench
+
+
+async def test_a_quiet_gang_has_the_next_ones_in_its_tier() -> None:
+    bench = await _bench_with_prompts()
     tier, ledger = bench.scheduler._gang.tier, bench.scheduler._gang.ledger
     assert ledger is not None
 
@@ -108,4 +117,25 @@ async def test_a_quiet_gang_has_the_next_ones_in_its_tier() -> None:
     await bench.cluster.wait_until(has_stored)
     assert ledger.statistics().evictions == 0
     assert len(tier.contents) == len(ledger.evicted_next(_N_PAGES // 4)) > 0
+    await bench.cluster.close()
+
+
+async def test_nothing_is_copied_while_there_is_no_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores_ahead, "_LOOK_S", 0.0)
+    monkeypatch.setattr(stores_ahead, "_FIRST_PAGES", 1)  # so that some are left when the gang dies
+    bench = await _bench_with_prompts()
+    assert isinstance(bench.gang, LateGang)
+    await bench.cluster.kill("worker/0.0")
+    bench.gang.is_dead = True
+    await bench.cluster.wait_until(lambda: not bench.scheduler._gang.is_alive)
+    n_stored = bench.scheduler._gang.tier.counts.stored
+    for _ in range(3):
+        bench.scheduler.after_mail()
+    assert bench.scheduler._gang.tier.counts.stored == n_stored
+    bench.gang = LateGang(bench.cluster, _WORKER, 2)
+    bench.cluster.introduce(bench.gang)
+    bench.gateway.submit(4, prompt_of(1, 10 * PAGE_TOKENS), 3)
+    await bench.cluster.wait_until(lambda: 4 in bench.gateway.endings)
+    assert bench.gateway.tokens[4] == bench.gateway.tokens[1]
+    assert not bench.cluster.faults
     await bench.cluster.close()
