@@ -34,6 +34,7 @@ from supervisor.policy.child_spec import Deadlines
 from supervisor.policy.own_time import OwnTime, ProcessSample
 
 _SUSPICIOUS = 0.5  # of frozen_s: after this silence a child's threads are looked at
+_LONG = 0.25  # of a step's own limit: from then on only the child's own time counts
 _STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
 _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
@@ -71,7 +72,7 @@ class _Vitals:
     limit_s: float = 0.0  # the present step's own limit; 0: not known
     was_continued: bool = False  # since its last beat
     silence: OwnTime | None = None  # while it is suspiciously silent
-    overtime: OwnTime | None = None  # while its step takes longer than its own limit
+    step_time: OwnTime | None = None  # while its step takes long for such a step
 
 
 class Liveness:
@@ -120,8 +121,8 @@ class Liveness:
         it may run, as the child has learnt from such steps; 0 if it does not know."""
         vitals = self._vitals.get(name)
         if vitals is not None:
-            if steps != vitals.steps or not limit_s or busy_s <= limit_s:
-                vitals.overtime = None
+            if steps != vitals.steps or busy_s <= _LONG * limit_s or not limit_s:
+                vitals.step_time = None
             vitals.since_s, vitals.steps, vitals.silence = now_s - self._asleep_s, steps, None
             vitals.busy_s, vitals.limit_s, vitals.was_continued = busy_s, limit_s, False
             vitals.unheard_s, vitals.unheard_share = None, _UNHEARD
@@ -168,7 +169,7 @@ class Liveness:
             vitals.unheard_s = watched_s
             if is_long:
                 vitals.since_s, vitals.suspended_s = watched_s, None
-                vitals.silence = vitals.overtime = None
+                vitals.silence = vitals.step_time = None
 
     def _judge(self, name: str, vitals: _Vitals, watched_s: float) -> str:
         """Why this child must be killed; empty when it must not."""
@@ -181,12 +182,12 @@ class Liveness:
         if vitals.phase is _Phase.LOADING:
             return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
         is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s) or _is_frozen_if_suspended(vitals, watched_s)
-        is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
-        if is_silent or is_over:
+        is_long = vitals.busy_s > 0.0 and vitals.busy_s + age_s > _LONG * vitals.limit_s > 0.0
+        if is_silent or is_long:
             sample = self._sample_of(name)
             if is_silent and (reason := _judge_silence(vitals, age_s, watched_s, sample)):
                 return reason
-            if is_over and (reason := _judge_overtime(vitals, watched_s, sample)):
+            if is_long and (reason := _judge_step(vitals, age_s, watched_s, sample)):
                 return reason
         limit_s = d.step_s if vitals.steps else d.first_step_s
         if vitals.busy_s and vitals.busy_s + age_s > limit_s:
@@ -222,9 +223,10 @@ def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: Proc
     return f"frozen: no Progress for {limit_s:g} s" if own_s > limit_s else ""
 
 
-def _judge_overtime(vitals: _Vitals, watched_s: float, sample: ProcessSample | None) -> str:
-    if vitals.overtime is None:
-        vitals.overtime = OwnTime(watched_s, sample)
-    if vitals.overtime.add_sample(watched_s, sample) <= _STUCK_S or vitals.busy_s <= vitals.limit_s:
+def _judge_step(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
+    if vitals.step_time is None:
+        vitals.step_time = OwnTime(watched_s, sample)
+        vitals.step_time.own_s = min(vitals.busy_s + age_s, vitals.limit_s)  # more was not watched
+    if vitals.step_time.add_sample(watched_s, sample) <= vitals.limit_s + _STUCK_S or vitals.busy_s <= vitals.limit_s:
         return ""  # a beat that was lost on its way comes again: the child itself must have said that its step is over time
     return f"stuck: step {vitals.steps + 1} has run for more than {vitals.limit_s:.1f} s, many times as long as such steps take"

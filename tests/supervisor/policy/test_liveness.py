@@ -146,7 +146,7 @@ def test_a_child_that_gets_a_part_of_a_core_is_judged_by_that_part() -> None:
 
 def test_nobody_looks_at_a_child_that_beats() -> None:
     clock = ready_clock()
-    clock.run(100.0, beat=(7, 0.3, 0.5))
+    clock.run(100.0, beat=(7, 0.1, 0.5))
     assert clock.n_samples == 0
 
 
@@ -171,6 +171,17 @@ def test_a_slow_step_that_gets_no_core_is_not_stuck() -> None:
     clock = ready_clock()
     clock.starved = 0.999
     assert clock.run(100.0, beat=(8, 5.0, 0.5)) == []
+
+
+def test_time_without_a_core_before_the_limit_does_not_count_either() -> None:
+    """A step of 2 s among many other processes: it has 0.4 s of its own when its limit is over, and 0.6 s more after that."""
+    clock = ready_clock()
+    clock.starved = 0.8
+    for tenth in range(1, 50):
+        assert clock.run(0.1, beat=(8, tenth / 10, 2.0)) == []
+    clock.starved = 0.0
+    assert clock.run(0.6, beat=(8, 4.9, 2.0)) == []
+    assert clock.run(1.2, beat=(8, 6.5, 2.0))[0].startswith("stuck")
 
 
 def test_the_next_step_starts_anew() -> None:
