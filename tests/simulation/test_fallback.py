@@ -41,4 +41,4 @@ def test_a_request_that_goes_to_the_other_model_is_noticed(monkeypatch: pytest.M
         return [name for name in living if model_of(name) == wanted] or living
 
     monkeypatch.setattr(dispatcher, "of_model", of_other_model)
-    assert any(any("wrong" in problem for problem in simulate(seed, HARMED).problems) for seed in range(5))
+    assert any(any("wrong" in problem for problem in simulate(seed, HARMED).problems) for seed in range(20))

@@ -7,7 +7,7 @@ import pytest
 from tests.support.load_tools import run_load_tool
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_kinds_have_their_turns_and_the_watched_ones_are_watched() -> None:
     sizes = ("--rounds", "2", "--round-s", "0.01", "--each", "2", "--concurrency", "2", "--input", "8", "--output", "4")
     found = run_load_tool("watch-cost", "--model", "hash-chain", *sizes)["models"]["hash-chain"]
