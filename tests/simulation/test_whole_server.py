@@ -44,7 +44,7 @@ def test_a_guard_that_is_missing_is_noticed(guard: str) -> None:
 
 @pytest.mark.long
 def test_a_checksum_that_is_missing_is_noticed() -> None:
-    assert _is_noticed("a frame of the journal needs no checksum", _FLIPS, 40)
+    assert _is_noticed("a frame of the journal needs no checksum", _FLIPS, 160)
 
 
 def _is_noticed(guard: str, scenario: Scenario, n_seeds: int) -> bool:
