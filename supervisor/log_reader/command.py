@@ -80,8 +80,8 @@ def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, fol
     if not (found or follow):
         click.echo(f"supervisor: no such line in {path}", err=True)
     text = None if as_json else LogText(_has_colors(), wanted.own_id or wanted.request)
-    _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
     try:
+        _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
         while follow:
             time.sleep(_LOOK_EVERY_S)
             _say(selected(reader.read_new(), wanted), text)

@@ -64,7 +64,10 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
         assert follower.stdout is not None
         ended = next(event for line in follower.stdout if (event := json.loads(line))["event"] == "request")
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(DEADLINE_S) == 0
+        try:
+            assert follower.wait(DEADLINE_S) == 0
+        except subprocess.TimeoutExpired:
+            pytest.fail(Path(f"/proc/{follower.pid}/status").read_text(encoding="ascii"))  # which signals it blocks or ignores
         follower.stdout.close()
         said = logs(server, "--request", "mine").stdout
         assert logs(server, "--request", ended["request"]).stdout.count("ended") >= 1
