@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from supervisor.foreign.foreign_names import COMMANDS, FLAGS
 from supervisor.foreign.variables import VARIABLES
-from supervisor.operator.foreign_names import COMMANDS, FLAGS
 
 # a flag of ours with its value, a command with its arguments, or what is between backticks already
 _CODE = re.compile(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import config_of, fail
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from gpu_workers.model_store.model_config import ModelConfig

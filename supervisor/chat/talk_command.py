@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from supervisor.operator.foreign_names import CommandWithHints, hint
+from supervisor.foreign.foreign_names import CommandWithHints, hint
 
 _TALK: Mapping[str, str] = {
     "--format": """-o 'response_format={"type": "json_object"}'""",

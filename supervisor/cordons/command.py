@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import SECONDS, fail, reach, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 _REPLICA = re.compile(r"(?:(?:scheduler|worker-gang|gang|replica)/)?(\d{1,4})|worker/(\d{1,4})\.\d+b?")
 

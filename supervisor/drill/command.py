@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import PORT, SECONDS
-from supervisor.operator.foreign_names import CommandWithHints
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+KEYS = "--api-keys; `supervisor keys add` makes a key"
 _HUB = "the environment variable HF_HOME: models lie in the cache of the Hugging Face hub"
 
 VARIABLES: Mapping[str, str] = {
-    "VLLM_API_KEY": "--api-keys; `supervisor keys add` makes a key",
+    "VLLM_API_KEY": KEYS,
     "VLLM_ATTENTION_BACKEND": "--set worker.attention=auto, torch or triton",
     "VLLM_LOGGING_LEVEL": "--log-level",
     "VLLM_CPU_KVCACHE_SPACE": "--set worker.kv_memory_bytes=BYTES",
@@ -24,7 +25,7 @@ VARIABLES: Mapping[str, str] = {
     "OLLAMA_DEBUG": "--log-level debug",
     "LLAMA_ARG_MODEL": "--model",
     "LLAMA_ARG_CTX_SIZE": "--max-length",
-    "LLAMA_API_KEY": "--api-keys; `supervisor keys add` makes a key",
+    "LLAMA_API_KEY": KEYS,
 }
 
 

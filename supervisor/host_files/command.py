@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import fail
-from supervisor.operator.foreign_names import CommandWithHints
 
 
 @click.command(cls=CommandWithHints, short_help="Write out the files for systemd, Prometheus, Grafana and others.")

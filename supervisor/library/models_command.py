@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import fail
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from supervisor.library.stored_facts import StoredFacts

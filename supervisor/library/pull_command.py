@@ -7,8 +7,8 @@ import os
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import fail
-from supervisor.operator.foreign_names import CommandWithHints
 
 
 @click.command(cls=CommandWithHints, short_help="Fetch a model to this machine.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import fail, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from supervisor.log_reader.lines import LogLine, Selection

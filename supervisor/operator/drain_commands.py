@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import SECONDS, fail, reach, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 _LATER = "ends by itself when its requests are finished or supervisor.drain_s has passed"
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import SECONDS, fail, fail_without_server, load, reach, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from messages.lifecycle.tree import RestartProgress

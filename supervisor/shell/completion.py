@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from supervisor.operator.foreign_names import CommandWithHints
+from supervisor.foreign.foreign_names import CommandWithHints
 
 _SHELLS = ("bash", "zsh", "fish")
 _NAMES = ("supervisor", "tardigrade")  # of this program

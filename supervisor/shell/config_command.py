@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.host_files.command import files
 from supervisor.operator.command_line import fail, load, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from supervisor.config.origins import Setting

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from supervisor.operator.foreign_names import GroupWithHints
+from supervisor.foreign.foreign_names import GroupWithHints
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import reach, run_dir_for, server_flags
-from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

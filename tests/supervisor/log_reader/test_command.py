@@ -42,6 +42,14 @@ def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
         assert time.monotonic() < end_s, child
 
 
+def exit_status(process: subprocess.Popen[str]) -> int:
+    """Of a process that has been told to end. One that does not shows which signals it blocks and ignores."""
+    try:
+        return process.wait(DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        pytest.fail(Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"))
+
+
 def logs(server: RunningServer, *flags: str) -> subprocess.CompletedProcess[str]:
     return call("logs", "--run-dir", str(server.run_dir), *flags)
 
@@ -64,10 +72,7 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
         assert follower.stdout is not None
         ended = next(event for line in follower.stdout if (event := json.loads(line))["event"] == "request")
         follower.send_signal(signal.SIGINT)
-        try:
-            assert follower.wait(DEADLINE_S) == 0
-        except subprocess.TimeoutExpired:
-            pytest.fail(Path(f"/proc/{follower.pid}/status").read_text(encoding="ascii"))  # which signals it blocks or ignores
+        assert exit_status(follower) == 0
         follower.stdout.close()
         said = logs(server, "--request", "mine").stdout
         assert logs(server, "--request", ended["request"]).stdout.count("ended") >= 1

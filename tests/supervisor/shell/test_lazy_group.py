@@ -24,7 +24,8 @@ finally:
 """
 ALWAYS = {
     "supervisor", "supervisor.__main__", "supervisor.operator", "supervisor.operator.command_line",
-    "supervisor.operator.foreign_names", "supervisor.shell", "supervisor.shell.command_table", "supervisor.shell.late_help",
+    "supervisor.foreign", "supervisor.foreign.foreign_names", "supervisor.foreign.variables",
+    "supervisor.shell", "supervisor.shell.command_table", "supervisor.shell.late_help",
     "supervisor.shell.lazy_group",
 }  # fmt: skip
 

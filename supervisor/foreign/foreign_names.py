@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-_KEYS = "--api-keys; `supervisor keys add` makes a key"
+from supervisor.foreign.variables import KEYS
+
 _NO_SPLIT = "a model is never split between GPUs and cores; --gpus 0 computes on CPU cores"
 _NO_SWAP = "--host-cache BYTES, for keys and values that leave the device; --disk-cache BYTES behind it"
 _ALWAYS = "this is always on"
@@ -117,7 +118,7 @@ FLAGS: Mapping[str, str] = {
     "--allowed-origins": "--set 'gateway.allowed_origins=[\"https://chat.example.com\"]'",
     "--uvicorn-log-level": "--log-level",
     "--verbose": "--log-level debug",
-    "--api-key": _KEYS,
+    "--api-key": KEYS,
     "--ssl-keyfile": "--tls-key",
     "--ssl-certfile": "--tls-cert",
     "--ssl-ca-certs": "--tls-client-ca",

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from supervisor.__main__ import main
 from supervisor.config.server_config import ServerConfig, described
+from supervisor.foreign.foreign_names import COMMANDS, FLAGS
 from supervisor.foreign.variables import VARIABLES
-from supervisor.operator.foreign_names import COMMANDS, FLAGS
 
 
 @pytest.mark.parametrize(
