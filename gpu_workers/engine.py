@@ -1,7 +1,9 @@
 """The protocol of an engine, which a step thread drives. The model runner and the hash chain implement it.
 
 `launch` starts one plan, `collect` waits for its results. Plans are launched strictly in order and collected in the same order;
-up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine.
+up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine. An engine
+whose capacity says `runs_beside` may have one urgent plan more, which runs beside those launched before it, and before those
+launched later; a thread of its own collects it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class PlanRefused(TardigradeError):
 
 
 class Engine(Protocol[Launched]):
-    """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
+    """One rank's model with its slots and pages. Used from the step thread; `collect` may run on other threads."""
 
     max_in_flight: int  # 1: `launch` has done the work when it returns
     kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared

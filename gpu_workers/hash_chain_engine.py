@@ -88,6 +88,7 @@ class HashChainEngine(Engine[_Launched]):
             n_host_pages=self._host.n_places,
             n_exchange_pages=s.exchange_bytes // _PAGE_BYTES,
             n_disk_pages=self._settings.disk_cache_bytes // place_bytes(self._host.place_bytes),
+            beside_tokens=s.step_tokens if s.n_ranks == 1 else 0,
             step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 
@@ -107,8 +108,12 @@ class HashChainEngine(Engine[_Launched]):
         results, ready_s = [], []
         step_s = max(self._settings.hash_chain_step_s, _SLOW_STEP_S if self._has_old_pulse() else 0.0)
         for index in range(plan.n_steps):
-            self._busy_until_s = max(self._busy_until_s, time.monotonic()) + step_s
             results.append(self._run_step(plan, index))
+            if plan.is_urgent:  # it waits for no other step, and all of them take longer
+                ready_s.append(time.monotonic() + step_s)
+                self._busy_until_s += step_s
+                continue
+            self._busy_until_s = max(self._busy_until_s, time.monotonic()) + step_s
             ready_s.append(self._busy_until_s)
         return _Launched(results, ready_s)
 

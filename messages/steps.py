@@ -2,7 +2,8 @@
 
 Each rank keeps a table of slots. A sequence is sent once (`NewSequence` and its tokens); later plans name slots and positions
 only. Sampled tokens stay on the device: a plan may compute position p + 1 of a slot before the result with the token at p has
-come back. Steps run strictly in order, so a later plan may reuse the pages of an earlier one.
+come back. Steps run strictly in order, so a later plan may reuse the pages of an earlier one; only an urgent plan does not wait
+for those before it.
 """
 
 from __future__ import annotations
@@ -62,11 +63,17 @@ class EngineCapacity(Part, frozen=True):
     disk_bytes: Count = 0
     prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
     n_least_pages: Count = 0  # pages in use at the least, whose number follows the load; 0: all of them, always
+    beside_tokens: Count = 0  # most tokens of an urgent plan, which runs beside those in flight; 0: none may be sent
 
     @property
     def max_sequence_tokens(self) -> int:
         """Tokens of one sequence that fit, by the model's context and by the memory."""
         return min(self.max_length, self.n_pages * PAGE_TOKENS)
+
+    @property
+    def runs_beside(self) -> bool:
+        """True if urgent plans run beside others."""
+        return self.beside_tokens > 0
 
 
 class Capacity(Message, frozen=True):
@@ -136,6 +143,10 @@ class Plan(Message, frozen=True):
 
     A lease (n_steps > 1) repeats the step with every row one token further; all rows have count 1, sample 1 and no drafts.
     It uses step numbers step .. step + n_steps - 1 and gives one Result for each.
+
+    An urgent plan has one step, which runs beside those of the plans before it, and may end before them. So it touches no slot
+    and no page that these write, and copies no page. All its sequences are new, and each row has at least two tokens. Plans
+    after it run after it. At most one is in flight.
     """
 
     epoch: Count
@@ -154,6 +165,7 @@ class Plan(Message, frozen=True):
     draft_ids: Int32s = EMPTY_I32
     expected_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time of each of its steps, by earlier ones; 0: not known
     copies: PageCopies | None = None  # done before its first step; sent only to gangs whose capacity says `copies_pages`
+    is_urgent: bool = False  # runs beside the plans in flight; sent only to gangs whose capacity has `beside_tokens`
 
     def __post_init__(self) -> None:
         super().__post_init__()

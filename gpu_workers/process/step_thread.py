@@ -7,8 +7,9 @@
     submit(Moves)         ----->    move or queue pages; threads of their own wait for copies, and use the disk
     StepEvents            <-----    loaded, moved, faults    <-----    results, refusals, in the order of the plans
 
-The collector waits for the device, so that a plan that comes meanwhile is launched at once. An engine that works inside
-`launch` (a CPU) needs no collector. Threads are daemons: a kernel that never returns must not keep the process alive.
+The collector waits for the device, so that a plan that comes meanwhile is launched at once; urgent plans have another one
+(`beside_steps.py`). An engine that works inside `launch` (a CPU) needs no collector. Threads are daemons: a kernel that never
+returns must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from queue import SimpleQueue
 from typing import Any, Generic
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
+from gpu_workers.process.beside_steps import BesideSteps
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
@@ -82,7 +84,8 @@ class StepThread(Generic[Launched]):
         self._engine: Engine[Launched] | None = None
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
         self._waits = False  # the newest plan waits until it may run
-        self.steps = 0  # steps that have ended
+        self._steps = 0  # steps that have ended
+        self._beside: BesideSteps[Launched] = BesideSteps(events, self._report, self._fault)
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
     def start(self) -> None:
@@ -109,7 +112,12 @@ class StepThread(Generic[Launched]):
     @property
     def is_idle(self) -> bool:
         """True while every command is done."""
-        return self._n_done + self._n_moves == self._n_submitted and self._mover.is_idle
+        return self._n_done + self._beside.n_done + self._n_moves == self._n_submitted and self._mover.is_idle
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+        return self._steps + self._beside.steps
 
     @property
     def late_compilations(self) -> int:
@@ -117,20 +125,23 @@ class StepThread(Generic[Launched]):
         return self._engine.late_compilations if self._engine is not None else 0
 
     def busy_s(self) -> float:
-        """How long the present step has been running; 0 while no plan is launched."""
-        return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0
+        """How long the present step has been running, or the urgent one if there is no other; 0 while no plan is launched."""
+        if self._n_begun > self._n_ended:
+            return time.monotonic() - self._since_s
+        return self._beside.busy_s()
 
     def limit_s(self) -> float:
         """How long the present step may run before it counts as hung; 0 while no plan is launched, if that is not known, or
-        while the engine compiles. A step that waits for the plan of another rank has `_WAIT_S` at least."""
+        while the engine compiles. Beside an urgent step it has longer; if it waits for another rank, `_WAIT_S` at least."""
+        urgent_s = self._beside.expected_s()
         try:
             expected_s = self._plans[0].expected_s
         except IndexError:
-            return 0.0
+            expected_s, urgent_s = urgent_s, 0.0
         if not expected_s or (self._engine is not None and self._engine.is_compiling):
             return 0.0
         is_waiting = self._waits and self._n_begun - self._n_ended == 1
-        return max(_FACTOR * expected_s, self._least_hang_s, _WAIT_S if is_waiting else 0.0)
+        return max(_FACTOR * (expected_s + urgent_s), self._least_hang_s, _WAIT_S if is_waiting else 0.0)
 
     def _report(self, event: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -166,17 +177,21 @@ class StepThread(Generic[Launched]):
     def _run_pipelined(self, engine: Engine[Launched]) -> None:
         free = threading.Semaphore(engine.max_in_flight)
         collector = threading.Thread(target=self._collect, args=(engine, free), name="collect", daemon=True)
+        if engine.capacity().runs_beside:
+            self._beside.start(engine)
         collector.start()
         while (item := self._commands.get()) is not None:
             if isinstance(item[1], Reset):
                 for _ in range(engine.max_in_flight):  # no plan may be in flight while the slots are cleared
                     free.acquire()
                 free.release(engine.max_in_flight)
-            elif isinstance(item[1], Plan):
+                self._beside.wait()
+            elif isinstance(item[1], Plan) and not self._beside.takes(item[1]):
                 free.acquire()
             self._execute(engine, *item, lambda epoch, launched: self._launched.put((epoch, launched)))
         self._launched.put(None)
         collector.join()
+        self._beside.close()
 
     def _collect(self, engine: Engine[Launched], free: threading.Semaphore) -> None:
         try:
@@ -213,6 +228,10 @@ class StepThread(Generic[Launched]):
             self._n_done += 1  # no plan is in flight, so the collector does not count now
             return
         self._doing = f"step {command.step} of epoch {command.epoch}"
+        if self._beside.takes(command):
+            self._beside.begin(command)
+            self._beside.put(epoch, self._launch(engine, epoch, command))
+            return
         if self._n_begun == self._n_ended:
             self._since_s = time.monotonic()
             self._plans.clear()
@@ -249,7 +268,7 @@ class StepThread(Generic[Launched]):
         self._waits = True
         may_run = self._may_run(epoch, plan)
         self._waits = False
-        if self._n_begun - self._n_ended == 1:
+        if self._n_begun - self._n_ended == 1 and not plan.is_urgent:
             self._since_s = time.monotonic()  # the wait says nothing about the step
         if not may_run or self._has_refused:
             self._has_skipped = True
@@ -270,8 +289,9 @@ class StepThread(Generic[Launched]):
             self._report(self._events.on_refused, epoch, launched)
         elif launched is not None:
             for result in engine.collect(launched):
-                self.steps += 1
+                self._steps += 1
                 self._since_s = time.monotonic()
+                self._beside.wait(before=int(result.step))
                 self._report(self._events.on_result, epoch, result)
         self._since_s = time.monotonic()
         self._plans.popleft()
