@@ -44,6 +44,10 @@ class ForgettingLedger(PageLedger):
         """True if a sequence holds this page."""
         return self._holders[page] > 0
 
+    def is_applied(self, content_hash: int) -> bool:
+        """True if the plan that completes this known content has been applied: it is in its page now."""
+        return content_hash not in self._planned and not any(content_hash in hashes for hashes in self._unapplied)
+
     def evicted_next(self, n: int) -> list[tuple[int, int, bytes]]:
         """The contents that would be overwritten if `n` pages were allocated now, as far as the policy knows that."""
         pages = self._cached.evicted_next(max(n - self._n_free, 0))

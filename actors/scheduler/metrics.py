@@ -35,12 +35,11 @@ class SchedulerMetrics:
         self.prefill_saved_s = counter(
             "prefill_saved_seconds", "Time that prefill of the cached tokens would have taken, by the steps that were measured"
         )
-        self.copied_pages = counter(
-            "copied_pages", "Partly filled pages that plans copied, so that prompts which end alike share them"
-        )
+        self.copied_pages = counter("copied_pages", "Partly filled pages that plans copied for prompts which end alike")
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
+        self.urgent_plans = counter("urgent_plans", "Plans of urgent prompts that ran beside those in flight")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
         self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
         self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
@@ -103,6 +102,8 @@ class SchedulerMetrics:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
+        if planned.plan.is_urgent:
+            self.urgent_plans.inc()
         if planned.n_displaced:
             self.displaced.inc(planned.n_displaced)
             self._n_displaced += planned.n_displaced

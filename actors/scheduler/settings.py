@@ -25,6 +25,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # with the policy priority, while urgent requests come: no step should last longer, in seconds, so that they wait less;
     # prompts and sequences that decode take turns, which costs throughput; 0: nobody takes turns
     urgent_step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.0
+    # with the policy priority, on gangs that can do so: urgent prompts of at most so many tokens are computed beside the steps
+    # in flight, and wait for none of them; 0: none are
+    urgent_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 1024
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused

@@ -26,7 +26,7 @@ from messages.generation.sampling import Sampling
 from messages.generation.sequences import Submit
 from messages.generation.terms import Terms
 from messages.lifecycle.lifecycle import Cause
-from messages.steps import Capacity, EngineCapacity, Result
+from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Result
 from messages.wire.arrays import int32s
 from tests.support.scheduler.page_contents import PageContents
 
@@ -102,19 +102,37 @@ class PlannerBench:
         """The next plan, which is in flight then."""
         planned = self.gang.plan(may_run, self.drafts)
         if planned is not None:
+            if planned.plan.is_urgent:
+                self._check_beside(planned)
             self.plans.append(planned)
             self._slots.apply(planned.plan)
             self._pages_of.append({row.slot: self._slots.page_table[row.slot].tolist() for row in planned.rows})
         return planned
 
-    def apply(self) -> list[Advance]:
-        """The results of all steps of the oldest plan in flight; sequences that end are released."""
-        planned, advances = self.plans.popleft(), []
-        pages_of = self._pages_of.popleft()
+    def _check_beside(self, urgent: PlannedStep) -> None:
+        """An urgent plan touches no slot and no page that a plan in flight changes or copies."""
+        pages, slots = set[int](), set[int]()
+        for planned, pages_of in zip(self.plans, self._pages_of, strict=True):
+            slots |= {*planned.plan.row_slots.tolist(), *planned.plan.page_slots.tolist()}
+            if (copies := planned.plan.copies) is not None:
+                pages |= {*copies.sources.tolist(), *copies.targets.tolist()}
+            for row in planned.rows:
+                stop = row.start + row.count + planned.plan.n_steps - 1
+                pages |= {pages_of[row.slot][position // PAGE_TOKENS] for position in range(row.start, stop)}
+        assert not slots & set(urgent.plan.row_slots.tolist())
+        assert not pages & set(urgent.plan.page_ids.tolist())
+        assert urgent.plan.copies is None
+
+    def apply(self, at: int = 0) -> list[Advance]:
+        """The results of all steps of the oldest plan in flight, or of the one at this place; sequences that end are
+        released."""
+        planned, advances, pages_of = self.plans[at], [], self._pages_of[at]
+        del self.plans[at], self._pages_of[at]
         if planned.plan.copies is not None:
             self._memory.copy(planned.plan.copies)
         for row in planned.rows:
-            self._memory.check(row.sequence, pages_of[row.slot], row.start)
+            if row.stay == row.sequence.stay:  # an urgent plan may have taken pages that others read in vain
+                self._memory.check(row.sequence, pages_of[row.slot], row.start)
         for index in range(planned.plan.n_steps):
             advances += self.gang.apply(self._result(planned, index))
         for row in planned.rows:

@@ -14,6 +14,7 @@ from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import Seals, SealTable
 from actors.pages.sizing.sized_ledger import SizedLedger
 from actors.pages.sizing.working_set import SizingRule
+from actors.scheduler.gang.applied_plans import AppliedPlans
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.step_tracker import Advance
@@ -33,6 +34,7 @@ class GangMemory:
         self.is_suspect = False  # the next gang must take new memory
         self._has_left = True  # an earlier scheduler may have left pages that no ledger here knows yet
         self._roots, self._shares = RootScopes(), CacheShares()
+        self._plans = AppliedPlans()
 
     @property
     def known_generation(self) -> int:
@@ -89,6 +91,17 @@ class GangMemory:
         if self._table is not None:
             record_open_pages(self._table, advances)
 
+    def plan_sent(self, step: int) -> None:
+        """A plan that begins with this step has been sent."""
+        self._plans.sent(step)
+
+    def plan_ended(self, step: int) -> None:
+        """All results of the plan that begins with this step have been applied."""
+        n_applied = self._plans.ended(step)
+        if self.ledger is not None:
+            for _ in range(n_applied):
+                self.ledger.apply_plan()
+
     def release(self, pages: list[int]) -> None:
         """One holder of each of these pages gives it back."""
         if self.ledger is not None:
@@ -97,6 +110,7 @@ class GangMemory:
     def drop_unapplied(self) -> set[int]:
         """The plans and moves in flight are lost: forget what they would have written. Returns these pages."""
         self._tier.end_epoch()
+        self._plans.clear()
         return self.ledger.drop_unapplied() if self.ledger is not None else set()
 
     def drop(self) -> None:

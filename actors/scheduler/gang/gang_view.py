@@ -25,6 +25,7 @@ from actors.scheduler.gang.gang_memory import GangMemory
 from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.plan_hold import PlanHold
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
+from actors.scheduler.gang.step_measures import StepMeasures
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.host_tier import HostTier
@@ -34,6 +35,7 @@ from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.planning.step_tracker import Advance, StepTracker
+from actors.scheduler.planning.urgent.urgent_planner import UrgentPlanner
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -59,9 +61,11 @@ class GangView:
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
+        self._urgent: UrgentPlanner | None = None
         self._look_ahead = LookAhead(settings.most_in_flight, lease_s=0.0)
         self.hold = PlanHold(queues.policy, queues.now_s, self._cost, self.tracker)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
+        self._measures = StepMeasures(self.tracker, self.hold, self._cost, self._times)
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
         self._trial, self._is_dirty = DeviceTrial(), False
@@ -111,7 +115,9 @@ class GangView:
         pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
         self._times.warmed_up(capacity.step_times)
         self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, pace, self._settings, self._times, self.tier)
+        planner = BatchPlanner(self._queues, ledger, capacity, pace, self._settings, self._times, self.tier)
+        at = (self._queues, ledger, capacity, self._settings, self._times, self.tracker)
+        self._planner, self._urgent = planner, UrgentPlanner(*at, planner.seal_known)
         self._look_ahead = LookAhead(self._settings.most_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         self._trial.begin(ledger, capacity, self._settings, self._times)
@@ -155,7 +161,7 @@ class GangView:
             self._drop_memory()
             self._fall_sick()
             return []
-        rows, named = self._rows_of(failed)
+        rows, named = self.tracker.rows_of(failed)
         self._trial.is_needed |= not named  # the device may be at fault, as after a death
         endings = self.probation.plan_refused(named or rows, failed.reason[:1000], are_named=bool(named))
         self._end_epoch()
@@ -165,14 +171,8 @@ class GangView:
 
     def requests_of(self, failed: StepFailed) -> list[str]:
         """The ids of the requests that the refusal of a plan names; those of the whole plan if it names none."""
-        rows, named = self._rows_of(failed)
+        rows, named = self.tracker.rows_of(failed)
         return list(dict.fromkeys(row.sequence.request for row, _ in named or rows))
-
-    def _rows_of(self, failed: StepFailed) -> tuple[list[RowEnd], list[RowEnd]]:
-        """The rows of a refused plan, and those of them that the refusal names."""
-        rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
-        slots = set(failed.suspects.tolist())
-        return rows, [(row, stop) for row, stop in rows if row.slot in slots]
 
     def abandon_epoch(self) -> None:
         """Plans or answers of this epoch are lost; a new one must begin. The ledger is not kept, as after a refused plan."""
@@ -214,14 +214,16 @@ class GangView:
 
     def plan(self, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
         """The next step, which counts as sent; None when there is nothing to compute, or enough is in flight."""
-        tracker, planner = self.tracker, self._planner
-        if planner is None or self.capacity is None:
+        tracker, planner, urgent = self.tracker, self._planner, self._urgent
+        if planner is None or urgent is None or self.capacity is None:
             return None
         if self._trial.is_running:
             planned = self._trial.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
         elif self.probation.is_active:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
-        elif self._look_ahead.is_enough_in_flight(tracker.plans_in_flight, tracker.steps_in_flight) or self.hold.is_on():
+        elif (planned := urgent.plan(has_credit)) is not None:
+            pass
+        elif self._look_ahead.is_enough_in_flight(tracker.ordinary_plans, tracker.ordinary_steps) or self.hold.is_on():
             return None
         else:
             is_drafting = drafts is not None and any(sequence.terms.speculation for sequence in self._queues.running)
@@ -229,7 +231,9 @@ class GangView:
             planned = planner.plan(tracker.epoch, tracker.next_step, has_credit, drafts, most_steps)
         if planned is not None:
             tracker.sent(planned)
+            self._memory.plan_sent(planned.plan.step)
             self._is_dirty = True
+            urgent.sent(planned)
         return planned
 
     def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
@@ -247,17 +251,13 @@ class GangView:
 
     def apply(self, result: Result) -> list[Advance]:
         """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
-        computed = self.tracker.oldest() if self.probation.has_suspects else []
-        self._look_ahead.add_step_time(result.compute_s)
-        self.hold.step_done(result.compute_s)
-        planned = self.tracker.next_done
-        if planned is not None:
-            self._cost.learn(*planned.work, result.compute_s)
-            self._times.add(planned.shape, result.compute_s)
-        n_plans = self.tracker.plans_in_flight
+        number = int(result.step)
+        computed = self.tracker.of_step(number) if self.probation.has_suspects else []
+        self._measures.step_done(number, result.compute_s, self._look_ahead)
+        planned, n_plans = self.tracker.plan_of(number), self.tracker.plans_in_flight
         advances = self.tracker.apply(result)
-        if self.tracker.plans_in_flight < n_plans and self.ledger is not None:
-            self.ledger.apply_plan()
+        if planned is not None and self.tracker.plans_in_flight < n_plans:
+            self._memory.plan_ended(planned.plan.step)
         if self._trial.is_running:
             self.n_changes += self._trial.step_done()
             return []

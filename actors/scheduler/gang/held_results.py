@@ -20,7 +20,10 @@ class HeldResults:
         self._results: deque[Result] = deque()
 
     def come(self, result: Result) -> None:
-        """A result has come."""
+        """A result has come. That of an urgent step waits for no other one: it has read nothing that a load brings."""
+        if self._tracker.is_current(result.epoch) and self._tracker.is_urgent(int(result.step)):
+            self._apply(result)
+            return
         self._results.append(result)
         self.go_on()
 
@@ -29,7 +32,7 @@ class HeldResults:
         while self._results:
             if not self._tracker.is_current(self._results[0].epoch):
                 self._results.popleft()
-            elif self._ahead and self._ahead.is_in(self._tracker.next_done):
+            elif self._ahead and self._ahead.is_in(self._tracker.plan_of(int(self._results[0].step))):
                 return
             else:
                 self._apply(self._results.popleft())

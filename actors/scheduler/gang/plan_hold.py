@@ -35,7 +35,7 @@ class PlanHold:
     def is_on(self) -> bool:
         """True if the next plan has to wait."""
         self._wait_s = 0.0
-        if not self._tracker.plans_in_flight:
+        if not self._tracker.ordinary_plans:
             self._oldest = None
             return False
         if not self._policy.awaits_urgent():
@@ -59,7 +59,7 @@ class PlanHold:
         self._was_held = False
 
     def _left_s(self) -> float:
-        oldest = (self._tracker.epoch, self._tracker.n_done)
+        oldest = (self._tracker.epoch, self._tracker.n_ordinary_done)
         if oldest != self._oldest:
             self._oldest, self._began_s = oldest, self._now_s()
         steps_s = sum(self._cost.step_s(*planned.work) for planned in self._tracker.planned())

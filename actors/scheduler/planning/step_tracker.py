@@ -4,7 +4,7 @@ and steps. Pure."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,7 +12,7 @@ from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
 from actors.scheduler.sequences.sequence import Sequence
 from messages.generation.logprobs import PromptLogprobs
 from messages.outcomes import EndReason
-from messages.steps import GrammarReport, Result
+from messages.steps import GrammarReport, Result, StepFailed
 
 
 class Advance(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +52,8 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepTracker:
-    """Steps in flight, oldest first. An epoch is the time from one Reset of the gang to the loss of its state."""
+    """Steps in flight, oldest first, and an urgent one beside them. An epoch is the time from one Reset of the gang to the loss
+    of its state."""
 
     def __init__(self, takes_forced: bool = True) -> None:
         """takes_forced: tokens that a grammar allows alone are kept for the next plan."""
@@ -61,8 +62,12 @@ class StepTracker:
         self._is_open = False  # that epoch has not ended
         self.next_step = 1
         self.n_done = 0
-        self._steps: deque[_Step] = deque()
-        self.plans_in_flight = 0
+        self.n_ordinary_done = 0  # steps that were not urgent
+        self._steps: deque[_Step] = deque()  # those that run in order
+        self._urgent: _Step | None = None
+        self.ordinary_plans = 0  # plans in flight that run in order
+        self._slowed: set[int] = set()  # numbers of steps in flight that an urgent one runs, or ran, beside
+        self._delayed: set[int] = set()  # of those that began after an urgent one, and waited for it
         self._new_prompts: list[tuple[Sequence, PromptLogprobs]] = []
 
     def begin_epoch(self) -> int:
@@ -75,7 +80,9 @@ class StepTracker:
     def end_epoch(self) -> None:
         """Forget the steps in flight; from now on every answer of this epoch is stale."""
         self._steps.clear()
-        self.plans_in_flight = 0
+        self._urgent, self.ordinary_plans = None, 0
+        self._slowed.clear()
+        self._delayed.clear()
         self._is_open = False
 
     def is_current(self, epoch: int) -> bool:
@@ -85,50 +92,81 @@ class StepTracker:
     def sent(self, planned: PlannedStep) -> None:
         """A plan has been sent."""
         n_steps = planned.plan.n_steps
+        self.next_step += n_steps
+        if planned.plan.is_urgent:
+            self._urgent = _Step(planned, 0)
+            self._slowed.update(step.number for step in self._steps)
+            return
         for index in range(n_steps):
             self._steps.append(_Step(planned, index))
-        self.next_step += n_steps
-        self.plans_in_flight += 1
+        self.ordinary_plans += 1
+        if self._urgent is not None:
+            self._delayed.add(planned.plan.step)
 
     @property
-    def steps_in_flight(self) -> int:
-        """Number of steps whose result has not come."""
+    def has_urgent(self) -> bool:
+        """True while an urgent step is in flight."""
+        return self._urgent is not None
+
+    @property
+    def plans_in_flight(self) -> int:
+        """Number of plans of which a result has not come."""
+        return self.ordinary_plans + self.has_urgent
+
+    @property
+    def ordinary_steps(self) -> int:
+        """Number of steps in flight that run in order."""
         return len(self._steps)
 
-    @property
-    def next_done(self) -> PlannedStep | None:
-        """The plan whose result comes next."""
-        return self._steps[0].planned if self._steps else None
-
     def planned(self) -> list[PlannedStep]:
-        """The plan of each step in flight, oldest first."""
+        """The plan of each step in flight that runs in order, oldest first."""
         return [step.planned for step in self._steps]
+
+    def plan_of(self, number: int) -> PlannedStep | None:
+        """The plan of one step in flight."""
+        return next((step.planned for step in self._all() if step.number == number), None)
+
+    def is_slowed(self, number: int) -> bool:
+        """True for a step in flight that an urgent one ran beside, or that is urgent: its time is not that of its work."""
+        return number in self._slowed or self.is_urgent(number)
+
+    def is_delayed(self, number: int) -> bool:
+        """True for a step in flight that waited for an urgent one, or is slowed: its end says nothing about the host."""
+        return number in self._delayed or self.is_slowed(number)
+
+    def is_urgent(self, number: int) -> bool:
+        """True for the urgent step in flight."""
+        return self._urgent is not None and self._urgent.number == number
 
     def in_flight(self) -> list[RowEnd]:
         """Every row in flight, oldest first."""
-        return [row_end for step in self._steps for row_end in step.row_ends()]
-
-    def oldest(self) -> list[RowEnd]:
-        """The rows of the step whose result comes next."""
-        return self._steps[0].row_ends() if self._steps else []
+        return [row_end for step in self._all() for row_end in step.row_ends()]
 
     def of_step(self, number: int) -> list[RowEnd]:
         """The rows of one step in flight."""
-        return [row_end for step in self._steps if step.number == number for row_end in step.row_ends()]
+        return [row_end for step in self._all() if step.number == number for row_end in step.row_ends()]
+
+    def rows_of(self, failed: StepFailed) -> tuple[list[RowEnd], list[RowEnd]]:
+        """The rows of a refused plan, and those of them that the refusal names."""
+        rows = self.of_step(int(failed.step)) or self.in_flight()
+        slots = set(failed.suspects.tolist())
+        return rows, [(row, stop) for row, stop in rows if row.slot in slots]
+
+    def _all(self) -> Iterable[_Step]:
+        """All steps in flight, in the order of their numbers."""
+        urgent = self._urgent
+        return self._steps if urgent is None else sorted((*self._steps, urgent), key=lambda step: step.number)
 
     def apply(self, result: Result) -> list[Advance]:
         """Add the new tokens of one step to its sequences; returns them. Returns [] for a stale result.
 
-        Raises: ValueError when the result is not of the oldest step in flight, or has other rows than planned.
+        Raises: ValueError when the result is neither of the oldest step in flight nor of the urgent one, or has other rows than
+        planned.
         """
         if not self.is_current(result.epoch):
             return []
-        if not self._steps or self._steps[0].number != result.step:
-            raise ValueError(f"step: expected {self._steps[0].number if self._steps else None}, got {result.step}")
-        step = self._steps.popleft()
+        step = self._take(int(result.step))
         rows = step.planned.sampling
-        self.plans_in_flight -= step.is_last
-        self.n_done += 1
         if len(result.slots) != len(rows) or len(result.counts) != len(rows):
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         if result.prompts:
@@ -142,6 +180,23 @@ class StepTracker:
         if result.grammars is not None and self._takes_forced:
             _note_forced({each.row.slot: each.row.sequence for each in advances}, result.grammars)
         return advances
+
+    def _take(self, number: int) -> _Step:
+        """The step with this number, which is in flight no more."""
+        is_urgent = self._urgent is not None and number >= self._urgent.number  # what was sent after it runs after it
+        step = self._urgent if is_urgent else self._steps[0] if self._steps else None
+        if step is None or step.number != number:
+            raise ValueError(f"step: expected {step.number if step is not None else None}, got {number}")
+        if is_urgent:
+            self._urgent = None
+        else:
+            self._steps.popleft()
+            self._slowed.discard(number)
+            self._delayed.discard(number)
+            self.ordinary_plans -= step.is_last
+            self.n_ordinary_done += 1
+        self.n_done += 1
+        return step
 
     def take_prompts(self) -> list[tuple[Sequence, PromptLogprobs]]:
         """New log probabilities of prompts in the results since the last call, each with its sequence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from actors.scheduler.sequences.policy import SchedulingPolicy, WaitingQueue
 from actors.scheduler.sequences.queued_work import QueuedWork
@@ -22,6 +22,7 @@ class SequenceQueues:
         self.work = QueuedWork()
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
         self._free_slots: list[int] = []  # a heap: the lowest slot is used first
+        self.n_kept_slots = 0  # free ones that are kept for urgent steps
         self.set_slots(n_slots)
 
     def set_slots(self, n_slots: int) -> None:
@@ -33,12 +34,16 @@ class SequenceQueues:
     @property
     def has_slot(self) -> bool:
         """True if a slot is free."""
-        return bool(self._free_slots)
+        return len(self._free_slots) > self.n_kept_slots
 
     @property
     def n_free_slots(self) -> int:
-        """Slots that no sequence is in."""
-        return len(self._free_slots)
+        """Slots that no sequence is in, without those that are kept for urgent steps."""
+        return max(len(self._free_slots) - self.n_kept_slots, 0)
+
+    def has_slot_beside(self, slots: Collection[int]) -> bool:
+        """True if a slot is free that is none of these, kept or not."""
+        return any(slot not in slots for slot in self._free_slots)
 
     def __len__(self) -> int:
         return len(self._by_attempt)
@@ -58,10 +63,10 @@ class SequenceQueues:
         self.policy.arrived(sequence)
         self._wait(sequence)
 
-    def start(self, sequence: Sequence) -> None:
-        """Move a waiting sequence to the running queue and into a free slot."""
+    def start(self, sequence: Sequence, beside: Collection[int] = ()) -> None:
+        """Move a waiting sequence to the running queue and into a free slot, which is none of those `beside`."""
         self._leave_queue(sequence)
-        sequence.start(heapq.heappop(self._free_slots))
+        sequence.start(self._take_slot(beside))
         sequence.timeline.started_s = sequence.timeline.started_s or self.now_s()
         insort(self.running, sequence, key=self.policy.running_key)
         self.policy.started(sequence)
@@ -83,6 +88,14 @@ class SequenceQueues:
         del self._by_attempt[sequence.gateway, sequence.attempt]
         self.policy.ended(sequence)
         return sequence.finish()
+
+    def _take_slot(self, beside: Collection[int]) -> int:
+        if not beside:
+            return heapq.heappop(self._free_slots)
+        slot = min(slot for slot in self._free_slots if slot not in beside)
+        self._free_slots.remove(slot)
+        heapq.heapify(self._free_slots)
+        return slot
 
     def _leave_slot(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

@@ -111,9 +111,9 @@ def test_steps_of_a_lease_are_steps_in_flight_of_one_plan() -> None:
     bench.apply()
     assert planned_by(bench).plan.n_steps == 4
     tracker = bench.gang.tracker
-    assert (tracker.plans_in_flight, tracker.steps_in_flight) == (1, 4)
+    assert (tracker.plans_in_flight, tracker.ordinary_steps) == (1, 4)
     assert [end for _, end in tracker.in_flight()] == [4, 5, 6, 7]
     assert tracker.of_step(99) == []
     bench.apply()
-    assert (tracker.plans_in_flight, tracker.steps_in_flight, tracker.n_done) == (0, 0, 5)
+    assert (tracker.plans_in_flight, tracker.ordinary_steps, tracker.n_done) == (0, 0, 5)
     assert sequence.tokens(3).tolist() == [next_token(sequence, 3 + index) for index in range(5)]

@@ -1,0 +1,29 @@
+"""What is learnt from the time of a step that has ended. Pure."""
+
+from __future__ import annotations
+
+from actors.scheduler.gang.plan_hold import PlanHold
+from actors.scheduler.planning.look_ahead import LookAhead
+from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.step_times import StepTimes
+from actors.scheduler.planning.step_tracker import StepTracker
+
+
+class StepMeasures:
+    """The times of steps go to those who learn from them. A step that shared the device with an urgent one says nothing about
+    its own work."""
+
+    def __init__(self, tracker: StepTracker, hold: PlanHold, cost: StepCost, times: StepTimes) -> None:
+        self._tracker, self._hold, self._cost, self._times = tracker, hold, cost, times
+
+    def step_done(self, number: int, compute_s: float, look_ahead: LookAhead) -> None:
+        """The step in flight with this number has taken so long, in seconds. To be called before its result is applied."""
+        if not self._tracker.is_delayed(number):
+            self._hold.step_done(compute_s)
+        if self._tracker.is_slowed(number):
+            return
+        look_ahead.add_step_time(compute_s)
+        planned = self._tracker.plan_of(number)
+        if planned is not None:
+            self._cost.learn(*planned.work, compute_s)
+            self._times.add(planned.shape, compute_s)

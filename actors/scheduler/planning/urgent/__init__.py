@@ -1,0 +1,1 @@
+"""Steps that run beside those in flight, so that an urgent prompt does not wait for them."""
