@@ -93,7 +93,8 @@ class _RefusingEngine:
 
 
 class SimulatedStepThread(StepThread[Any]):
-    """Runs the commands of a rank in virtual time, one after the other. A step takes some milliseconds."""
+    """Runs the commands of a rank in virtual time, one after the other. A step takes some milliseconds. An urgent plan is often
+    computed before plans that were sent earlier."""
 
     chance: random.Random
     edges: Edges
@@ -105,20 +106,51 @@ class SimulatedStepThread(StepThread[Any]):
         self._queue: deque[tuple[EpochId, Reset | Plan | Moves]] = deque()
         self._engine: Any = None
         self._is_working, self._refuses_next = True, False
+        self._urgent: Plan | None = None  # it was computed early, and its result is not sent
+        self._early: set[int] = set()  # steps that were computed before earlier ones
         self._loop.call_later(self.chance.uniform(*_LOAD_S), self._load)
 
     def submit(self, epoch: EpochId, command: Reset | Plan | Moves) -> None:
+        if isinstance(command, Plan) and self._may_overtake(command):
+            self._work_beside(epoch, command)
+            return
         self._queue.append((epoch, command))
         self._work_soon()
 
     @property
     def is_idle(self) -> bool:
-        return not (self._is_working or self._queue) and self._mover.is_idle
+        return not (self._is_working or self._queue or self._urgent) and self._mover.is_idle
 
     def stop(self, timeout_s: float) -> bool:
         if self._disk is not None and not (self._is_working or self._queue):
             self._disk.close()
         return True
+
+    def _may_overtake(self, plan: Plan) -> bool:
+        """True if an urgent plan is computed now, before those in the queue."""
+        if not plan.is_urgent or self._urgent is not None or not self._is_working or self.chance.random() < 0.2:
+            return False
+        return all(isinstance(command, Plan) for _, command in self._queue)
+
+    def _work_beside(self, epoch: EpochId, plan: Plan) -> None:
+        with self.edges.around("begins a step") as fault:
+            pass
+        if self._meets(fault):
+            return
+        before, self._next_step = self._next_step, None
+        later = self._events_of(epoch, self._launch(self._engine, epoch, plan))
+        self._next_step, self._refuses_next = before, False
+        self._early.add(plan.step)
+        self._skip_early()
+        self._urgent = plan
+        self.edges.reach("runs an urgent step")
+
+        def ended() -> None:
+            for event in later:
+                event()
+            self._urgent = None
+
+        self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
 
     def _load(self) -> None:
         self._engine = self._build(self._report_loading)
@@ -134,6 +166,8 @@ class SimulatedStepThread(StepThread[Any]):
     def _work(self) -> None:
         epoch, command = self._queue[0]
         later: list[Callable[[], None]] = []
+        if isinstance(command, Reset):
+            self._early.clear()
         if isinstance(command, Plan):
             if not self._waits:
                 with self.edges.around("begins a step") as fault:
@@ -184,7 +218,14 @@ class SimulatedStepThread(StepThread[Any]):
 
     def _launch(self, engine: Any, epoch: EpochId, plan: Plan) -> Any:
         refusing: Any = _RefusingEngine()
-        return super()._launch(refusing if self._refuses_next else engine, epoch, plan)
+        launched = super()._launch(refusing if self._refuses_next else engine, epoch, plan)
+        self._skip_early()
+        return launched
+
+    def _skip_early(self) -> None:
+        while self._next_step in self._early:
+            self._early.discard(self._next_step)
+            self._next_step += 1
 
     def _begin_and_hang(self) -> None:
         """The step has begun and never ends; the control task goes on."""
@@ -201,7 +242,7 @@ class SimulatedStepThread(StepThread[Any]):
         return [lambda result=result: self._result(epoch, result) for result in self._engine.collect(launched)]
 
     def _result(self, epoch: EpochId, result: Any) -> None:
-        self.steps += 1
+        self._steps += 1
         with self.edges.around("ends a step"):
             self._events.on_result(epoch, result)
 
@@ -215,7 +256,7 @@ class SimulatedStepThread(StepThread[Any]):
         event, *rest = later
 
         def ended() -> None:
-            if not self._is_met(epoch, step, number):
+            if not self._is_met(epoch, step, number) or (self._urgent is not None and self._urgent.step < step):
                 self._loop.call_later(_SIBLING_S, ended)
                 return
             event()
