@@ -108,6 +108,9 @@ class SimulatedRun:
 
     def _plan(self) -> None:
         while (planned := self.plan_one()) is not None:
+            if planned.plan.is_urgent:
+                self._run_beside(planned)
+                continue
             begin_s = max(self._free_s, self.now_s + self._hop_s)
             for index, compute_s in enumerate(self._device.step_times(planned.plan)):
                 begin_s += compute_s
@@ -115,6 +118,17 @@ class SimulatedRun:
             self._free_s = begin_s
         wait_s = self._gang.hold.take_wait_s()
         self._wake_s = self.now_s + wait_s if wait_s else _NEVER_S
+
+    def _run_beside(self, planned: PlannedStep) -> None:
+        """An urgent step begins at once. Steps that have not ended then take longer, and what is planned later waits for it."""
+        begin_s, (alone_s,) = self.now_s + self._hop_s, self._device.step_times(planned.plan)
+        later = [flight for flight in self._flights if flight.seen_s - self._hop_s > begin_s]
+        for flight in later:
+            flight.seen_s += alone_s
+        took_s = alone_s * (self._device.beside if later else 1.0)
+        self._free_s = max(self._free_s + alone_s * bool(later), begin_s + took_s)
+        urgent = _Flight(planned, 0, took_s, begin_s + took_s + self._hop_s)
+        self._flights = deque(sorted((*self._flights, urgent), key=lambda flight: flight.seen_s))
 
     def _apply(self, flight: _Flight) -> None:
         rows = flight.planned.sampling

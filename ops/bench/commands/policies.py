@@ -19,9 +19,10 @@ from ops.bench.policies.replay import PolicyRun
 from supervisor.bench.serve_load import CONSOLE, write_json
 
 _TENANTS_END_S = 35.0
-_PRIORITY_RUNS = (  # policy, `scheduler.urgent_step_s`
-    (PolicyName.FCFS, 0.0),
-    *((PolicyName.PRIORITY, urgent_step_s) for urgent_step_s in (0.0, 0.015, 0.01, 0.007)),
+_PRIORITY_RUNS = (  # policy, `scheduler.urgent_step_s`, how many times as long as alone a step beside others takes; 0: none is
+    (PolicyName.FCFS, 0.0, 0.0),
+    *((PolicyName.PRIORITY, urgent_step_s, 0.0) for urgent_step_s in (0.0, 0.015, 0.01, 0.007)),
+    *((PolicyName.PRIORITY, 0.0, beside) for beside in (1.2, 1.4, 2.0)),
 )
 _PRIORITY_END_S = 68.0
 _COST_ROUNDS, _COST_S, _COST_PER_S = 3, 8.0, 90.0
@@ -83,14 +84,16 @@ def _priorities(seed: int) -> _Rows:
     for n_prompt in (512, 2048, 8192):
         alone = PolicyRun(PolicyName.PRIORITY, _PRIORITY_END_S).replay(traces.priorities(n_prompt, 0, random.Random(seed)))
         idle = sorted(figures.first_tokens_s(alone))
-        for policy, urgent_step_s in _PRIORITY_RUNS:
+        for policy, urgent_step_s, beside in _PRIORITY_RUNS:
             requests = traces.priorities(n_prompt, 5000, random.Random(seed))
-            given = PolicyRun(policy, _PRIORITY_END_S, urgent_step_s).replay(requests)
+            given = PolicyRun(policy, _PRIORITY_END_S, urgent_step_s, beside).replay(requests)
             first, *later = figures.first_tokens_s(given) or [0.0]
             busy = sorted(later) or [first]
             yield {
                 "policy": policy.value,
                 "urgent_step_s": urgent_step_s,
+                "beside": beside,
+                "urgent_plans": given.n_beside,
                 "prompt": n_prompt,
                 "displaced": given.n_displaced,
                 "answered": 1 + len(later),

@@ -8,12 +8,14 @@ from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation.terms import Terms
 from ops.bench.cliffs.device import Device
-from ops.bench.cliffs.simulated import SimulatedRun
+from ops.bench.cliffs.simulated import CAPACITY, SimulatedRun
 from ops.bench.cliffs.workloads import TimedRequest
 from ops.bench.policies.traces import AskedRequest
 
@@ -29,6 +31,7 @@ class ReplayedTrace:
     token_times_s: dict[int, list[float]]  # by number of the request
     served: list[tuple[float, bytes, int]]  # (time, caller, tokens that a plan computes)
     n_displaced: int = 0
+    n_beside: int = 0  # urgent plans that ran beside others
     n_late: int = 0
     plan_s: list[float] = field(default_factory=list)  # processor time of each plan
     policy_s: list[float] = field(default_factory=list)  # of it, in the policy and its waiting queue
@@ -44,8 +47,13 @@ class ReplayedTrace:
 class PolicyRun(SimulatedRun):
     """One trace under one policy. Requests that arrive after `end_s` are not there, and nothing is planned after it."""
 
-    def __init__(self, policy: PolicyName, end_s: float = float("inf"), urgent_step_s: float = 0.0) -> None:
-        super().__init__(SchedulerSettings(policy=policy, step_s=0.03, urgent_step_s=urgent_step_s), Device())
+    def __init__(
+        self, policy: PolicyName, end_s: float = float("inf"), urgent_step_s: float = 0.0, beside: float = 0.0
+    ) -> None:
+        """beside: how many times as long as alone an urgent step takes beside others; 0: the device runs one step at a time."""
+        settings = SchedulerSettings(policy=policy, step_s=0.03, urgent_step_s=urgent_step_s)
+        capacity = msgspec.structs.replace(CAPACITY, beside_tokens=CAPACITY.max_step_tokens if beside else 0)
+        super().__init__(settings, Device(beside=beside or 1.0), capacity)
         self._end_s = end_s
         self._policy_s = 0.0  # since the last plan
         for owner, names in ((self._queues.policy, _OF_POLICY), (self._queues.waiting, _OF_QUEUE)):
@@ -92,6 +100,7 @@ class PolicyRun(SimulatedRun):
     def _count(self, planned: PlannedStep, took_s: float) -> None:
         given = self.replayed
         given.n_displaced += planned.n_displaced
+        given.n_beside += planned.plan.is_urgent
         given.plan_s.append(took_s)
         given.policy_s.append(self._policy_s)
         self._policy_s = 0.0
