@@ -28,6 +28,7 @@ _LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes
 # CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
 _LEAST_HANG_S = {"cpu": 0.5, "cuda": 1.0}
 _LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that compiles a kernel
+_MOST_BESIDE_TOKENS = 2048  # longer prompts would rather wait: beside others they take longer
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
@@ -89,6 +90,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     standby: bool = False  # a second gang of the same size has to fit beside this one
     attention: AttentionChoice = "auto"  # auto: triton on GPUs where its kernels can compute the model
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
+    # on one GPU, an urgent prompt is computed on a stream of its own, beside the steps in flight; scheduler.urgent_tokens
+    urgent_stream: bool = False
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
     # the vocabulary of this model
@@ -105,6 +108,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def is_cuda_gang(self) -> bool:
         """True if several GPUs compute one replica."""
         return self.device == "cuda" and self.n_ranks > 1
+
+    @property
+    def beside_tokens(self) -> int:
+        """Most tokens of an urgent plan that runs beside others; 0: none does, because that is off, or because steps share
+        memory: on CPU cores, in collectives, in deterministic kernels, for keys of pages with fewer bits."""
+        is_alone = self.device == "cuda" and self.n_ranks == 1 and not self.deterministic and self.kv_dtype == "auto"
+        return min(_MOST_BESIDE_TOKENS, self.step_tokens) if self.urgent_stream and is_alone else 0
 
     @property
     def n_ranks(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from gpu_workers.batch.step_gate import StepGate
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.capability import HEAD_DIMS
@@ -21,10 +22,12 @@ from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decod
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill, widened_prefill
 from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
+from gpu_workers.cuda.kernels.gate import wait_at_gate
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.layers.attention import Attention, AttentionStep
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 
+_GATE_LAYERS = 4
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
 _MANY_PAIRS = 128  # of rows and kv heads: enough programs without splits, which then only shorten the wait for long rows
@@ -32,6 +35,19 @@ _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
 _WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program of a row
 _LEAST_KEYS = 64  # of one part of a row
 _SMALL_PAIRS, _SMALL_PROGRAMS, _SMALL_SPLITS = 64, 1024, 16  # of pages of 4 and 5 bits; fewer pairs are cut as usual
+
+
+class LayerGates:
+    """The gates of one step: one in so many layers. The urgent step waits for that many at most."""
+
+    def __init__(self, gate: StepGate) -> None:
+        self._gate, self._n_layers = gate, 0
+
+    def next_layer(self) -> None:
+        """The step has come to the attention of its next layer."""
+        self._n_layers += 1
+        if self._n_layers % _GATE_LAYERS == 0:
+            wait_at_gate(self._gate.closed, self._gate.looks)
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,7 @@ class TritonStep(AttentionStep):
     prefill: TileShape
     is_early: bool = False  # new keys by `early_decode`
     widened: torch.Tensor | None = None  # see `kernels.attention.widened_keys`
+    gates: LayerGates | None = None
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """One kernel for the decode rows, one for the longer rows, and two for those whose keys are widened. Shapes as in
@@ -68,6 +85,8 @@ class TritonStep(AttentionStep):
     ) -> torch.Tensor:
         """One kernel for all of it where there are only decode rows, and few; otherwise `rope_and_store`, then `attend`.
         Arguments as in `AttentionStep.store_and_attend`."""
+        if self.gates is not None:
+            self.gates.next_layer()
         if self.long_rows is not None or q.shape[0] != self.n_decode or not 0 < q.shape[0] * k.shape[1] < _MANY_PAIRS:
             return super().store_and_attend(ops, q, k, v, target, scale)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -125,8 +144,9 @@ class TritonAttention(Attention):
         decode = self._decode_shape(max(1, step.n_decode))
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
         rows = self._long_rows(step)
+        gates = LayerGates(self.gate) if self.gate is not None and not self.gate.is_urgent else None
         return TritonStep(
-            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened
+            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened, gates
         )  # fmt: skip
 
     def decode_row_counts(self, most_rows: int) -> list[int]:

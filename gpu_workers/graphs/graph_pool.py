@@ -26,18 +26,26 @@ class GraphPool:
     next one runs: copy them on the same stream.
     """
 
-    def __init__(self, state: DeviceState, compute_logits: ComputeLogits, max_samples: int) -> None:
-        """max_samples: samples of the largest step. Tensors are allocated on the state's device."""
+    def __init__(
+        self,
+        state: DeviceState,
+        compute_logits: ComputeLogits,
+        max_samples: int,
+        counts: TokenCounts | None = None,
+        priority: int = 0,
+    ) -> None:
+        """max_samples: samples of the largest step. Tensors are allocated on the state's device. counts: those of another pool,
+        whose steps have other slots. priority: of the stream that captures, which its kernels keep."""
         self.state = state
         self.ids = torch.zeros(max_samples, dtype=torch.int64, device=state.device)  # the chosen tokens
         self._compute_logits = compute_logits
         self._logits: torch.Tensor | None = None
         self._scratch: SamplingScratch | None = None
-        self._counts: TokenCounts | None = None
+        self._counts = counts
         self._masks: MaskUpload | None = None
         self._constrained: dict[int, torch.cuda.CUDAGraph] = {}  # by number of samples
         self._handle = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(state.device)
+        self._stream = torch.cuda.Stream(state.device, priority=priority)
 
     @property
     def samples(self) -> bool:
@@ -93,7 +101,7 @@ class GraphPool:
             sizes = (len(self.ids), vocabulary)
             self._logits = torch.zeros(sizes, dtype=logits.dtype, device=logits.device)
             self._scratch = SamplingScratch.allocate(*sizes, logits.device)
-            self._counts = TokenCounts(self.state, vocabulary)
+            self._counts = self._counts or TokenCounts(self.state, vocabulary)
             self._masks = MaskUpload(*sizes, self.state.n_slots, logits.device)
         kept = self._logits[:n]
         kept.copy_(logits)

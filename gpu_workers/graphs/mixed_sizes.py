@@ -20,6 +20,7 @@ from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS
 _ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
 _GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a capture with collectives takes ten times as long
+_URGENT_TOKENS = (64, 128, 256, 384, 512, 768, 1024)
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes with room for more than _LEAST_LONG_ROWS
 _LEAST_SAMPLES = 128  # of long rows, if the size has so many tokens: each draft takes one sample
@@ -90,6 +91,12 @@ def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 
         most = max((size.samples for size in sizes), default=0)
         sizes += [_draft_size(tokens, tile_tokens, most) for tokens in _DRAFT_TOKENS if tokens <= max_tokens]
     return tuple(sorted(set(sizes), key=lambda size: (size.n_tokens, size.rows, size.samples, size.tiles)))
+
+
+def urgent_sizes(max_tokens: int, tile_tokens: int) -> tuple[MixedSize, ...]:
+    """The sizes to capture for urgent steps, which have a few long rows alone, the smallest first. Arguments: as above."""
+    rows = _LEAST_LONG_ROWS
+    return tuple(MixedSize(0, tokens, rows, tokens // tile_tokens + rows) for tokens in _URGENT_TOKENS if tokens <= max_tokens)
 
 
 def _size(rows: int, tokens: int, n_slots: int, tile_tokens: int) -> MixedSize:

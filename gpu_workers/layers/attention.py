@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from gpu_workers.batch.step_gate import StepGate
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.page_format import format_of
 from gpu_workers.layers.torch_ops import KvTarget, Ops
@@ -45,7 +46,9 @@ class AttentionStep(Protocol):
 
 
 class Attention(Protocol):
-    """An attention back end. One object serves all steps of a rank."""
+    """An attention back end. One object serves all steps of a rank. `gate`: its steps pass it, where the back end can do so."""
+
+    gate: StepGate | None = None
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
         """Prepares attention over the rows of this step, from their sizes on the host and their page table on the device.

@@ -15,7 +15,9 @@ from gpu_workers.cuda.kernels.launch import LATE_WIDTH
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens
-from gpu_workers.graphs.mixed_sizes import mixed_sizes
+from gpu_workers.graphs.graph_pool import GraphPool
+from gpu_workers.graphs.mixed_graphs import MixedGraphs
+from gpu_workers.graphs.mixed_sizes import mixed_sizes, urgent_sizes
 from gpu_workers.layers.attention import Attention
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_format import INT4
@@ -87,3 +89,23 @@ def capture_graphs(
     )
     graphs.capture(on_progress, runs_each=n_ranks > 1)
     return graphs
+
+
+def capture_urgent_graphs(
+    model: Model, kv: KvPages, graphs: StepGraphs, max_tokens: int, priority: int
+) -> tuple[GraphPool, MixedGraphs] | None:
+    """Captures urgent steps in memory of their own, so that they may run beside the captured `graphs`. max_tokens: of the
+    largest urgent step; priority: of the stream on which they run.
+
+    Returns None if all of them take the device longer to run than the host to launch."""
+    attention, state = model.parts.attention, graphs.pool.state
+    assert isinstance(attention, TritonAttention), "steps are captured with no other one"
+    sizes = urgent_sizes(launch_bound_tokens(model.config.layer_parameters, max_tokens), attention.tile_tokens)
+    if not sizes:
+        return None
+    counts, samples = graphs.pool.counts, max(size.samples for size in sizes)
+    pool = GraphPool(state, lambda step: model.logits(model.forward(step, kv)), samples, counts, priority)
+    mixed = MixedGraphs(pool, sizes, attention.tile_tokens, attention.widened_room)
+    mixed.capture(runs_each=False)
+    torch.cuda.synchronize(state.device)
+    return pool, mixed

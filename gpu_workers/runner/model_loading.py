@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from gpu_workers.batch.device_state import allocate_device_state
+from gpu_workers.batch.step_gate import StepGate
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import ReportLoading
 from gpu_workers.grammar.grammar_table import GrammarTable
@@ -78,6 +79,7 @@ def load_model_runner(
     capacity = measure_capacity(device, settings, config, model, n_kept, kept.shared_bytes if kept is not None else 0)
     kv = _allocate_pages(model, capacity, memory)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device.device)
+    model.parts.attention.gate = StepGate(model.device) if capacity.runs_beside else None
     sampler = deterministic_sampler(state) if settings.deterministic else None
     device.warm_large_steps(make_runner(model, kv, state, capacity, CapturedSteps(), sampler), model, kv)
     captured = CapturedSteps()
@@ -169,6 +171,7 @@ def measure_capacity(
         host_bytes=settings.n_ranks * settings.host_cache_bytes,
         disk_bytes=settings.n_ranks * settings.disk_cache_bytes,
         prepares_grammars=True,
+        beside_tokens=settings.beside_tokens,
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(host.n_places),
         n_exchange_pages=model.parts.group.least(settings.exchange_bytes // model.kv_shape.bytes_per_page),

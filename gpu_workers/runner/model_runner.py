@@ -48,6 +48,7 @@ from messages.steps import EngineCapacity, Plan, Result, StepTime
 
 if TYPE_CHECKING:
     from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import Triton
+    from gpu_workers.graphs.graph_pool import GraphPool
     from gpu_workers.graphs.mixed_graphs import MixedGraphs
 
 SampleTokens = Callable[[torch.Tensor, SamplingRows], torch.Tensor]  # logits [S, vocabulary] float32, rows -> ids [S] int64
@@ -187,7 +188,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             return self._run_decode(plan, graphs)
         pending = None
         if graphs.mixed is not None and plan.n_steps == 1:
-            pending = self._run_mixed(plan, graphs, graphs.mixed)
+            pending = self._run_mixed(plan, graphs.pool, graphs.mixed)
         return [pending] if pending else [self._run_step(plan, index) for index in range(plan.n_steps)]
 
     def _run_decode(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
@@ -200,29 +201,28 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
 
         def keep(index: int) -> None:
             grammars = self._grammars.step(plan.row_slots, widths, positions + index + 1, plan.draft_ids)
-            ids, logprobs = self._take_samples(graphs, slots, grammars)
+            ids, logprobs = self._take_samples(graphs.pool, slots, grammars)
             events[index + 1].record()
             around = (events[index], events[index + 1])
-            number = plan.step + index
-            launched.append(PendingStep(plan, number, plan.row_slots, widths, ids, logprobs, 0.0, around, grammars))
+            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, ids, logprobs, 0.0, around, grammars))
 
         graphs.decode.run(slots, positions, plan.n_steps, keep)
         return launched
 
-    def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
+    def _run_mixed(self, plan: Plan, pool: GraphPool, mixed: MixedGraphs) -> PendingStep | None:
         """Launches one step as a graph. Returns None, with nothing done, when no graph fits."""
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        if not mixed.run(step, lambda: graphs.pool.counts.prepare_mixed(step, self._slots.sampling)):
+        if not mixed.run(step, lambda: pool.counts.prepare_mixed(step, self._slots.sampling)):
             return None
         grammars = self._grammars.step(step.result_slots, step.result_widths, step.sample_positions, plan.draft_ids)
-        ids, logprobs = self._take_samples(graphs, step.sample_slots, grammars)
+        ids, logprobs = self._take_samples(pool, step.sample_slots, grammars)
         events[1].record()
         return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events, grammars)
 
     def _take_samples(
-        self, graphs: StepGraphs, slots: np.ndarray, grammars: GrammarStep | None
+        self, pool: GraphPool, slots: np.ndarray, grammars: GrammarStep | None
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         """The tokens [S] that the last launched graph sampled for slots [S], int64 on the host, and their log probabilities if
         a row asks. The copy is only queued; samples with a grammar wait for their masks before it.
@@ -232,14 +232,14 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         ids, logprobs = torch.empty(len(slots), dtype=torch.int64, pin_memory=True), None
         wanted = self._slots.sampling.logprobs_of(slots)
         if grammars is not None:
-            graphs.pool.sample_constrained(grammars)
+            pool.sample_constrained(grammars)
             if (wanted >= 0).any():
                 grammars.give()
         if (wanted >= 0).any():
-            sampled = graphs.pool.ids[: len(slots)]
-            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], sampled, wanted).to_host()
-        self._sampled(graphs.pool.ids[: len(slots)])
-        return ids.copy_(graphs.pool.ids[: len(slots)], non_blocking=True), logprobs
+            sampled = pool.ids[: len(slots)]
+            logprobs = compute_logprobs(pool.logits[: len(slots)], sampled, wanted).to_host()
+        self._sampled(pool.ids[: len(slots)])
+        return ids.copy_(pool.ids[: len(slots)], non_blocking=True), logprobs
 
     def _sampled(self, ids: torch.Tensor) -> None:
         """The tokens of a step, [S] int64 on the device, are in the token table. The last stage of a pipeline sends them."""

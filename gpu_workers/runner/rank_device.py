@@ -169,6 +169,7 @@ class CudaDevice(RankDevice):
         del kv
         torch.cuda.empty_cache()
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+        activation_bytes += activation_bytes * settings.beside_tokens // settings.step_tokens
         needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
         n_gangs = 2 if settings.standby else 1
         return cuda_kv_bytes(

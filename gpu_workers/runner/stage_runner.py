@@ -28,6 +28,7 @@ from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.pipeline.link import AwaitedIds, StageParts
 from gpu_workers.runner.backend import CapturedSteps
+from gpu_workers.runner.beside_runner import BesideRunner
 from gpu_workers.runner.model_runner import ModelRunner, SampleTokens
 from gpu_workers.runner.pending_step import PendingStep, timed_event
 from messages.steps import EngineCapacity, Plan, Result
@@ -168,10 +169,12 @@ def make_runner(
     sample: SampleTokens | None = None,
     grammars: GrammarTable | None = None,
 ) -> ModelRunner:
-    """The runner for the model's stage; for a model without stages a plain one. Arguments: as for `ModelRunner`."""
+    """The runner for the model's stage; for a model without stages a plain one, or one that runs urgent plans beside others.
+    Arguments: as for `ModelRunner`."""
     stages = model.parts.stages
     if stages is None:
-        return ModelRunner(model, kv, state, capacity, captured, sample, grammars)
+        kind = BesideRunner if capacity.runs_beside else ModelRunner
+        return kind(model, kv, state, capacity, captured, sample, grammars)
     if stages.stage.is_last:
         return LastStageRunner(model, kv, state, capacity, captured, sample, grammars)
     return EarlyStageRunner(model, stages, kv, state, capacity, captured, grammars)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from gpu_workers.engine import Engine
 from messages.generation.examples import example_of
 from messages.generation.sampling import Sampling
@@ -35,6 +37,9 @@ def warm_up(engine: Engine) -> list[StepTime]:
     n_long = min(_LONG_TOKENS, capacity.max_length - _SPARE, capacity.max_step_tokens, capacity.n_pages * PAGE_TOKENS)
     if is_pipelined and n_long > n:
         plans.append(_long_prompt(len(plans), n_long))
+    if is_pipelined and capacity.beside_tokens >= n:
+        prompt = _long_prompt(len(plans), min(max(n, n_long), capacity.beside_tokens))
+        plans.append(msgspec.structs.replace(prompt, is_urgent=True))
     times: list[StepTime] = []
     for _ in range(2 if is_pipelined else 1):
         engine.reset(0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TILE_FIELDS, WIDENED_BLOCK, list_tiles
-from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size, mixed_sizes
+from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size, mixed_sizes, urgent_sizes
 from messages.steps import Plan
 from messages.wire.arrays import int32s
 
@@ -137,3 +137,11 @@ def test_drafts_of_many_rows_take_a_size_of_about_their_tokens(n_long: int, n_dr
     size = choose_size(mixed_sizes(256, 571, 32), step, n_long)
     assert size is not None
     assert size.n_tokens <= most_tokens
+
+
+def test_urgent_steps_have_no_row_of_one_token() -> None:
+    """Those share memory with the rows of other steps."""
+    sizes = urgent_sizes(570, tile_tokens=32)
+    assert [size.tokens for size in sizes] == [64, 128, 256, 384, 512]
+    assert {size.rows for size in sizes} == {0}
+    assert all(size.tiles >= size.tokens // 32 + size.samples for size in sizes)

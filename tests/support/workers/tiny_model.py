@@ -74,6 +74,8 @@ def load_runner(
     dtype: DtypeChoice = "float32",
     quantization: Quantization = "none",
     kv_dtype: KvDtype = "auto",
+    *,
+    urgent_stream: bool = False,
 ) -> ModelRunner:
     """A runner with room for a dozen short sequences."""
     settings = WorkerSettings(
@@ -86,6 +88,7 @@ def load_runner(
         max_step_tokens=256,
         kv_memory_bytes=8 << 20,
         max_lease_steps=4,
+        urgent_stream=urgent_stream,
         threads=1,
     )
     phases: list[str] = []
