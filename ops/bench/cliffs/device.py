@@ -28,7 +28,7 @@ class Device:
     full_chunk_tokens: int = 528  # of one row that occupy all multiprocessors
     decode_key_s: float = 38e-9  # decode attention, for each key
     lone_key_s: float = 20e-9  # for each key of the longest row, in as many programs as a row gets
-    beside: float = 1.3  # times as long as alone takes an urgent step beside others, which take longer by its time alone
+    beside: float = 1.1  # times as long as alone takes an urgent step beside others, which take longer by its time alone
 
     def step_times(self, plan: Plan) -> list[float]:
         """Seconds of each step of a plan."""

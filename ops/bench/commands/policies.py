@@ -22,7 +22,7 @@ _TENANTS_END_S = 35.0
 _PRIORITY_RUNS = (  # policy, `scheduler.urgent_step_s`, how many times as long as alone a step beside others takes; 0: none is
     (PolicyName.FCFS, 0.0, 0.0),
     *((PolicyName.PRIORITY, urgent_step_s, 0.0) for urgent_step_s in (0.0, 0.015, 0.01, 0.007)),
-    *((PolicyName.PRIORITY, 0.0, beside) for beside in (1.2, 1.4, 2.0)),
+    *((PolicyName.PRIORITY, 0.0, beside) for beside in (1.1, 1.4, 2.0)),
 )
 _PRIORITY_END_S = 68.0
 _COST_ROUNDS, _COST_S, _COST_PER_S = 3, 8.0, 90.0
