@@ -77,7 +77,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # memory of the host, pinned on GPUs, through which a rank gives pages to other replicas; 0: none; it needs a vault
     exchange_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_kept: bool = True  # when the server stops, the files stay for its next start
-    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
+    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory for this server, with weights
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
     # time that the steps of one plan should take at most; 0: 0.005 on a GPU, 0.04 on a CPU
