@@ -10,8 +10,12 @@ from pathlib import Path
 
 from messages.errors import ConfigError
 
-Signature = tuple[int, int, int] | None
+Signature = tuple[int, int, int, int] | None
 _MOST_BYTES = 64 << 20
+
+
+class FileRefused(ConfigError):
+    """The system did not let this process read a file: it may at another time, although the file is the same."""
 
 
 def read_private(path: Path) -> bytes | None:
@@ -24,16 +28,16 @@ def read_private(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise FileRefused(f"{path}: {error.strerror}") from None
 
 
 def signature_of(path: Path) -> Signature:
-    """What differs after each replacement of a file; None if there is none."""
+    """What differs after each replacement of a file, and after a change of its owner or mode; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
 
 
 @contextmanager
