@@ -19,8 +19,10 @@ class FileRefused(ConfigError):
 
 
 def read_private(path: Path) -> bytes | None:
-    """The content; None without such a file. Raises: FileRefused for one that cannot be read, ConfigError for one that others may
-    change."""
+    """The content; None without such a file.
+
+    Raises: FileRefused for one that cannot be read, ConfigError for one that others may change.
+    """
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o022:
