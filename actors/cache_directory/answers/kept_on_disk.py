@@ -7,6 +7,7 @@ meanwhile: what an operator has forgotten does not come back. What was kept afte
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -61,8 +62,12 @@ class KeptOnDisk:
         n_equal, n_similar = self._answers.forget(wanted, now_s)
         n_unread = sum(isinstance(answer, KeptAnswer) for answer in unread)
         self._n_forgotten += 1
-        self._path.unlink(missing_ok=True)
         self._n_written = -1
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:  # a disk that is read-only or has errors; another file takes its place as soon as it can
+            self._log.error("forgotten answers are still in the file of kept answers", reason=str(error))
+            self._written_s = -math.inf
         return ForgottenCount(n_equal + n_unread, n_similar + len(unread) - n_unread)
 
     async def _take_unread(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +162,21 @@ async def test_a_full_disk_costs_the_file_only(path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     await bench.ticked(40.0)
     assert read_answers(path) == answers(1)
+
+
+async def test_what_a_disk_does_not_let_go_of_is_forgotten_and_replaced_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_answers(path, answers(20))
+    bench = Bench(path)
+    await bench.disk.start()
+    await asyncio.gather(*bench.disk._tasks)
+    with monkeypatch.context() as context:
+        context.setattr(Path, "unlink", refuse)
+        assert bench.disk.forget(Forgetting()) == (0, 20)
+    assert len(bench.answers) == 0
+    await bench.ticked(1.0)
+    assert read_answers(path) == []
