@@ -185,7 +185,8 @@ def _measured(
         _flag(name): value for name, value in flags.items() if value is not None and name not in ("model", "assignments")
     }
     options |= {"set": dict(map(_assigned, flags["assignments"])), "speculation": False, "replicas": 1}
-    return Forecast(calibrate_here(config.model, options, load, guess.kv.n_at_once), MEASURED, is_measured=True)
+    times = calibrate_here(config.model, options, load, guess.kv.n_at_once, lambda line: click.echo(line, err=True))
+    return Forecast(times, MEASURED, is_measured=True)
 
 
 def _assigned(text: str) -> tuple[str, Any]:
