@@ -63,6 +63,7 @@ def plan(load_text: str, gpu: str | None, gpu_memory_bytes: str | None, measure:
         the packaged model on this machine
     supervisor plan --model /models/llama-3.1-8b --gpu H200 --gpus 2 \\
         --load "20 requests/s, 1000 prompt tokens, 250 output tokens"
+
     Places and pages are counted as a start counts them; the layout is the one that a start would choose, or another one if
     only that carries the load.
 
