@@ -63,17 +63,6 @@ def test_files_of_the_disk_tier_are_in_the_state_directory_unless_said_otherwise
         assert settings_of(build_tree(config, facts), "worker/0.0")["disk_cache_dir"] == found
 
 
-def test_the_packaged_model_has_the_sampling_that_its_authors_advise_below_the_operators() -> None:
-    facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8)
-    for model, settings, found in (
-        ("SmolLM2-135M-Instruct", GatewaySettings(default_sampling={"top_p": 1}), {"temperature": 0.2, "top_p": 1}),
-        ("smollm2", GatewaySettings(generation_config="none"), {}),
-        ("/models/m", GatewaySettings(default_sampling={"top_k": 5}), {"top_k": 5}),
-    ):
-        config = ServerConfig(model=model, gateway=settings)
-        assert settings_of(build_tree(config, facts), "gateway/0")["default_sampling"] == found
-
-
 def test_gateways_are_told_that_their_number_has_changed() -> None:
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, have_gateways_changed=True)
     assert settings_of(build_tree(ServerConfig(gateways=2), facts), "gateway/1")["have_gateways_changed"]
