@@ -82,7 +82,7 @@ def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, fol
         wanted = with_own_id(raw, wanted)
     found = story(raw, wanted) if wanted.request and not as_json else list(selected(raw, wanted))
     if not (found or follow is not None):
-        click.echo(f"supervisor: no such line in {path}", err=True)
+        click.echo(f"supervisor: no such line in {path}{_actors_there(path, wanted.actor)}", err=True)
     text = None if as_json else LogText(_has_colors(), wanted.own_id or wanted.request)
     try:
         _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
@@ -91,6 +91,22 @@ def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, fol
             _say(selected(reader.read_new(), wanted), text)
     finally:
         reader.close()
+
+
+def _actors_there(path: Path, wanted: str) -> str:
+    """What a log without a line of the wanted actor has instead: its name may be misspelt. "" if it has such lines."""
+    from messages.ids import role_of
+    from supervisor.log_reader.files import LogReader
+    from supervisor.log_reader.lines import actors_in
+
+    reader = LogReader(path)
+    try:
+        names = actors_in(reader.read_all()) if wanted else set()
+    finally:
+        reader.close()
+    if not names or wanted in names | {role_of(name) for name in names}:
+        return ""
+    return f"; it has none of {wanted}, but of {', '.join(sorted(names))}"
 
 
 def _say(lines: Iterable[LogLine], text: LogText | None) -> None:

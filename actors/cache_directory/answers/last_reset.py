@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -32,4 +33,5 @@ class LastReset:
                 os.close(fd)
         except OSError as error:
             structlog.get_logger().warning("the time of a reset could not be written", reason=str(error))
-            self._path.unlink(missing_ok=True)  # then the next incarnation takes nothing back
+            with suppress(OSError):  # of a read-only disk
+                self._path.unlink(missing_ok=True)  # then the next incarnation takes nothing back
