@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
@@ -185,8 +186,7 @@ class HostTier:
 
     def _found(self, sequence: Sequence, first: int, end: int) -> Iterator[Content]:
         """The contents of its pages [first, end) up to the first one that the tier has not."""
-        for index in range(first, end):
-            content = sequence.page_content(index)
+        for content in islice(sequence.page_contents(end), first, None):
             if self._host.find(content) is None or self._loads.arriving(content[0]) is not None:
                 return
             yield content
