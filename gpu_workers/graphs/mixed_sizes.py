@@ -19,6 +19,7 @@ from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS
 
 _ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
+_ARRIVING_TOKENS = (16, 32, 64, 128, 256, 512)  # few, because most loads end before a later step
 _GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a capture with collectives takes ten times as long
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes with room for more than _LEAST_LONG_ROWS
@@ -90,6 +91,12 @@ def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 
         most = max((size.samples for size in sizes), default=0)
         sizes += [_draft_size(tokens, tile_tokens, most) for tokens in _DRAFT_TOKENS if tokens <= max_tokens]
     return tuple(sorted(set(sizes), key=lambda size: (size.n_tokens, size.rows, size.samples, size.tiles)))
+
+
+def arriving_sizes(sizes: Sequence[MixedSize]) -> list[MixedSize]:
+    """Those of one prompt alone, for the rest of a prompt whose first pages are being loaded. sizes: as of `mixed_sizes`."""
+    least = min((size.rows for size in sizes), default=0)
+    return [size for size in sizes if size.rows == least and size.tokens in _ARRIVING_TOKENS]
 
 
 def _size(rows: int, tokens: int, n_slots: int, tile_tokens: int) -> MixedSize:

@@ -35,6 +35,8 @@ class CopiedPages:
 class Copies(Protocol):
     """The copies of one call."""
 
+    comes_by_layers: bool = False  # a plan may begin before they end, if each layer waits for its part (`LayerGates`)
+
     def wait(self) -> CopiedPages:
         """Wait until all of them are done. Called once, on any thread. Raises: the device's errors."""
         ...
@@ -46,6 +48,10 @@ class CopyStream(Protocol):
     def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> Copies:
         """Queue copies of pages to places, and then of places to pages."""
         ...
+
+    def go_around(self, is_busy: bool) -> None:
+        """Called before a plan is launched. is_busy: copies are on their way, which other copies of the plan should not wait
+        for."""
 
     def hold_plans(self, copies: Copies) -> None:
         """Plans that are launched from now on begin after these copies, and so after all that were queued before them."""

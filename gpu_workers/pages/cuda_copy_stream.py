@@ -1,13 +1,17 @@
 """Copies between the pages of a GPU and places in pinned memory, on a CUDA stream of their own.
 
     plans' stream      ... plan | record fence                     | wait for `done` of copies that use the plan's pages | plan
-    copy stream        wait for the fence | sums, pages -> places | places -> pages, sums | sums -> host | record done
+    copy stream        wait for the fence | sums, pages -> places | places -> pages, sums | record done
 
 The GPU's copy engines move the pages, one call for each run of neighbours, all calls of a message made by one call of Python. A
 page of 2 MiB takes the engine about 40 us and a call about 3, so the engine is hardly idle; and no multiprocessor is taken from
-a step that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of
-a load comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams
-would only wait for each other.
+a step that runs meanwhile, as a kernel would that reads all pages from the host's memory. A large load comes layer after layer,
+so that a step may begin before it ends (`cuda_layer_copies.py`). There is one stream for both directions: a piece of a load
+comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams would
+only wait for each other.
+
+Engines copy for all streams in the order of the calls. So nothing else goes through them meanwhile: the kernel of the sums
+reads page numbers and writes sums in pinned memory, and the numbers of steps take the way of `kernels/pinned_memory.py`.
 
 Buffers and events are kept and used again, because to allocate pinned memory or a GPU's may wait for the whole GPU.
 """
@@ -19,12 +23,15 @@ from collections import deque
 import numpy as np
 import torch
 
+from gpu_workers.batch.uploads import go_around
 from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
+from gpu_workers.cuda.kernels.pinned_memory import copy_pinned, warm_pinned_copies
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue
-from gpu_workers.pages.copy_runs import runs_of
+from gpu_workers.pages.copy_runs import CopyRun, runs_of
 from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.cuda_layer_copies import CudaLayerGates
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
@@ -35,10 +42,8 @@ class _Buffers:
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.size = size
-        self.host_ids = torch.empty(size, dtype=torch.int64, pin_memory=True)  # numbers of pages
-        self.ids = torch.empty(size, dtype=torch.int64, device=device)
-        self.sums = torch.empty(size, PARTS, dtype=torch.int64, device=device)
-        self.host_sums = torch.empty(size, PARTS, dtype=torch.int64, pin_memory=True)
+        self.ids = torch.empty(size, dtype=torch.int64, pin_memory=True)  # numbers of pages
+        self.sums = torch.empty(size, PARTS, dtype=torch.int64, pin_memory=True)
         self.stores_begin, self.loads_begin, self.loads_end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
         self.done = torch.cuda.Event(blocking=True)  # who waits sleeps, so that no core is busy with it
 
@@ -46,14 +51,14 @@ class _Buffers:
 class _CudaCopies(Copies):
     """Copies that use these buffers until they are waited for."""
 
-    def __init__(self, buffers: _Buffers, n_stored: int, n_loaded: int, free: deque[_Buffers]) -> None:
+    def __init__(self, buffers: _Buffers, n_stored: int, n_loaded: int, free: deque[_Buffers], comes_by_layers: bool) -> None:
         self._buffers, self._n_stored, self._n_loaded, self._free = buffers, n_stored, n_loaded, free
-        self.done = buffers.done
+        self.done, self.comes_by_layers = buffers.done, comes_by_layers
 
     def wait(self) -> CopiedPages:
         self.done.synchronize()
         buffers = self._buffers
-        parts = buffers.host_sums[: self._n_stored + self._n_loaded].numpy().view(np.uint64)
+        parts = buffers.sums[: self._n_stored + self._n_loaded].numpy().view(np.uint64)
         sums = parts.sum(axis=1, dtype=np.uint64)
         load_s = buffers.loads_begin.elapsed_time(buffers.loads_end) / 1e3 if self._n_loaded else 0.0
         store_s = buffers.stores_begin.elapsed_time(buffers.loads_begin) / 1e3 if self._n_stored else 0.0
@@ -64,11 +69,12 @@ class _CudaCopies(Copies):
 class CudaCopyStream(CopyStream):
     """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. Compiles its kernel when it is made."""
 
-    def __init__(self, pages: torch.Tensor) -> None:
-        """Raises: ValueError for pages that are not whole words."""
+    def __init__(self, pages: torch.Tensor, gates: CudaLayerGates | None = None) -> None:
+        """gates: by which steps wait for layers of a load; None: all loads come whole. Raises: ValueError for pages that are
+        not whole words."""
         if pages.shape[1] % WORD_BYTES:
             raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {pages.shape[1]}")
-        self._pages = pages
+        self._pages, self._gates = pages, gates
         self._words = pages.view(torch.int64)
         self._device = pages.device
         self._stream = torch.cuda.Stream(self._device)
@@ -81,22 +87,34 @@ class CudaCopyStream(CopyStream):
         """As of `CopyStream`."""
         n_stored, n = len(stored.pages), len(stored.pages) + len(loaded.pages)
         buffers = self._take(n)
-        buffers.host_ids.numpy()[:n] = np.concatenate((stored.pages, loaded.pages))
+        buffers.ids.numpy()[:n] = np.concatenate((stored.pages, loaded.pages))
         ids, sums = buffers.ids[:n], buffers.sums[:n]
         self._fence.record(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._fence)
-            ids.copy_(buffers.host_ids[:n], non_blocking=True)
             buffers.stores_begin.record(self._stream)
             sum_parts(self._words, ids[:n_stored], sums[:n_stored])
-            _copy(self._pages, stored, to_places=True)
+            _copy(self._pages, stored, runs_of(stored), to_places=True)
             buffers.loads_begin.record(self._stream)
-            _copy(self._pages, loaded, to_places=False)
+            comes_by_layers = self._load(loaded)
             sum_parts(self._words, ids[n_stored:], sums[n_stored:])
             buffers.loads_end.record(self._stream)
-            buffers.host_sums[:n].copy_(sums, non_blocking=True)
             buffers.done.record(self._stream)
-        return _CudaCopies(buffers, n_stored, n - n_stored, self._free)
+        return _CudaCopies(buffers, n_stored, n - n_stored, self._free, comes_by_layers)
+
+    def _load(self, loaded: PlaceCopies) -> bool:
+        """Queue copies from places. Returns True if they come by layers."""
+        runs = runs_of(loaded)
+        groups = self._gates.groups_of(runs, self._pages.shape[1]) if self._gates is not None else []
+        if self._gates is None or len(groups) < 2:
+            _copy(self._pages, loaded, runs, to_places=False)
+            return False
+        self._gates.load(self._pages, loaded, runs, groups, self._stream)
+        return True
+
+    def go_around(self, is_busy: bool) -> None:
+        """As of `CopyStream`."""
+        go_around(copy_pinned if is_busy else None)
 
     def hold_plans(self, copies: Copies) -> None:
         """As of `CopyStream`."""
@@ -117,13 +135,14 @@ class CudaCopyStream(CopyStream):
         buffers = self._free[0]
         for n in (1, 2):
             sum_parts(self._words, buffers.ids[:n].zero_(), buffers.sums[:n])
+        warm_pinned_copies(self._device)
         torch.cuda.synchronize(self._device)
 
 
-def _copy(pages: torch.Tensor, copies: PlaceCopies, *, to_places: bool) -> None:
+def _copy(pages: torch.Tensor, copies: PlaceCopies, runs: list[CopyRun], *, to_places: bool) -> None:
     """Queue these copies, to places or from them, on the current stream."""
-    if len(copies.pages):
-        memory, runs = torch.from_numpy(copies.memory), runs_of(copies)
+    if runs:
+        memory = torch.from_numpy(copies.memory)
         on_device = [pages[run.page : run.page + run.n] for run in runs]
         on_host = [memory[run.place : run.place + run.n] for run in runs]
         targets, sources = (on_host, on_device) if to_places else (on_device, on_host)
@@ -132,4 +151,5 @@ def _copy(pages: torch.Tensor, copies: PlaceCopies, *, to_places: bool) -> None:
 
 def cuda_copies(kv: KvPages) -> CopyQueue:
     """Copies of these pages of a GPU."""
-    return CopyQueue(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8)), kv.n_pages)
+    gates = kv.gates if isinstance(kv.gates, CudaLayerGates) else None
+    return CopyQueue(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8), gates), kv.n_pages)

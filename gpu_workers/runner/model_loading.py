@@ -33,6 +33,7 @@ from gpu_workers.runner.backend import (
     capture_steps,
     choose_backend,
     deterministic_sampler,
+    with_gates,
 )
 from gpu_workers.runner.host_memory import add_exchange, add_host_tier
 from gpu_workers.runner.memory_budget import count_least_pages, count_pages
@@ -195,7 +196,7 @@ def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KeptMemory |
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, model.device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
         memory.reserve(kv.region)
-    return kv
+    return with_gates(kv, model) if capacity.n_host_pages else kv
 
 
 def _kept_pages(model: Model, memory: KeptMemory) -> int:

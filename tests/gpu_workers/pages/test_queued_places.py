@@ -23,18 +23,20 @@ class _Walk:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.bench = TierBench(rng)
+        self.bench = TierBench(rng, by_layers=rng.random() < 0.5)
         self.content: dict[int, bytes] = {}  # by hash
         self.places: dict[int, int] = {}  # hash, by place, in the order in which everything was queued
         self.number = 1
 
     def step(self) -> None:
         bench, rng = self.bench, self.rng
-        match rng.choice(["write", "read", "move", "move", "end", "run", "run", "disk", "forget"]):
+        match rng.choice(["write", "read", "layers", "move", "move", "end", "run", "run", "disk", "forget"]):
             case "write":
                 bench.write(rng.randrange(N_PAGES), rng.randbytes(PAGE_BYTES))
             case "read":
                 bench.read(rng.randrange(N_PAGES))
+            case "layers":
+                bench.read_by_layers(rng.randrange(N_PAGES))
             case "move":
                 self._move()
             case "end":
@@ -98,6 +100,7 @@ def test_moves_in_any_order_of_events_are_as_if_done_at_once(seed: int) -> None:
     walk.bench.end_all()
     assert walk.bench.n_loaded > 50
     assert walk.bench.n_failed > 5
+    assert bool(walk.bench.n_begun_early) == walk.bench.by_layers
 
 
 @pytest.mark.parametrize("seed", range(20 * DEPTH))

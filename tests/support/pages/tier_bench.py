@@ -16,7 +16,7 @@ from gpu_workers.vault.page_places import QueuedMoves
 from messages.caches.page_moves import MovePages
 from messages.steps import EngineCapacity, Plan
 from messages.wire.arrays import EMPTY_I32, int32s, uint64s
-from tests.support.pages.twin_device import TwinDevice
+from tests.support.pages.twin_device import TwinDevice, halves
 
 N_PAGES, N_PLACES, PAGE_BYTES = 6, 5, 64
 CAPACITY = EngineCapacity(
@@ -60,18 +60,18 @@ def moves_of(stores: list[tuple[int, int, int]], loads: list[tuple[int, int, int
 class TierBench:
     """`pages`: what each page should hold once all that is queued has run; None: undefined, because a load has failed."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+    def __init__(self, rng: random.Random, *, by_layers: bool = False) -> None:
+        self.rng, self.by_layers = rng, by_layers
         self.memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
         kv = np.zeros((N_PAGES, PAGE_BYTES), np.uint8)
-        self.device = TwinDevice(kv, rng)
+        self.device = TwinDevice(kv, rng, by_layers=by_layers)
         self.tier = QueuedPlaces(self.memory, CopyQueue(self.device, N_PAGES))
         self.tier.open()
         assert self.tier.wait_ready(60.0)
         self.slots = SlotTable(CAPACITY)
         self.pages: list[bytes | None] = [bytes(PAGE_BYTES)] * N_PAGES
         self.queued: deque[tuple[QueuedMoves, list[int]]] = deque()  # with the indices of loads that should fail
-        self.n_loaded = self.n_failed = 0
+        self.n_loaded = self.n_failed = self.n_begun_early = 0
 
     def hold(self, page: int) -> None:
         self.tier.copies.hold(msgspec.structs.replace(NOTHING, page_ids=int32s([page]), page_slots=int32s([0]),
@@ -94,6 +94,29 @@ class TierBench:
             assert expected is None or self.device.pages[page].tobytes() == expected
 
         self.device.plans.add(run)
+
+    def read_by_layers(self, page: int) -> None:
+        """A plan of one prompt that reads a page, one layer after the other."""
+        rows = {
+            "row_slots": [0],
+            "row_starts": [0],
+            "row_counts": [2],
+            "row_samples": [1],
+            "page_slots": [0],
+            "page_indices": [0],
+        }
+        columns = {name: int32s(column) for name, column in {**rows, "page_ids": [page]}.items()}
+        arrives = self.tier.copies.hold(msgspec.structs.replace(NOTHING, **columns), self.slots)
+        self.n_begun_early += arrives
+        expected = self.pages[page]
+        for layer, half in enumerate(halves(PAGE_BYTES)):
+            if arrives:
+                self.device.wait(layer)
+
+            def run(half: slice = half) -> None:
+                assert expected is None or self.device.pages[page, half].tobytes() == expected[half]
+
+            self.device.plans.add(run)
 
     def move(self, moves: MovePages, failed: list[int]) -> None:
         self.queued.append((self.tier.queue(moves), failed))

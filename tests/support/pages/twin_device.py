@@ -1,5 +1,5 @@
 """A device with two streams, in one thread: whoever drives it says how far it has come. Plans run on one stream, copies of
-pages on the other, a half page at a time, so that a copy that runs too early or too late is seen."""
+pages on the other, a half page at a time, so that a copy that runs too early or too late is seen. Each half is a layer."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ class Stream:
 
 
 class TwinDevice(CopyStream):
-    """`pages`: [n_pages, bytes of a page] uint8. rng: chooses which stream goes on."""
+    """`pages`: [n_pages, bytes of a page] uint8. rng: chooses which stream goes on. by_layers: loads come one half of all
+    pages after the other, so that a plan may begin with the first."""
 
-    def __init__(self, pages: np.ndarray, rng: random.Random) -> None:
-        self.pages, self._rng = pages, rng
+    def __init__(self, pages: np.ndarray, rng: random.Random, *, by_layers: bool = False) -> None:
+        self.pages, self._rng, self._by_layers = pages, rng, by_layers
         self.plans, self.copies = Stream(), Stream()
+        self.gates = [Mark(is_reached=True), Mark(is_reached=True)]  # of the newest load
 
     def run(self, n: int) -> None:
         """At most n operations."""
@@ -65,10 +67,15 @@ class TwinDevice(CopyStream):
         done = TwinCopies(self)
         self.copies.wait(self.plans.mark())
         self.copies.add(lambda: done.take_sums(stored.pages, is_stored=True))
-        for page, place in zip(stored.pages.tolist(), stored.places.tolist(), strict=True):
+        for page, place in self._done(stored):
             self._copy(stored.memory[place], self.pages[page])
-        for page, place in zip(loaded.pages.tolist(), loaded.places.tolist(), strict=True):
-            self._copy(self.pages[page], loaded.memory[place])
+        loads = [(self.pages[page], loaded.memory[place]) for page, place in self._done(loaded)]
+        if self._by_layers and len(loaded.pages):
+            self._load_layers(loads)
+            done.comes_by_layers = True
+        else:
+            for target, source in loads:
+                self._copy(target, source)
         self.copies.add(lambda: done.take_sums(loaded.pages, is_stored=False))
         self.copies.add(done.mark.reach)
         return done
@@ -77,9 +84,28 @@ class TwinDevice(CopyStream):
         assert isinstance(copies, TwinCopies)
         self.plans.wait(copies.mark)
 
+    def wait(self, layer: int) -> None:
+        """As of `LayerGates`."""
+        self.plans.wait(self.gates[layer])
+
+    def _done(self, copies: PlaceCopies) -> list[tuple[int, int]]:
+        """(page, place) of the copies that the device does: all of them."""
+        return list(zip(copies.pages.tolist(), copies.places.tolist(), strict=True))
+
+    def _load_layers(self, loads: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        for half in halves(self.pages.shape[1]):
+            for target, source in loads:
+                self.copies.add(lambda target=target[half], source=source[half]: np.copyto(target, source))
+            self.gates = [self.gates[1], self.copies.mark()]
+
     def _copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        for half in (slice(None, len(target) // 2), slice(len(target) // 2, None)):
+        for half in halves(len(target)):
             self.copies.add(lambda half=half: np.copyto(target[half], source[half]))
+
+
+def halves(n_bytes: int) -> tuple[slice, slice]:
+    """The two layers of a page."""
+    return slice(None, n_bytes // 2), slice(n_bytes // 2, None)
 
 
 class TwinCopies(Copies):

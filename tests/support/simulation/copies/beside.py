@@ -1,7 +1,7 @@
 """The host tier of a GPU in simulated ranks of the hash chain: the real places, tags and queue of copies, over a device that
 copies in virtual time.
 
-    step thread      queues the copies of a message; a plan that uses their pages lets them run first
+    step thread      queues the copies of a message; a plan that uses their pages lets them run first, or their layers
     device           copies a half page at a time, now and then
     moves thread     waits for the end of the copies, then answers; it may come long after the results of later plans
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -56,10 +57,16 @@ class _Device(TwinDevice):
         assert isinstance(copies, TwinCopies)
         copies.wait()
 
-    def _copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        if self.n_left:
-            self.n_left -= self.n_left > 0
-            super()._copy(target, source)
+    def wait(self, layer: int) -> None:
+        while not self.gates[layer].is_reached:
+            self.run(1)
+
+    def _done(self, copies: PlaceCopies) -> list[tuple[int, int]]:
+        done = super()._done(copies)
+        if self.n_left >= 0:
+            done = done[: self.n_left]
+            self.n_left -= len(done)
+        return done
 
 
 class _LateMoves(QueuedMoves):
@@ -130,7 +137,8 @@ class _LateEngine(HashChainEngine):
         super().__init__(settings)
         pages = self._pages.view(np.uint8).reshape(settings.hash_chain_pages, -1)
         memory = PinnedPlaces(self._host.n_places, pages.shape[1], Pins())
-        self.host_tier = self.tier = _LatePlaces(memory, _Device(pages, self.faults.chance), self.faults)
+        self._device = _Device(pages, self.faults.chance, by_layers=True)
+        self.host_tier = self.tier = _LatePlaces(memory, self._device, self.faults)
         if self.exchange is not None:
             self.exchange = _OrderedExchange(pages, self.capacity().n_exchange_pages, self.tier.copies)
         if not settings.vault:
@@ -140,11 +148,18 @@ class _LateEngine(HashChainEngine):
         return msgspec.structs.replace(super().capacity(), moves_beside_steps=True)
 
     def launch(self, plan: steps.Plan) -> Any:
+        arrives = False
         if self.tier.copies.in_flight:
             after = copy.deepcopy(self._slots)
             after.apply(plan)
-            self.tier.copies.hold(plan, after)
-        return super().launch(plan)
+            arrives = self.tier.copies.hold(plan, after)
+        if not arrives:
+            return super().launch(plan)
+        for layer in (0, 1):
+            self._device.wait(layer)
+        launched = super().launch(plan)
+        launched.results[:] = [msgspec.structs.replace(result, compute_s=math.nan) for result in launched.results]
+        return launched
 
 
 class _Mover(PageMover):
