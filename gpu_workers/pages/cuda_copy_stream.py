@@ -7,7 +7,7 @@ The GPU's copy engines move the pages, one call for each run of neighbours, all 
 page of 2 MiB takes the engine about 40 us and a call about 3, so the engine is hardly idle; and no multiprocessor is taken from
 a step that runs meanwhile, as a kernel would that reads the host's memory. There is one stream for both directions: a piece of
 a load comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams
-would only wait for each other.
+would only wait for each other. Pages for places that hold compressed ones go by way of a buffer on the GPU (`cuda_staging`).
 
 Buffers and events are kept and used again, because to allocate pinned memory or a GPU's may wait for the whole GPU.
 """
@@ -23,8 +23,9 @@ from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue
-from gpu_workers.pages.copy_runs import runs_of
-from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.copy_runs import copy_rows
+from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCompressions, PlaceCopies
+from gpu_workers.pages.cuda_staging import CudaStaging
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
@@ -62,13 +63,14 @@ class _CudaCopies(Copies):
 
 
 class CudaCopyStream(CopyStream):
-    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. Compiles its kernel when it is made."""
+    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. staging: for places that hold compressed pages; None:
+    there are none. Compiles its kernels when it is made, before the pages have a content."""
 
-    def __init__(self, pages: torch.Tensor) -> None:
+    def __init__(self, pages: torch.Tensor, staging: CudaStaging | None = None) -> None:
         """Raises: ValueError for pages that are not whole words."""
         if pages.shape[1] % WORD_BYTES:
             raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {pages.shape[1]}")
-        self._pages = pages
+        self._pages, self._staging = pages, staging
         self._words = pages.view(torch.int64)
         self._device = pages.device
         self._stream = torch.cuda.Stream(self._device)
@@ -88,20 +90,47 @@ class CudaCopyStream(CopyStream):
             self._stream.wait_event(self._fence)
             ids.copy_(buffers.host_ids[:n], non_blocking=True)
             buffers.stores_begin.record(self._stream)
-            sum_parts(self._words, ids[:n_stored], sums[:n_stored])
-            _copy(self._pages, stored, to_places=True)
+            self._store(stored, ids[:n_stored], sums[:n_stored])
             buffers.loads_begin.record(self._stream)
-            _copy(self._pages, loaded, to_places=False)
-            sum_parts(self._words, ids[n_stored:], sums[n_stored:])
+            self._load(loaded, ids[n_stored:], sums[n_stored:])
             buffers.loads_end.record(self._stream)
             buffers.host_sums[:n].copy_(sums, non_blocking=True)
             buffers.done.record(self._stream)
         return _CudaCopies(buffers, n_stored, n - n_stored, self._free)
 
+    @torch.inference_mode()
+    def compress(self, places: PlaceCompressions) -> _CudaCopies:
+        """As of `CopyStream`. Waits for no plan: pages on the GPU are neither read nor written."""
+        assert self._staging is not None, "a stream that compresses"
+        n = len(places.to_units)
+        buffers = self._take(2 * n)
+        with torch.cuda.stream(self._stream):
+            buffers.stores_begin.record(self._stream)
+            buffers.loads_begin.record(self._stream)
+            self._staging.compress(places, buffers.sums[n : 2 * n], buffers.sums[:n])
+            buffers.loads_end.record(self._stream)
+            buffers.host_sums[: 2 * n].copy_(buffers.sums[: 2 * n], non_blocking=True)
+            buffers.done.record(self._stream)
+        return _CudaCopies(buffers, n, n, self._free)
+
     def hold_plans(self, copies: Copies) -> None:
         """As of `CopyStream`."""
         assert isinstance(copies, _CudaCopies), "copies of this stream"
         torch.cuda.current_stream(self._device).wait_event(copies.done)
+
+    def _store(self, stored: PlaceCopies, ids: torch.Tensor, sums: torch.Tensor) -> None:
+        if stored.is_compressed and self._staging is not None:
+            self._staging.store(stored, ids, sums)
+            return
+        sum_parts(self._words, ids, sums)
+        copy_rows(self._pages, stored, to_places=True)
+
+    def _load(self, loaded: PlaceCopies, ids: torch.Tensor, sums: torch.Tensor) -> None:
+        if loaded.is_compressed and self._staging is not None:
+            self._staging.load(loaded, ids, sums)
+            return
+        copy_rows(self._pages, loaded, to_places=False)
+        sum_parts(self._words, ids, sums)
 
     def _take(self, n: int) -> _Buffers:
         for _ in range(len(self._free)):
@@ -117,19 +146,14 @@ class CudaCopyStream(CopyStream):
         buffers = self._free[0]
         for n in (1, 2):
             sum_parts(self._words, buffers.ids[:n].zero_(), buffers.sums[:n])
+        if self._staging is not None:
+            self._staging.warm_up(buffers.ids[:1], buffers.sums[:1])
         torch.cuda.synchronize(self._device)
 
 
-def _copy(pages: torch.Tensor, copies: PlaceCopies, *, to_places: bool) -> None:
-    """Queue these copies, to places or from them, on the current stream."""
-    if len(copies.pages):
-        memory, runs = torch.from_numpy(copies.memory), runs_of(copies)
-        on_device = [pages[run.page : run.page + run.n] for run in runs]
-        on_host = [memory[run.place : run.place + run.n] for run in runs]
-        targets, sources = (on_host, on_device) if to_places else (on_device, on_host)
-        torch._foreach_copy_(targets, sources, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def cuda_copies(kv: KvPages) -> CopyQueue:
-    """Copies of these pages of a GPU."""
-    return CopyQueue(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8)), kv.n_pages)
+def cuda_copies(kv: KvPages, *, is_compressed: bool = False, is_adaptive: bool = False) -> CopyQueue:
+    """Copies of these pages of a GPU. is_compressed: some go to places of compressed pages; is_adaptive: and pages are
+    compressed where they lie on the host."""
+    pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
+    staging = CudaStaging(kv, is_adaptive=is_adaptive) if is_compressed else None
+    return CopyQueue(CudaCopyStream(pages, staging), kv.n_pages)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_workers.layers.page_sums import page_sums
-from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCompressions, PlaceCopies
+from gpu_workers.vault.place_format import PlaceFormat
 
 
 @dataclass(eq=False)
@@ -47,10 +48,10 @@ class Stream:
 
 
 class TwinDevice(CopyStream):
-    """`pages`: [n_pages, bytes of a page] uint8. rng: chooses which stream goes on."""
+    """`pages`: [n_pages, bytes of a page] uint8. rng: chooses which stream goes on; form: of compressed places."""
 
-    def __init__(self, pages: np.ndarray, rng: random.Random) -> None:
-        self.pages, self._rng = pages, rng
+    def __init__(self, pages: np.ndarray, rng: random.Random, form: PlaceFormat | None = None) -> None:
+        self.pages, self._rng, self._form = pages, rng, form
         self.plans, self.copies = Stream(), Stream()
 
     def run(self, n: int) -> None:
@@ -64,18 +65,55 @@ class TwinDevice(CopyStream):
     def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> Copies:
         done = TwinCopies(self)
         self.copies.wait(self.plans.mark())
-        self.copies.add(lambda: done.take_sums(stored.pages, is_stored=True))
-        for page, place in zip(stored.pages.tolist(), stored.places.tolist(), strict=True):
-            self._copy(stored.memory[place], self.pages[page])
-        for page, place in zip(loaded.pages.tolist(), loaded.places.tolist(), strict=True):
-            self._copy(self.pages[page], loaded.memory[place])
-        self.copies.add(lambda: done.take_sums(loaded.pages, is_stored=False))
+        rows = self._rows_of(stored)
+        if stored.is_compressed:
+            self._convert(stored, lambda form, index, page: form.compress(self.pages[page], rows[index]))
+        self.copies.add(lambda: done.take_sums(rows, is_stored=True))
+        for row, place in zip(rows, stored.places.tolist(), strict=True):
+            self._copy(stored.memory[place], row)
+        staged = self._rows_of(loaded)
+        for row, place in zip(staged, loaded.places.tolist(), strict=True):
+            self._copy(row, loaded.memory[place])
+        self.copies.add(lambda: done.take_sums(staged, is_stored=False))
+        if loaded.is_compressed:
+            self._convert(loaded, lambda form, index, page: form.expand(staged[index], self.pages[page]))
+        self.copies.add(done.mark.reach)
+        return done
+
+    def compress(self, places: PlaceCompressions) -> Copies:
+        done = TwinCopies(self)
+        self.copies.wait(self.plans.mark())
+        froms, tos = places.from_frames.tolist(), places.to_units.tolist()
+        wide = list(np.empty((len(froms), places.frames.shape[1]), np.uint8))
+        small = list(np.empty((len(tos), places.units.shape[1]), np.uint8))
+        for row, frame in zip(wide, froms, strict=True):
+            self._copy(row, places.frames[frame])
+        self.copies.add(lambda: done.take_sums(wide, is_stored=False))
+        form = self._form
+        assert form is not None, "the device compresses nothing"
+        for page, place in zip(wide, small, strict=True):
+            self.copies.add(lambda page=page, place=place: form.compress(page, place))
+        self.copies.add(lambda: done.take_sums(small, is_stored=True))
+        for row, unit in zip(small, tos, strict=True):
+            self._copy(places.units[unit], row)
         self.copies.add(done.mark.reach)
         return done
 
     def hold_plans(self, copies: Copies) -> None:
         assert isinstance(copies, TwinCopies)
         self.plans.wait(copies.mark)
+
+    def _rows_of(self, copies: PlaceCopies) -> list[np.ndarray]:
+        """Between which rows and places bytes are copied: pages, or a buffer for compressed ones."""
+        if copies.is_compressed:
+            return list(np.empty((len(copies.pages), copies.memory.shape[1]), np.uint8))
+        return [self.pages[page] for page in copies.pages.tolist()]
+
+    def _convert(self, copies: PlaceCopies, run: Callable[[PlaceFormat, int, int], None]) -> None:
+        for index, page in enumerate(copies.pages.tolist()):
+            form = self._form
+            assert form is not None, "the device compresses nothing"
+            self.copies.add(lambda form=form, index=index, page=page: run(form, index, page))
 
     def _copy(self, target: np.ndarray, source: np.ndarray) -> None:
         for half in (slice(None, len(target) // 2), slice(len(target) // 2, None)):
@@ -89,8 +127,8 @@ class TwinCopies(Copies):
         self._device, self.mark = device, Mark()
         self._stored = self._loaded = np.zeros(0, np.uint64)
 
-    def take_sums(self, pages: np.ndarray, is_stored: bool) -> None:
-        sums = page_sums(self._device.pages[pages])
+    def take_sums(self, rows: list[np.ndarray], is_stored: bool) -> None:
+        sums = page_sums(np.stack(rows)) if rows else np.zeros(0, np.uint64)
         if is_stored:
             self._stored = sums
         else:
