@@ -211,15 +211,13 @@ def check_kv_least(settings: WorkerSettings, device: DeviceKind | None = None) -
         raise ConfigError(f"worker.kv_least_bytes: expected at most worker.kv_memory_bytes = {most}, got {least}")
 
 
-def check_host_dtype(settings: WorkerSettings, device: DeviceKind | None = None) -> None:
-    """device: as for `check_kv_least`. Raises: ConfigError for compressed places without a host tier or on GPUs, of pages that
-    are small already, or where rounding must not change tokens."""
+def check_host_dtype(settings: WorkerSettings) -> None:
+    """Raises: ConfigError for compressed places without a host tier, of pages that are small already, or where rounding must
+    not change tokens."""
     if settings.host_cache_dtype == "same":
         return
     reason = "without worker.host_cache_bytes (--host-cache)" if not settings.host_cache_bytes else ""
-    if (device or settings.device) == "cuda":
-        reason = "on GPUs"
-    elif settings.deterministic:
+    if settings.deterministic:
         reason = "with worker.deterministic, because pages that come back would be rounded"
     elif settings.kv_dtype == "int4":
         reason = "with worker.kv_dtype int4, whose pages are as small"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.pages.copy_stream import Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.copy_stream import Copies, CopyStream, PlaceCompressions, PlaceCopies
 from gpu_workers.pages.plan_pages import pages_of
 from messages.steps import Plan
 
@@ -31,11 +31,13 @@ class CopyQueue:
 
     def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> tuple[int, Copies]:
         """Queue copies of pages to places, and then of places to pages. Returns the number with which they end."""
-        copies = self._stream.queue(stored, loaded)
-        self._number += 1
-        self.in_flight[self._number] = copies
-        self._newest[stored.pages] = self._newest[loaded.pages] = self._number
-        return self._number, copies
+        number, copies = self._note(self._stream.queue(stored, loaded))
+        self._newest[stored.pages] = self._newest[loaded.pages] = number
+        return number, copies
+
+    def compress(self, places: PlaceCompressions) -> tuple[int, Copies]:
+        """Queue compressions of what lies on the host. Returns as `queue`."""
+        return self._note(self._stream.compress(places))
 
     def hold(self, plan: Plan, slots: SlotTable) -> bool:
         """Called before a plan is launched: it begins after the copies that use its pages. slots: with the plan applied.
@@ -51,6 +53,11 @@ class CopyQueue:
             return True
         self._stream.hold_plans(copies)
         return False
+
+    def _note(self, copies: Copies) -> tuple[int, Copies]:
+        self._number += 1
+        self.in_flight[self._number] = copies
+        return self._number, copies
 
     def end(self, number: int) -> None:
         """The copies with this number have ended."""

@@ -17,18 +17,29 @@ class PlaceCopies:
     """Pages and places, one page each."""
 
     pages: np.ndarray  # [n] numbers of pages that exist
-    memory: np.ndarray  # [n_places, bytes of a page] uint8 on the host, pinned, each place contiguous
+    memory: np.ndarray  # [n_places, bytes of a place] uint8 on the host, pinned, each place contiguous
     places: np.ndarray  # [n] rows of `memory`, distinct
     span: int = 1  # so many places from each multiple of it on lie together, and one copy may have them
+    is_compressed: bool = False  # places hold pages as the stream compresses them
+
+
+@dataclass(frozen=True)
+class PlaceCompressions:
+    """Pages that lie as they are in frames on the host, and units there which get them compressed. Both may be one memory."""
+
+    frames: np.ndarray  # [n_frames, bytes of a page] uint8, pinned, each contiguous
+    from_frames: np.ndarray  # [n] rows of `frames`, distinct
+    units: np.ndarray  # [n_units, bytes of a place] uint8, pinned, each contiguous
+    to_units: np.ndarray  # [n] rows of `units`, distinct; each is its own frame's first, or in the frame of none of these pages
 
 
 @dataclass(frozen=True)
 class CopiedPages:
     """What copies have done."""
 
-    stored_sums: np.ndarray  # [n] uint64: checksums of the pages that were copied to the host, taken on the device
-    loaded_sums: np.ndarray  # [m] uint64: checksums of the pages that came from the host, taken on the device afterwards
-    load_s: float  # time of the copies from the host, without what they waited for
+    stored_sums: np.ndarray  # [n] uint64: checksums of the bytes that were copied to the host, taken on the device
+    loaded_sums: np.ndarray  # [m] uint64: checksums of the bytes that came from the host, taken on the device afterwards
+    load_s: float  # time of the copies from the host and of what expands them, without what they waited for
     store_s: float = 0.0  # the same of the copies to the host
 
 
@@ -47,6 +58,11 @@ class CopyStream(Protocol):
 
     def queue(self, stored: PlaceCopies, loaded: PlaceCopies) -> Copies:
         """Queue copies of pages to places, and then of places to pages."""
+        ...
+
+    def compress(self, places: PlaceCompressions) -> Copies:
+        """Queue compressions. `loaded_sums` of the result are checksums of what was in the frames, `stored_sums` of what was
+        written to the units."""
         ...
 
     def go_around(self, is_busy: bool) -> None:

@@ -8,7 +8,8 @@ page of 2 MiB takes the engine about 40 us and a call about 3, so the engine is 
 a step that runs meanwhile, as a kernel would that reads all pages from the host's memory. A large load comes layer after layer,
 so that a step may begin before it ends (`cuda_layer_copies.py`). There is one stream for both directions: a piece of a load
 comes back to pages whose content is stored just before, and the next piece is asked for when it has come, so two streams would
-only wait for each other.
+only wait for each other. Pages for places that hold compressed ones go by way of a buffer on the GPU (`cuda_staging.py`), and
+come whole.
 
 Engines copy for all streams in the order of the calls. So nothing else goes through them meanwhile: the kernel of the sums
 reads page numbers and writes sums in pinned memory, and the numbers of steps take the way of `kernels/pinned_memory.py`.
@@ -29,9 +30,10 @@ from gpu_workers.cuda.kernels.pinned_memory import copy_pinned, warm_pinned_copi
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue
-from gpu_workers.pages.copy_runs import CopyRun, runs_of
-from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCopies
+from gpu_workers.pages.copy_runs import copy_rows, runs_of
+from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCompressions, PlaceCopies
 from gpu_workers.pages.cuda_layer_copies import CudaLayerGates
+from gpu_workers.pages.cuda_staging import CudaStaging
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
@@ -67,14 +69,15 @@ class _CudaCopies(Copies):
 
 
 class CudaCopyStream(CopyStream):
-    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. Compiles its kernel when it is made."""
+    """`pages`: [n_pages, bytes of a page] uint8 on a GPU, contiguous. staging: for places that hold compressed pages; None:
+    there are none. Compiles its kernels when it is made, before the pages have a content."""
 
-    def __init__(self, pages: torch.Tensor, gates: CudaLayerGates | None = None) -> None:
+    def __init__(self, pages: torch.Tensor, staging: CudaStaging | None = None, gates: CudaLayerGates | None = None) -> None:
         """gates: by which steps wait for layers of a load; None: all loads come whole. Raises: ValueError for pages that are
         not whole words."""
         if pages.shape[1] % WORD_BYTES:
             raise ValueError(f"bytes of a page: expected a multiple of {WORD_BYTES}, got {pages.shape[1]}")
-        self._pages, self._gates = pages, gates
+        self._pages, self._staging, self._gates = pages, staging, gates
         self._words = pages.view(torch.int64)
         self._device = pages.device
         self._stream = torch.cuda.Stream(self._device)
@@ -93,28 +96,53 @@ class CudaCopyStream(CopyStream):
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._fence)
             buffers.stores_begin.record(self._stream)
-            sum_parts(self._words, ids[:n_stored], sums[:n_stored])
-            _copy(self._pages, stored, runs_of(stored), to_places=True)
+            self._store(stored, ids[:n_stored], sums[:n_stored])
             buffers.loads_begin.record(self._stream)
-            comes_by_layers = self._load(loaded)
-            sum_parts(self._words, ids[n_stored:], sums[n_stored:])
+            comes_by_layers = self._load(loaded, ids[n_stored:], sums[n_stored:])
             buffers.loads_end.record(self._stream)
             buffers.done.record(self._stream)
         return _CudaCopies(buffers, n_stored, n - n_stored, self._free, comes_by_layers)
 
-    def _load(self, loaded: PlaceCopies) -> bool:
-        """Queue copies from places. Returns True if they come by layers."""
+    def _store(self, stored: PlaceCopies, ids: torch.Tensor, sums: torch.Tensor) -> None:
+        """Queue copies to places. ids, sums: of these pages, in pinned memory."""
+        if stored.is_compressed and self._staging is not None:
+            self._staging.store(stored, ids, sums)
+            return
+        sum_parts(self._words, ids, sums)
+        copy_rows(self._pages, stored, runs_of(stored), to_places=True)
+
+    def _load(self, loaded: PlaceCopies, ids: torch.Tensor, sums: torch.Tensor) -> bool:
+        """Queue copies from places; ids and sums as of `_store`. Returns True if they come by layers."""
+        if loaded.is_compressed and self._staging is not None:
+            self._staging.load(loaded, ids, sums)
+            return False
         runs = runs_of(loaded)
         groups = self._gates.groups_of(runs, self._pages.shape[1]) if self._gates is not None else []
-        if self._gates is None or len(groups) < 2:
-            _copy(self._pages, loaded, runs, to_places=False)
-            return False
-        self._gates.load(self._pages, loaded, runs, groups, self._stream)
-        return True
+        comes_by_layers = self._gates is not None and len(groups) > 1
+        if self._gates is not None and comes_by_layers:
+            self._gates.load(self._pages, loaded, runs, groups, self._stream)
+        else:
+            copy_rows(self._pages, loaded, runs, to_places=False)
+        sum_parts(self._words, ids, sums)
+        return comes_by_layers
 
     def go_around(self, is_busy: bool) -> None:
         """As of `CopyStream`."""
         go_around(copy_pinned if is_busy else None)
+
+    @torch.inference_mode()
+    def compress(self, places: PlaceCompressions) -> _CudaCopies:
+        """As of `CopyStream`. Waits for no plan: pages on the GPU are neither read nor written."""
+        assert self._staging is not None, "a stream that compresses"
+        n = len(places.to_units)
+        buffers = self._take(2 * n)
+        with torch.cuda.stream(self._stream):
+            buffers.stores_begin.record(self._stream)
+            buffers.loads_begin.record(self._stream)
+            self._staging.compress(places, buffers.sums[n : 2 * n], buffers.sums[:n])
+            buffers.loads_end.record(self._stream)
+            buffers.done.record(self._stream)
+        return _CudaCopies(buffers, n, n, self._free, comes_by_layers=False)
 
     def hold_plans(self, copies: Copies) -> None:
         """As of `CopyStream`."""
@@ -135,21 +163,16 @@ class CudaCopyStream(CopyStream):
         buffers = self._free[0]
         for n in (1, 2):
             sum_parts(self._words, buffers.ids[:n].zero_(), buffers.sums[:n])
+        if self._staging is not None:
+            self._staging.warm_up(buffers.ids[:1], buffers.sums[:1])
         warm_pinned_copies(self._device)
         torch.cuda.synchronize(self._device)
 
 
-def _copy(pages: torch.Tensor, copies: PlaceCopies, runs: list[CopyRun], *, to_places: bool) -> None:
-    """Queue these copies, to places or from them, on the current stream."""
-    if runs:
-        memory = torch.from_numpy(copies.memory)
-        on_device = [pages[run.page : run.page + run.n] for run in runs]
-        on_host = [memory[run.place : run.place + run.n] for run in runs]
-        targets, sources = (on_host, on_device) if to_places else (on_device, on_host)
-        torch._foreach_copy_(targets, sources, non_blocking=True)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def cuda_copies(kv: KvPages) -> CopyQueue:
-    """Copies of these pages of a GPU."""
+def cuda_copies(kv: KvPages, *, is_compressed: bool = False, is_adaptive: bool = False) -> CopyQueue:
+    """Copies of these pages of a GPU. is_compressed: some go to places of compressed pages; is_adaptive: and pages are
+    compressed where they lie on the host."""
+    pages = kv.storage.view(kv.n_pages, -1).view(torch.uint8)
+    staging = CudaStaging(kv, is_adaptive=is_adaptive) if is_compressed else None
     gates = kv.gates if isinstance(kv.gates, CudaLayerGates) else None
-    return CopyQueue(CudaCopyStream(kv.storage.view(kv.n_pages, -1).view(torch.uint8), gates), kv.n_pages)
+    return CopyQueue(CudaCopyStream(pages, staging, gates), kv.n_pages)

@@ -180,7 +180,8 @@ def measure_capacity(
 def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
     """Raises: ConfigError when pages of this model cannot have that form."""
     form = Int4Places(model.kv_shape) if settings.host_cache_dtype != "same" else None
-    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, settings.host_cache_dtype == "adaptive")
+    is_adaptive, is_pinned = settings.host_cache_dtype == "adaptive", settings.device == "cuda"
+    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, is_adaptive, is_pinned)
 
 
 def _describe(device: str, settings: WorkerSettings) -> str:

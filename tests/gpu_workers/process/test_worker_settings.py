@@ -45,7 +45,8 @@ def test_unknown_and_wrong_fields_are_named() -> None:
     ):
         with pytest.raises(ConfigError, match=f"^worker.host_cache_dtype: expected same {re.escape(said)}, got int4$"):
             read_settings(f"{{{cold}{others}}}".encode())
-    assert read_settings(f"{{{cold}, {host}}}".encode()).host_cache_dtype == "int4"
+    for device in ("cpu", "cuda"):
+        assert read_settings(f'{{{cold}, {host}, "device": "{device}"}}'.encode()).host_cache_dtype == "int4"
 
 
 def test_zero_means_what_suits_the_device() -> None:
