@@ -23,7 +23,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
-from gpu_workers.pages.cuda_layer_copies import CudaLayerGates
+from gpu_workers.pages.cuda.cuda_layer_copies import CudaLayerGates
 from gpu_workers.runner.memory_estimate import widened_tokens
 from gpu_workers.settings import Quantization
 

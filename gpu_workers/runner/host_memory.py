@@ -22,7 +22,7 @@ def add_host_tier(runner: ModelRunner, kv: KvPages, form: HostForm, n_places: in
     if kv.storage.device.type == "cpu":
         runner.host_tier = form.make_places(kv.as_bytes(), n_places)
         return
-    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
 
     copies = _copies_of(runner, kv, is_compressed=form.form is not None, is_adaptive=form.is_adaptive)
     runner.host_tier = places = form.queue_places(copies, n_places, CudaPinning(kv.storage.device))
@@ -40,7 +40,7 @@ def add_exchange(runner: ModelRunner, kv: KvPages, n_places: int) -> None:
     if kv.storage.device.type == "cpu":
         runner.exchange = ExchangePlaces(kv.as_bytes(), n_places)
         return
-    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
     from gpu_workers.pages.queued_exchange import PinnedExchange
 
     pinning = CudaPinning(kv.storage.device)
@@ -50,7 +50,7 @@ def add_exchange(runner: ModelRunner, kv: KvPages, n_places: int) -> None:
 def _copies_of(runner: ModelRunner, kv: KvPages, *, is_compressed: bool = False, is_adaptive: bool = False) -> CopyQueue:
     """The copies of the runner's pages: one stream, so that all of them run in the order in which they were queued.
     is_compressed, is_adaptive: as of `cuda_copies`; the first call decides."""
-    from gpu_workers.pages.cuda_copy_stream import cuda_copies  # imports Triton
+    from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies  # imports Triton
 
     if runner.page_copies is None:
         runner.page_copies = cuda_copies(kv, is_compressed=is_compressed, is_adaptive=is_adaptive)

@@ -59,8 +59,8 @@ class TestedTier(QueuedPlaces):
 
 def framed_tier_of(kv: KvPages, n_frames: int, n_places: int) -> FramedPlaces:
     """An adaptive host tier for these pages, which is ready."""
-    from gpu_workers.pages.cuda_copy_stream import cuda_copies
-    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
 
     form, pinning = Int4Places(kv.shape), CudaPinning(kv.storage.device)
     n_bytes = n_frames * frame_sizes(0, form).n_units * frame_sizes(0, form).unit_bytes
@@ -74,8 +74,8 @@ def framed_tier_of(kv: KvPages, n_frames: int, n_places: int) -> FramedPlaces:
 
 def tier_of(kv: KvPages, n_places: int = N_PLACES, opens: bool = True, *, is_compressed: bool = False) -> TestedTier:
     """The host tier for these pages; opens: its memory is its own, and ready."""
-    from gpu_workers.pages.cuda_copy_stream import cuda_copies
-    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
 
     pinning: Pinning = CudaPinning(kv.storage.device)
     page_bytes = Int4Places(kv.shape).place_bytes if is_compressed else kv.shape.bytes_per_page

@@ -32,8 +32,8 @@ from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue
 from gpu_workers.pages.copy_runs import copy_rows, runs_of
 from gpu_workers.pages.copy_stream import CopiedPages, Copies, CopyStream, PlaceCompressions, PlaceCopies
-from gpu_workers.pages.cuda_layer_copies import CudaLayerGates
-from gpu_workers.pages.cuda_staging import CudaStaging
+from gpu_workers.pages.cuda.cuda_layer_copies import CudaLayerGates
+from gpu_workers.pages.cuda.cuda_staging import CudaStaging
 
 _LEAST_PAGES = 256  # of a message for which a buffer is made
 _FIRST_BUFFERS = 4  # are made before they are needed
