@@ -136,6 +136,7 @@ def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
         "max_tokens": plan.max_tokens,
         "seed": plan.seed,
         "answers_not_the_same_twice": result.reference.n_unsteady,
+        "answers_compared": len(result.reference.answers),
         "stopped": list(result.stopped),
         "errors": sorted(errors)[:16],
     }
