@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and up to five times the random examples: an hour
+#   make test-long                    minutes of kills, more seeds and up to five times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -37,8 +37,8 @@ CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
-# `make test` runs two files at a time. So does test-long, but for drills: they run one after the other. Beside them, whenever they
-# leave a core idle, run the tests that have no real time: seeds and random examples.
+# `make test` runs two files at a time. So does test-long, but for drills: they run one after the other. Beside both, whenever
+# they leave a core idle, run the tests that have no real time: seeds and random examples.
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
@@ -72,8 +72,10 @@ test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
-	@$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || [ $$? -eq 5 ]
-	@nice -n 19 env $(RUN_LONG) --durations=5 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; drills=0; \
+	@nice -n 19 env $(RUN_LONG) --durations=25 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; \
+	servers=0; drills=0; \
+	$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || servers=$$?; \
+	[ $$servers -eq 0 ] || [ $$servers -eq 5 ] || { kill $$seeds; exit 1; }; \
 	$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || drills=$$?; \
 	status=0; wait $$seeds || status=$$?; cat $(SEEDS); \
 	[ $$status -eq 0 ] || [ $$status -eq 5 ] || exit 1; [ $$drills -eq 0 ] || [ $$drills -eq 5 ]

@@ -78,7 +78,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # memory of the host, pinned on GPUs, through which a rank gives pages to other replicas; 0: none; it needs a vault
     exchange_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     disk_cache_kept: bool = True  # when the server stops, the files stay for its next start
-    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory, weights included
+    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of a GPU's memory for this server, with weights
     # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEASE_STEPS)] = 0
     # time that the steps of one plan should take at most; 0: 0.005 on a GPU, 0.04 on a CPU
@@ -221,15 +221,13 @@ def check_kv_least(settings: WorkerSettings, device: DeviceKind | None = None) -
         raise ConfigError(f"worker.kv_least_bytes: expected at most worker.kv_memory_bytes = {most}, got {least}")
 
 
-def check_host_dtype(settings: WorkerSettings, device: DeviceKind | None = None) -> None:
-    """device: as for `check_kv_least`. Raises: ConfigError for compressed places without a host tier or on GPUs, of pages that
-    are small already, or where rounding must not change tokens."""
+def check_host_dtype(settings: WorkerSettings) -> None:
+    """Raises: ConfigError for compressed places without a host tier, of pages that are small already, or where rounding must
+    not change tokens."""
     if settings.host_cache_dtype == "same":
         return
     reason = "without worker.host_cache_bytes (--host-cache)" if not settings.host_cache_bytes else ""
-    if (device or settings.device) == "cuda":
-        reason = "on GPUs"
-    elif settings.deterministic:
+    if settings.deterministic:
         reason = "with worker.deterministic, because pages that come back would be rounded"
     elif settings.kv_dtype == "int4":
         reason = "with worker.kv_dtype int4, whose pages are as small"

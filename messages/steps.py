@@ -245,7 +245,7 @@ class Result(Message, frozen=True):
     slots: Int32s
     counts: Int32s
     ids: Int32s
-    compute_s: float  # time on the device (or the CPU's step thread)
+    compute_s: float  # time on the device (or the CPU's step thread); NaN: not known
     logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
     grammars: GrammarReport | None = None  # None if no row has a grammar that says anything
     # Log probabilities of prompt tokens: a row that has computed the positions p, p + 1, ... gives those of p + 1, p + 2, ...

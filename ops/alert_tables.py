@@ -11,6 +11,13 @@ from ops.fault_guide import FAULTS
 
 _RULES = Path(__file__).parent / "prometheus" / "tardigrade.rules.yml"
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+_ANY = {
+    "actor": "an actor",
+    "replica": "a replica",
+    "tenant": "a tenant",
+    "gpu": "N",
+    "why": "the reason",
+}  # in the place of a label's value
 
 
 def alerts_table() -> str:
@@ -34,10 +41,15 @@ def faults_table() -> str:
 
 
 def _annotations() -> dict[str, dict[str, str]]:
-    """The annotations by alert, with the names of labels in the place of their values."""
+    """The annotations by alert, with words in the place of the values of labels."""
     groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["groups"]
     return {
-        rule["alert"]: {key: _LABEL.sub(r"its \1", text) for key, text in rule["annotations"].items()}
+        rule["alert"]: {key: _without_labels(text) for key, text in rule["annotations"].items()}
         for group in groups
         for rule in group["rules"]
     }
+
+
+def _without_labels(text: str) -> str:
+    text = _LABEL.sub(lambda label: _ANY.get(label[1], f"the {label[1]}"), text)
+    return text[:1].upper() + text[1:] if text.startswith(tuple(_ANY.values())) else text

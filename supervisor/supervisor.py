@@ -266,7 +266,8 @@ class Supervisor:
     def _replace_groups(self, target: Server, titles: list[str]) -> str:
         """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""
         if self._rolling.roll.is_open or not self._is_whole():
-            return f"expected a server that serves without a restart under way, got one that is {self.state}"
+            now = "being restarted" if self._rolling.roll.is_open else self.state
+            return f"expected a server that serves without a restart under way, got one that is {now}"
         self._rolling.begin_here(target, titles)
         self.commands.run_task(self._rolling.run())
         return ""

@@ -2,8 +2,7 @@
 
     custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
                        gateways give them to its next incarnation.
-    accounts           where clients show API keys: they count what tenants use. Gateways wait for them, and in the end
-                       decide alone.
+    accounts           where clients show API keys: they count what tenants use. Gateways wait for them, then decide alone.
     gpu_monitor        where the model runs on GPUs: reads their sensors. Without it there are no metrics of them, nothing else.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
@@ -41,7 +40,7 @@ from supervisor.children.entrypoint import warm_ups
 from supervisor.config.observability_settings import traces_of
 from supervisor.config.server_config import ServerConfig
 from supervisor.fallback.only_model import FALLBACK_REPLICA, as_fallback, config_of, facts_of
-from supervisor.model_facts.gateway_models import embedding_of, numerics_of
+from supervisor.model_facts.gateway_models import embedding_of, numerics_of, sampling_of
 from supervisor.placement.placement import Placement
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 from supervisor.start_facts import EmbeddingFacts, StartFacts
@@ -163,6 +162,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         config.gateway,
         model_name=config.model_name or facts.model_name,
         model_folder=facts.model_setting,
+        default_sampling=sampling_of(config),
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         numerics=numerics_of(config, facts.placement),
         deterministic=config.worker.deterministic,

@@ -1,4 +1,7 @@
-"""Property tests are bounded by examples, not by time: a slow machine fails none. Collections of garbage are short."""
+"""Property tests are bounded by examples, not by time: a slow machine fails none. Collections of garbage are short.
+
+SIGINT means the same in a background job as in the foreground.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from supervisor.shell.interrupts import take_interrupts
 from tests.support.depth import DEPTH
 
 settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("examples")
+take_interrupts()  # `make test &` in a script has it ignored, and so would every program that a test starts and interrupts
 
 
 @pytest.hookimpl(wrapper=True)

@@ -50,7 +50,7 @@ class AccountsActor(Actor):
         # by gateway: its incarnation, and the newest number that it has told, if that is not on disk
         self._unnoted: dict[str, tuple[int, int]] = {}
         self._n_written, self._n_taken = 0, 0
-        self._is_logged = True  # the newest record is in the log
+        self._is_logged = self._is_written = True  # the newest record is in the log; the file could be written last time
         self._command_log = CommandLog(Path(settings.accounts_file))
         self._writing: asyncio.Task[None] | None = None
 
@@ -141,16 +141,18 @@ class AccountsActor(Actor):
         path = Path(self._settings.accounts_file)
         try:
             if n_changes != self._n_written:
-                self._command_log.begin(self._command_log.number + 1)
+                self._command_log.advance()
                 number = self._command_log.number
                 content = encoded(self.ledger, self._wall_s(), number)
                 await asyncio.get_running_loop().run_in_executor(None, write_accounts, path, content)
                 self._command_log.drop_before(number)
         except OSError as error:
-            self.log.warning("accounts could not be written", reason=str(error))
+            if self._is_written:
+                self.log.warning("accounts could not be written, and will be as soon as they can", reason=str(error))
+            self._is_written = False
             self._unnoted = told | self._unnoted
             return
-        self._n_written = n_changes
+        self._n_written, self._is_written = n_changes, True
         for gateway, (incarnation, number) in told.items():
             peer = self.child.peers.get(gateway)
             if peer is not None and peer.incarnation == incarnation:

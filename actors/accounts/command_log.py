@@ -7,8 +7,10 @@ record is in the system's memory before the next message is handled. A loss of p
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -39,18 +41,30 @@ class CommandLog:
 
     def __init__(self, path: Path) -> None:
         self._path, self._fd, self.number = path, -1, 0
+        self._n_bytes = 0  # of whole records in the newest log
 
     def begin(self, number: int) -> None:
         """Begin a new log with this number. Raises: OSError."""
         self.close()
-        self.number = number
+        self.number, self._n_bytes = number, 0
         name = self._path.with_name(f"{self._path.name}{_MARK}{number}")
         self._fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
+    def advance(self) -> None:
+        """Begin the next log, unless the newest one has no record: a disk that refuses everything gets no more files.
+        Raises: OSError."""
+        if self._fd < 0 or self._n_bytes:
+            self.begin(self.number + 1)
+
     def append(self, record: Handled) -> None:
-        """Add a record. Raises: OSError."""
+        """Add a record. Raises: OSError; then the log is as it was, or ends with a part that the next record overwrites."""
         body = msgspec.msgpack.encode(record)
-        os.write(self._fd, len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+        data = len(body).to_bytes(_LENGTH_BYTES, "little") + body
+        if os.pwrite(self._fd, data, self._n_bytes) != len(data):
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._n_bytes)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._n_bytes += len(data)
 
     def close(self) -> None:
         """Close the log."""

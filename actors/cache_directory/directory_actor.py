@@ -181,6 +181,7 @@ class DirectoryActor(Actor):
     def statistics(self) -> dict[str, float]:
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
         if self._on_disk is not None:
+            self._equal.drop_old(self._wall_s())
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
             oldest_s = age_s(self._equal.oldest_s, self._wall_s())
             own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}

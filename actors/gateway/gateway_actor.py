@@ -171,6 +171,8 @@ class GatewayActor(Actor, Post, Status):
             self.manager.scheduler_up(peer.name)
         if role_of(peer.name) == "gateway" and self._manager is not None:
             self.manager.gateway_up()
+        if role_of(peer.name) == "cache_directory" and self._manager is not None:
+            self.manager.equals.directory_up()
         if role_of(peer.name) == "embedder":
             self.embedding_dispatcher.embedder_up()
         if role_of(peer.name) == "custodian" and self.custody is not None:

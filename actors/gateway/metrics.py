@@ -20,6 +20,7 @@ class GatewayMetrics:
     """All of one gateway's metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._journal_refuses = False
         self._n_prompt = self._n_cached = self._n_drafted = self._n_accepted = 0  # of requests that have ended
         self.requests = Counter(
             "tardigrade_requests", "Requests that have ended, by API and ending.", ["api", "ending"], registry=registry
@@ -121,6 +122,7 @@ class GatewayMetrics:
     def set_journal(self, is_healthy: bool, waiting_bytes: int) -> None:
         """Note whether the journal's disk accepts writes, and what waits for it."""
         self.journal_healthy.set(is_healthy)
+        self._journal_refuses = not is_healthy
         self.journal_waiting_bytes.set(waiting_bytes)
 
     def latencies(self) -> dict[str, dict[str, float]]:
@@ -146,7 +148,8 @@ class GatewayMetrics:
     def statistics(self) -> dict[str, float]:
         """For `supervisor status` and `supervisor top`: requests that have ended, and their drafts."""
         drafts = {"drafts_verified": float(self._n_drafted), "drafts_accepted": float(self._n_accepted)}
-        return {"requests": float(self.whole_s.count), **(drafts if self._n_drafted else {})}
+        journal = {"journal_refuses": 1.0} if self._journal_refuses else {}
+        return {"requests": float(self.whole_s.count), **(drafts if self._n_drafted else {}), **journal}
 
     def totals(self) -> dict[str, float]:
         """Requests that have ended, tokens that clients have seen, the mean time of a request, tokens for each second of it,

@@ -51,13 +51,19 @@ class Hints:
         self.drafts.receive(message, self._tails.has)
 
     def advanced(self, advance: Advance) -> None:
-        """A sequence that wants drafts has new tokens. Drafts that came from its grammar say nothing about speculation."""
-        n_drafts = 0 if isinstance(advance.row.drafts, ForcedTokens) else len(advance.row.drafts)
-        self._tails.add(advance.row.sequence, n_drafts, advance.n_accepted if n_drafts else 0)
+        """A sequence that wants drafts has new tokens. Drafts that came from its grammar say nothing about speculation. Where
+        no draft is likely, speculation hears of the tokens of a plan with the first of its steps: an answer comes before the
+        next plan is sent."""
+        row, likely = advance.row, self.drafts.likely
+        n_drafts = 0 if isinstance(row.drafts, ForcedTokens) else len(row.drafts)
+        n_accepted = advance.n_accepted if n_drafts else 0
+        likely.verified(row.sequence, n_drafts, n_accepted)
+        if n_drafts or advance.is_first_of_plan or likely.is_likely(row.sequence):
+            self._tails.add(row.sequence, n_drafts, n_accepted)
 
     def ended(self, sequence: Sequence) -> None:
         """A sequence has ended."""
-        self.drafts.drop(sequence.number)
+        self.drafts.end(sequence.number)
         self._tails.end(sequence)
 
     def publish_inventory(self) -> None:

@@ -6,6 +6,10 @@ latest occurrence, so a proposal costs a few dictionary look-ups, whatever the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+NoteMatch = Callable[[int, bool], None]
+
 
 class NgramProposer:
     """The tokens of one sequence and their index."""
@@ -19,14 +23,27 @@ class NgramProposer:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def extend(self, tokens: list[int]) -> None:
-        """Add tokens to the sequence. An n-gram is indexed when the token after it is known."""
+    def extend(self, tokens: list[int], note: NoteMatch | None = None) -> None:
+        """Add tokens to the sequence. An n-gram is indexed when the token after it is known.
+
+        `note(n_matched, is_right)` is called for each token whose last n-gram has occurred before: the length of the longest
+        such n-gram, and whether the token is the one that followed it.
+        """
         for token in tokens:
-            end = len(self._tokens)
+            end, is_noted = len(self._tokens), False
             for size in self._sizes:
                 if end >= size:
-                    self._next_of[size][tuple(self._tokens[end - size :])] = end
+                    index, ngram = self._next_of[size], tuple(self._tokens[end - size :])
+                    if note is not None and not is_noted and (start := index.get(ngram)) is not None:
+                        note(size, self._tokens[start] == token)
+                        is_noted = True
+                    index[ngram] = end
             self._tokens.append(token)
+
+    @property
+    def n_matched(self) -> int:
+        """Tokens of the longest n-gram that ends the sequence and has occurred before; 0 when nothing repeats."""
+        return self._match()[0]
 
     def propose(self, max_draft: int) -> list[int]:
         """The `max_draft` ids after the latest earlier occurrence of the longest n-gram that ends the sequence; none when
@@ -34,11 +51,16 @@ class NgramProposer:
 
         If the earlier continuation reaches the end of the sequence, it is repeated from its start: a loop goes on as a loop.
         """
+        n_matched, start = self._match()
+        period = len(self._tokens) - start
+        return [self._tokens[start + index % period] for index in range(max_draft)] if n_matched else []
+
+    def _match(self) -> tuple[int, int]:
+        """(length of the longest n-gram that repeats, position after its latest earlier occurrence); (0, 0) if none does."""
         end = len(self._tokens)
         for size in self._sizes:
             if end >= size:
                 start = self._next_of[size].get(tuple(self._tokens[end - size :]))
                 if start is not None:
-                    period = end - start
-                    return [self._tokens[start + index % period] for index in range(max_draft)]
-        return []
+                    return size, start
+        return 0, 0

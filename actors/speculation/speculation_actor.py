@@ -49,15 +49,15 @@ class SpeculationActor(Actor):
         """Add the new tokens to their sequences and propose what may follow."""
         offset, ids = 0, tails.ids.tolist()
         proposals: list[tuple[int, int, list[int]]] = []
-        columns = (tails.sequences, tails.starts, tails.counts, tails.drafted, tails.accepted)
-        for number, start, count, drafted, accepted in zip(*(column.tolist() for column in columns), strict=True):
+        columns = (tails.sequences, tails.starts, tails.counts, tails.accepted)
+        for number, start, count, accepted in zip(*(column.tolist() for column in columns), strict=True):
             key = (delivery.sender, number)
             if count < 0:
                 self._histories.pop(key, None)
                 continue
             tokens = ids[offset : offset + count]
             offset += count
-            draft = self._extend(key, start, tokens, drafted, accepted)
+            draft = self._extend(key, start, tokens, accepted)
             if draft:
                 proposals.append((number, start + count, draft))
         self._answer(delivery.sender, proposals)
@@ -73,22 +73,23 @@ class SpeculationActor(Actor):
     def statistics(self) -> dict[str, float]:
         return {"sequences": float(len(self._histories)), "proposals": float(self._n_proposals)}
 
-    def _extend(self, key: tuple[str, int], start: int, tokens: list[int], drafted: int, accepted: int) -> list[int]:
+    def _extend(self, key: tuple[str, int], start: int, tokens: list[int], accepted: int) -> list[int]:
         """Add the tokens from position `start` on to a sequence. Returns the draft for the positions after them, or []."""
         settings = self._settings
         history = self._histories.get(key)
         if start == 0:
-            history = _History(NgramProposer(settings.longest_match, settings.shortest_match), DraftLength())
+            history = _History(
+                NgramProposer(settings.longest_match, settings.shortest_match), DraftLength(settings.longest_match)
+            )
             self._histories[key] = history
             if len(self._histories) > settings.max_sequences:
                 self._histories.popitem(last=False)
         if history is None or len(history.proposer) != start:
             return []  # this process does not have its first tokens, so the sequence gets no drafts
-        history.proposer.extend(tokens)
-        history.length.add_result(drafted, accepted)
+        # a prompt may repeat nothing and yet be repeated by the answer, so it teaches nothing
+        history.proposer.extend(tokens, history.length.note if start else None)
         self._accepted.inc(accepted)
-        wanted = history.length.wanted(len(tokens), settings.max_draft)
-        return history.proposer.propose(wanted) if wanted else []
+        return history.proposer.propose(history.length.wanted(history.proposer.n_matched, settings.max_draft))
 
     def _answer(self, scheduler: str, proposals: list[tuple[int, int, list[int]]]) -> None:
         if not proposals or scheduler not in self.child.peers:

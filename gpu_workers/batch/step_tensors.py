@@ -45,6 +45,7 @@ class StepTensors:
     row_offsets: np.ndarray  # [R] int32, host: index of the row's first token in the flat batch
     sample_index: torch.Tensor | None  # [S] int64, device: flat tokens after which a token is sampled; None: all, in order
     device_tiles: DeviceTiles | None = None
+    arrives: bool = False  # a captured step whose pages may still be loaded, see `KvPages.arriving`
 
     @property
     def n_tokens(self) -> int:

@@ -26,19 +26,22 @@ class StepGraphs:
         tile_tokens: int = 1,
         decode_sizes: Sequence[int] | None = None,
         widened_room: int = 0,
+        *,
+        may_arrive: bool = False,
     ) -> None:
         """mixed: sizes of steps with prompts, from `mixed_sizes`, with the same tile_tokens; if empty, none is captured.
-        decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default. widened_room: of attention."""
+        decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default. widened_room: of attention. may_arrive: as
+        of `MixedGraphs`."""
         decode_sizes = decode_sizes or graph_sizes(state.n_slots)
         most = max([*decode_sizes, *(size.samples for size in mixed)])
         self.pool = GraphPool(state, compute_logits, most)
         self.decode = DecodeGraphs(self.pool, decode_sizes)
-        self.mixed = MixedGraphs(self.pool, mixed, tile_tokens, widened_room) if mixed else None
+        self.mixed = MixedGraphs(self.pool, mixed, tile_tokens, widened_room, may_arrive=may_arrive) if mixed else None
 
     def capture(self, on_progress: Callable[[float], None] = lambda fraction: None, *, runs_each: bool = True) -> None:
         """Captures all sizes. The device's tables and pages must not move afterwards. on_progress gets the fraction done.
         runs_each: run each size once before its capture, which takes as long as the capture; steps with collectives need it."""
-        total, done = len(self.decode.sizes) + len(self.mixed.sizes if self.mixed else ()), 0
+        total, done = len(self.decode.sizes) + (self.mixed.n_captured if self.mixed else 0), 0
 
         def count() -> None:
             nonlocal done

@@ -9,6 +9,7 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.batch.uploads import copy_staged
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.grammar.grammar_step import GrammarStep
 from gpu_workers.graphs.mask_upload import ConstrainedRows, MaskUpload
@@ -150,5 +151,5 @@ class Staging:
         self._copied[which].synchronize()  # the copy of eight calls ago
         staged = self._buffers[which][: len(target)]
         fill(staged.numpy())
-        target.copy_(staged, non_blocking=True)
+        copy_staged(target, staged)
         self._copied[which].record()

@@ -19,6 +19,7 @@ from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS
 
 _ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
+_ARRIVING_TOKENS = (16, 32, 64, 128, 256, 512)  # few, because most loads end before a later step
 _GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a capture with collectives takes ten times as long
 _URGENT_TOKENS = (64, 128, 256, 384, 512, 768, 1024)
 _LEAST_LONG_ROWS = 8
@@ -97,6 +98,12 @@ def urgent_sizes(max_tokens: int, tile_tokens: int) -> tuple[MixedSize, ...]:
     """The sizes to capture for urgent steps, which have a few long rows alone, the smallest first. Arguments: as above."""
     rows = _LEAST_LONG_ROWS
     return tuple(MixedSize(0, tokens, rows, tokens // tile_tokens + rows) for tokens in _URGENT_TOKENS if tokens <= max_tokens)
+
+
+def arriving_sizes(sizes: Sequence[MixedSize]) -> list[MixedSize]:
+    """Those of one prompt alone, for the rest of a prompt whose first pages are being loaded. sizes: as of `mixed_sizes`."""
+    least = min((size.rows for size in sizes), default=0)
+    return [size for size in sizes if size.rows == least and size.tokens in _ARRIVING_TOKENS]
 
 
 def _size(rows: int, tokens: int, n_slots: int, tile_tokens: int) -> MixedSize:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -59,6 +60,25 @@ class KvShape:
         return key // self.dtype.itemsize, value // self.dtype.itemsize
 
 
+class LayerGates(Protocol):
+    """Says when the pages of a load have come, layer after layer."""
+
+    def wait(self, layer: int) -> None:
+        """What is launched from now on begins after the first `layer` + 1 layers of all pages that are being loaded. Called for
+        the layers in order. Nothing waits for a load that has ended."""
+        ...
+
+
+class _GatedLayers(tuple[torch.Tensor, ...]):
+    """The pages of each layer. Whoever takes those of a layer waits for it before."""
+
+    gates: LayerGates
+
+    def __getitem__(self, index: Any) -> Any:
+        self.gates.wait(index)
+        return super().__getitem__(index)
+
+
 @dataclass(frozen=True)
 class KvPages:
     """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], the numbers, views of `storage`. The
@@ -69,6 +89,7 @@ class KvPages:
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     region: Region | None = None  # the memory of the storage, if that can be exchanged for shared memory
+    gates: LayerGates | None = None  # of loads that come layer after layer; None: a step waits for whole loads
 
     @classmethod
     def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str, is_shared: bool = False) -> KvPages:
@@ -115,6 +136,15 @@ class KvPages:
         words = self.storage.view(self.n_pages, -1).view(torch.int64)
         for some, others in zip(*(pages.split(n_together) for pages in uploaded), strict=True):
             words.index_copy_(0, others, words.index_select(0, some))
+
+    @property
+    def arriving(self) -> KvPages:
+        """The same pages for a step that begins while some are still loaded: each layer waits until that layer has come."""
+        if self.gates is None:
+            return self
+        keys = _GatedLayers(self.keys)
+        keys.gates = self.gates
+        return dataclasses.replace(self, keys=keys)
 
     def as_bytes(self) -> np.ndarray:
         """The pages as bytes, [n_pages, bytes of a page] uint8, on a CPU: a view."""

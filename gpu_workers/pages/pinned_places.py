@@ -25,7 +25,7 @@ from gpu_workers.pages.copy_stream import PlaceCopies
 from gpu_workers.pages.place_table import TAG_BYTES
 from gpu_workers.vault.host_region import HostRegion
 
-_KERNEL_PAGE_BYTES = 4096
+PLACE_ALIGNED_BYTES = 4096  # a page of the kernel, where each place begins
 _PIECE_BYTES = 32 << 20  # are pinned by one call, during which others to the driver may wait; a copy must lie within one piece
 
 
@@ -45,13 +45,24 @@ class Pinning(Protocol):
 class PinnedPlaces:
     """`n_places` places of one page each. `region`: all of it, which may be exchanged until `open`."""
 
-    def __init__(self, n_places: int, page_bytes: int, pinning: Pinning, name: str = "host tier") -> None:
-        """name: of what it is for, in the log. Raises: OSError when the machine has no memory for that."""
-        self.n_places, self.page_bytes = n_places, page_bytes
+    def __init__(
+        self,
+        n_places: int,
+        page_bytes: int,
+        pinning: Pinning,
+        name: str = "host tier",
+        *,
+        is_compressed: bool = False,
+        n_tag_bytes: int = 0,
+    ) -> None:
+        """page_bytes: of a page, or if it `is_compressed`, of a compressed one; name: of what it is for, in the log;
+        n_tag_bytes: 0: those of a `PlaceTable`. Raises: OSError when the machine has no memory for that."""
+        n_tag_bytes = n_tag_bytes or n_places * TAG_BYTES
+        self.n_places, self.page_bytes, self._is_compressed = n_places, page_bytes, is_compressed
         self._place_bytes = _rounded(page_bytes)
-        self._first = _rounded(n_places * TAG_BYTES)
+        self._first = _rounded(n_tag_bytes)
         self.region = HostRegion(self._first + n_places * self._place_bytes)
-        self.tags = self.region.buffer[: n_places * TAG_BYTES]
+        self.tags = self.region.buffer[:n_tag_bytes]
         whole = np.frombuffer(self.region.buffer, np.uint8, offset=self._first).reshape(n_places, self._place_bytes)
         self.places = whole[:, :page_bytes]  # [n_places, page_bytes] uint8, each contiguous
         self._n_together = max(_PIECE_BYTES // self._place_bytes, 1)  # places that are pinned by one call
@@ -77,7 +88,7 @@ class PinnedPlaces:
 
     def copies(self, pages: np.ndarray, places: np.ndarray) -> PlaceCopies:
         """Copies between these pages and places. Args: [n] each."""
-        return PlaceCopies(pages, self.places, places, self.span)
+        return PlaceCopies(pages, self.places, places, self.span, self._is_compressed)
 
     def unpin(self) -> None:
         """The device copies no more; the memory can go. Waits until it is pinned."""
@@ -116,4 +127,4 @@ def places_in(n_bytes: int, page_bytes: int) -> int:
 
 
 def _rounded(n_bytes: int) -> int:
-    return -(-n_bytes // _KERNEL_PAGE_BYTES) * _KERNEL_PAGE_BYTES
+    return -(-n_bytes // PLACE_ALIGNED_BYTES) * PLACE_ALIGNED_BYTES

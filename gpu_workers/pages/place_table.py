@@ -72,6 +72,16 @@ class PlaceTable:
             for place in places.tolist():
                 self._forget(place)
 
+    def hashes_of(self, places: np.ndarray) -> np.ndarray:
+        """The contents of these places once all that is queued has ended, [n] uint64; 0: none."""
+        with self._lock:
+            return self._queued[places]
+
+    def is_moving(self, place: int) -> bool:
+        """True while copies to or from this place are on their way."""
+        with self._lock:
+            return place in self._n_copies
+
     def begin_store(self, places: np.ndarray, hashes: np.ndarray) -> StoreBatch:
         """Copies to these places follow. Args: [n]."""
         batch = StoreBatch(places.tolist(), hashes.tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from prometheus_client import Metric
@@ -43,7 +44,8 @@ class WorkerMetrics(Collector):
     def count_result(self, result: Result) -> None:
         """Count a step that has ended."""
         self.steps += 1
-        self._step_s.observe(result.compute_s)
+        if not math.isnan(result.compute_s):
+            self._step_s.observe(result.compute_s)
         self.tokens_sampled += len(result.ids)
         self.drafts_accepted += len(result.ids) - len(result.slots)
 

@@ -33,6 +33,7 @@ from gpu_workers.vault.page_places import PagePlaces
 from messages.caches.disk_moves import DiskMoves
 from messages.ids import memory_owner
 from messages.lifecycle.spawn_spec import SpawnSpec
+from messages.release import release_version
 from messages.steps import Reset
 
 _CLOSE_S = 0.1  # for the thread to end and to remove the file; then they are left as they are
@@ -109,7 +110,7 @@ class RankDisk(Collector):
     def _fingerprint(self) -> bytes:
         """Of all that decides what the bytes of a page mean. The file outlives installations, so these count too. Raises:
         OSError."""
-        made_by = [version("tardigrade-serve"), "" if self._settings.is_hash_chain else version("torch")]
+        made_by = [release_version(), "" if self._settings.is_hash_chain else version("torch")]
         return sha256(layout_of(self._settings) + repr(made_by).encode()).digest()
 
 

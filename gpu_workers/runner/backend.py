@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -126,6 +126,16 @@ def capture_steps(
     from gpu_workers.graphs.cpu_programs import cpu_programs
 
     return CapturedSteps(programs=cpu_programs(model, kv, state))
+
+
+def with_gates(kv: KvPages, model: Model) -> KvPages:
+    """The pages, with what lets a step begin while some of them are loaded. Without it on CPUs, whose loads run between steps,
+    and with several ranks: loads end at other times on each, and all of them have to take the same kind of step."""
+    if model.device.type == "cpu" or model.parts.group.size > 1 or model.parts.stages is not None:
+        return kv
+    from gpu_workers.runner.cuda_backend import layer_gates
+
+    return replace(kv, gates=layer_gates(kv))
 
 
 def cpu_ops(dtype: torch.dtype, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Ops:

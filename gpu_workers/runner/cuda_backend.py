@@ -19,12 +19,13 @@ from gpu_workers.graphs.graph_pool import GraphPool
 from gpu_workers.graphs.mixed_graphs import MixedGraphs
 from gpu_workers.graphs.mixed_sizes import mixed_sizes, urgent_sizes
 from gpu_workers.layers.attention import Attention
-from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.kv_pages import KvPages, LayerGates
 from gpu_workers.layers.page_format import INT4
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
+from gpu_workers.pages.cuda.cuda_layer_copies import CudaLayerGates
 from gpu_workers.runner.memory_estimate import widened_tokens
 from gpu_workers.settings import Quantization
 
@@ -82,10 +83,11 @@ def capture_graphs(
     sizes = mixed_sizes(state.n_slots, max_tokens, attention.tile_tokens, n_ranks)
     graphs = StepGraphs(
         state,
-        lambda step: model.logits(model.forward(step, kv)),
+        lambda step: model.logits(model.forward(step, kv.arriving if step.arrives else kv)),
         sizes,
         attention.tile_tokens,
         widened_room=attention.widened_room,
+        may_arrive=kv.gates is not None,
     )
     graphs.capture(on_progress, runs_each=n_ranks > 1)
     return graphs
@@ -109,3 +111,8 @@ def capture_urgent_graphs(
     mixed.capture(runs_each=False)
     torch.cuda.synchronize(state.device)
     return pool, mixed
+
+
+def layer_gates(kv: KvPages) -> LayerGates:
+    """By which steps wait for each layer of pages that are being loaded. Raises: CudaError without a driver."""
+    return CudaLayerGates(kv.shape.n_layers, kv.shape.bytes_per_page // kv.shape.n_layers)

@@ -7,6 +7,7 @@ from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
 MIN_PAGES = 4
+_CONTEXT_BYTES = 1 << 30  # more than the CUDA context of one process takes
 
 
 def cpu_kv_bytes(wanted_bytes: int) -> int:
@@ -27,16 +28,25 @@ def cuda_kv_bytes(
     reserve_bytes: int,
     n_gangs: int = 1,
     shared_bytes: int = 0,
+    others_bytes: int = 0,
 ) -> int:
     """Memory for keys and values on a CUDA device, after the weights are loaded.
 
     free_bytes: as the driver reports it; activation_bytes: peak of the largest step; reserve_bytes: left for graphs,
     collectives and fragmentation; n_gangs: gangs that share the device and the keys and values, of which one is loaded;
-    shared_bytes: of the weights, if the gangs share them. The result is negative when even the weights do not fit into the
-    share.
+    shared_bytes: of the weights, if the gangs share them; others_bytes: of other programs on the device, which do not count
+    towards the share. The result is negative when even the weights do not fit into the share, or into what is free.
     """
-    own_bytes = total_bytes - free_bytes + activation_bytes + reserve_bytes - shared_bytes
-    return int(total_bytes * memory_share) - shared_bytes - n_gangs * own_bytes
+    step_bytes = activation_bytes + reserve_bytes
+    own_bytes = max(0, total_bytes - free_bytes - others_bytes) + step_bytes - shared_bytes
+    of_share_bytes = int(total_bytes * memory_share) - shared_bytes - n_gangs * own_bytes
+    return min(of_share_bytes, free_bytes - step_bytes - (n_gangs - 1) * own_bytes)
+
+
+def bytes_of_others(used_bytes: int) -> int:
+    """Memory that other programs have on a CUDA device. used_bytes: of the whole device, before this process has loaded
+    anything: its CUDA context is in it."""
+    return max(0, used_bytes - _CONTEXT_BYTES)
 
 
 def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:

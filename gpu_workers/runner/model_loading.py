@@ -34,6 +34,7 @@ from gpu_workers.runner.backend import (
     capture_steps,
     choose_backend,
     deterministic_sampler,
+    with_gates,
 )
 from gpu_workers.runner.host_memory import add_exchange, add_host_tier
 from gpu_workers.runner.memory_budget import count_least_pages, count_pages
@@ -182,7 +183,8 @@ def measure_capacity(
 def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
     """Raises: ConfigError when pages of this model cannot have that form."""
     form = Int4Places(model.kv_shape) if settings.host_cache_dtype != "same" else None
-    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, settings.host_cache_dtype == "adaptive")
+    is_adaptive, is_pinned = settings.host_cache_dtype == "adaptive", settings.device == "cuda"
+    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, is_adaptive, is_pinned)
 
 
 def _describe(device: str, settings: WorkerSettings) -> str:
@@ -198,7 +200,7 @@ def _allocate_pages(model: Model, capacity: EngineCapacity, memory: KeptMemory |
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, model.device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
         memory.reserve(kv.region)
-    return kv
+    return with_gates(kv, model) if capacity.n_host_pages else kv
 
 
 def _kept_pages(model: Model, memory: KeptMemory) -> int:

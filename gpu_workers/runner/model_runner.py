@@ -29,7 +29,7 @@ from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import NO_TOKENS, build_batch
-from gpu_workers.batch.uploads import upload
+from gpu_workers.batch.uploads import copy_staged, upload
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
 from gpu_workers.grammar.grammar_step import GrammarStep
@@ -137,20 +137,19 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
         """Start all steps of a plan. On a CPU those of a lease begin when they are collected. Raises: PlanRefused."""
-        self._admit(plan)
+        arrives = self._admit(plan)
         if self._graphs is not None and plan.new:
             self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
         if self._graphs is not None and self._is_captured(plan):
-            return self._run_captured(plan, self._graphs)
-        steps = (self._run_step(plan, index) for index in range(plan.n_steps))
+            return self._run_captured(plan, self._graphs, arrives)
+        steps = (self._run_step(plan, index, arrives) for index in range(plan.n_steps))
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
 
-    def _admit(self, plan: Plan) -> None:
-        """Check a plan and write its differences. Raises: PlanRefused, with nothing done."""
+    def _admit(self, plan: Plan) -> bool:
+        """Check a plan and write its differences. True: its pages still arrive. Raises: PlanRefused, with nothing done."""
         self._grammars.check(plan)
         self._slots.apply(plan)
-        if self.page_copies is not None:
-            self.page_copies.hold(plan, self._slots)
+        arrives = self.page_copies is not None and self.page_copies.hold(plan, self._slots)
         self._grammars.enter(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
@@ -158,6 +157,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._kv.copy(plan.copies.sources, plan.copies.targets)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
+        return arrives
 
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
         """Wait for each step of a launched plan and read its result."""
@@ -173,8 +173,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._told = None
 
     def _is_captured(self, plan: Plan) -> bool:
-        """True if a captured step may fit, where there are some. They do not know bad words of several tokens, nor the log
-        probabilities of prompts."""
+        """True if a captured step may fit. They know neither bad words of several tokens nor log probabilities of prompts."""
         slots = plan.row_slots
         return len(slots) > 0 and not self._slots.sampling.has_bad_sequences(slots) and not self._slots.prompts.has_any(plan)
 
@@ -183,13 +182,13 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         n = len(plan.row_slots)
         return bool((plan.row_counts == 1).all() and plan.row_samples.all() and n <= graphs.decode.sizes[-1])
 
-    def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
+    def _run_captured(self, plan: Plan, graphs: StepGraphs, arrives: bool) -> list[PendingStep]:
         if self._is_decode(plan, graphs):
             return self._run_decode(plan, graphs)
         pending = None
         if graphs.mixed is not None and plan.n_steps == 1:
-            pending = self._run_mixed(plan, graphs.pool, graphs.mixed)
-        return [pending] if pending else [self._run_step(plan, index) for index in range(plan.n_steps)]
+            pending = self._run_mixed(plan, graphs.pool, graphs.mixed, arrives)
+        return [pending] if pending else [self._run_step(plan, index, arrives) for index in range(plan.n_steps)]
 
     def _run_decode(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         launched: list[PendingStep] = []
@@ -209,17 +208,18 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         graphs.decode.run(slots, positions, plan.n_steps, keep)
         return launched
 
-    def _run_mixed(self, plan: Plan, pool: GraphPool, mixed: MixedGraphs) -> PendingStep | None:
+    def _run_mixed(self, plan: Plan, pool: GraphPool, mixed: MixedGraphs, arrives: bool = False) -> PendingStep | None:
         """Launches one step as a graph. Returns None, with nothing done, when no graph fits."""
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        if not mixed.run(step, lambda: pool.counts.prepare_mixed(step, self._slots.sampling)):
+        if not mixed.run(step, lambda: pool.counts.prepare_mixed(step, self._slots.sampling), arrives=arrives):
             return None
         grammars = self._grammars.step(step.result_slots, step.result_widths, step.sample_positions, plan.draft_ids)
         ids, logprobs = self._take_samples(pool, step.sample_slots, grammars)
         events[1].record()
-        return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events, grammars)
+        at, widths = (plan, plan.step, step.result_slots), step.result_widths
+        return PendingStep(*at, widths, ids, logprobs, 0.0, events, grammars, arrives=arrives)
 
     def _take_samples(
         self, pool: GraphPool, slots: np.ndarray, grammars: GrammarStep | None
@@ -239,13 +239,13 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             sampled = pool.ids[: len(slots)]
             logprobs = compute_logprobs(pool.logits[: len(slots)], sampled, wanted).to_host()
         self._sampled(pool.ids[: len(slots)])
-        return ids.copy_(pool.ids[: len(slots)], non_blocking=True), logprobs
+        return copy_staged(ids, pool.ids[: len(slots)]), logprobs
 
     def _sampled(self, ids: torch.Tensor) -> None:
         """The tokens of a step, [S] int64 on the device, are in the token table. The last stage of a pipeline sends them."""
 
     @torch.inference_mode()
-    def _run_step(self, plan: Plan, index: int) -> PendingStep:
+    def _run_step(self, plan: Plan, index: int, arrives: bool = False) -> PendingStep:
         events = (timed_event(), timed_event()) if self._is_cuda else None
         began_s = time.monotonic()
         if events is not None:
@@ -253,7 +253,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         step = build_step(plan, self._slots.page_table, index)
         ids, logprobs, grammars, prompts = torch.zeros(0, dtype=torch.int64), None, None, None
         if len(step.slots):
-            computed = self._compute(step, self._slots.prompts.rows_of(step))
+            computed = self._compute(step, self._slots.prompts.rows_of(step), self._kv.arriving if arrives else self._kv)
             prompts = computed.prompts
             if computed.logits is not None:
                 rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
@@ -262,16 +262,16 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if events is not None:
             events[1].record()
         took_s = time.monotonic() - began_s
-        number, widths = plan.step + index, step.result_widths
-        return PendingStep(plan, number, step.result_slots, widths, ids, logprobs, took_s, events, grammars, prompts)
+        at, widths = (plan, plan.step + index, step.result_slots), step.result_widths
+        return PendingStep(*at, widths, ids, logprobs, took_s, events, grammars, prompts, arrives)
 
-    def _compute(self, step: StepArrays, prompt_rows: PromptRows | None) -> ComputedStep:
+    def _compute(self, step: StepArrays, prompt_rows: PromptRows | None, kv: KvPages) -> ComputedStep:
         recorded = self._programs.run(step) if self._programs is not None and prompt_rows is None else None
         if recorded is not None:
             places = torch.from_numpy(self._state.places(step.sample_slots, step.sample_positions))
             return ComputedStep(recorded.logits, places, recorded.greedy)
         batch = build_batch(step, self._state, prompt_rows.index if prompt_rows is not None else NO_TOKENS)
-        hidden, n_samples, prompts = self._model.forward(batch.tensors, self._kv), len(step.sample_index), None
+        hidden, n_samples, prompts = self._model.forward(batch.tensors, kv), len(step.sample_index), None
         if prompt_rows is not None:
             hidden, prompts = hidden[:n_samples], self._score(prompt_rows, hidden[n_samples:])
         return ComputedStep(self._model.logits(hidden) if n_samples else None, batch.sample_places, prompts=prompts)

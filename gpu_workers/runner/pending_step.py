@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +30,12 @@ class PendingStep:
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
     grammars: GrammarStep | None = None
     prompts: ComputedPrompts | None = None  # on the host; valid after the second event
+    arrives: bool = False  # its layers have waited for a load of pages
 
     def seconds(self) -> float:
-        """How long the step took on its device. It must have ended."""
+        """How long the step took on its device. It must have ended. NaN: nobody knows, because it has waited meanwhile."""
+        if self.arrives:
+            return math.nan
         return self.events[0].elapsed_time(self.events[1]) / 1e3 if self.events is not None else self.compute_s
 
 

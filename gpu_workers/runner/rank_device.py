@@ -18,7 +18,7 @@ from gpu_workers.layers.tensor_group import DistributedGroup, TensorGroup
 from gpu_workers.models.model import Model
 from gpu_workers.pipeline.link import DistributedLink, LoneStageRank, StageLink, StagePlace, open_stages, stage_group
 from gpu_workers.runner.empty_step import even_rows, fullest_rows, run_empty_step
-from gpu_workers.runner.memory_budget import cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_budget import bytes_of_others, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
@@ -116,6 +116,8 @@ class CudaDevice(RankDevice):
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings, self.device = settings, torch.device("cuda", settings.device_index)
         torch.cuda.set_device(self.device)
+        free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)
+        self._others_bytes = bytes_of_others(total_bytes - free_bytes)
 
     @property
     def name(self) -> str:
@@ -173,7 +175,14 @@ class CudaDevice(RankDevice):
         needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
         n_gangs = 2 if settings.standby else 1
         return cuda_kv_bytes(
-            total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES, n_gangs, shared_bytes
+            total_bytes,
+            free_bytes,
+            needed_bytes,
+            settings.memory_share,
+            CUDA_RESERVE_BYTES,
+            n_gangs,
+            shared_bytes,
+            self._others_bytes,
         )
 
     def warm_large_steps(self, engine: Engine, model: Model, kv: KvPages) -> None:

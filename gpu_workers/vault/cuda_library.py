@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_int
 from typing import Any
 
@@ -31,7 +31,14 @@ class CudaLibrary:
 
     def call(self, name: str, *arguments: object) -> None:
         """Call a function. Raises: CudaError."""
-        status = getattr(self._library, name)(*arguments)
+        self.check(name, getattr(self._library, name)(*arguments))
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function, for many calls. Each returns a status for `check`."""
+        return getattr(self._library, name)
+
+    def check(self, name: str, status: int) -> None:
+        """Raises: CudaError if this function has not returned 0."""
         if status:
             text = c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))

@@ -6,9 +6,7 @@ its limit is renamed, as are the older ones: `audit.log.1` is the newest of them
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from messages.access.private_file import give_to_owner
+from messages.access.private_file import give_to_owner, is_locked_within
 
 AUDIT_FILE = "audit.log"  # in the state directory
 MOST_BYTES = 8 << 20  # of one file
 N_OLD = 4  # files that are kept beside it
 _MOST_LINE_BYTES = 4096  # longer parameters are left out
-_LOCK_S = 1.0  # longest wait for another process that renames the files
+_LOCK_S = 1.0  # longest wait for another process that renames the files; if it was stopped, the file grows meanwhile
 
 
 class Door(StrEnum):
@@ -76,7 +74,7 @@ def _rotate(path: Path, n_more: int) -> None:
     """Rename the files, unless another process does or has done it. Raises: OSError."""
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _is_locked(lock) or path.stat().st_size + n_more <= MOST_BYTES:
+        if not is_locked_within(lock, _LOCK_S) or path.stat().st_size + n_more <= MOST_BYTES:
             return
         for number in range(N_OLD, 0, -1):
             newer = path if number == 1 else Path(f"{path}.{number - 1}")
@@ -84,14 +82,3 @@ def _rotate(path: Path, n_more: int) -> None:
                 newer.replace(f"{path}.{number}")
     finally:
         os.close(lock)
-
-
-def _is_locked(lock: int) -> bool:
-    end_s = time.monotonic() + _LOCK_S
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if time.monotonic() > end_s:  # it was stopped; the file grows beyond its limit until it is continued
-            return False
-        time.sleep(0.01)

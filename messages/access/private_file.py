@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from messages.errors import ConfigError
 
-Signature = tuple[int, int, int] | None
+Signature = tuple[int, int, int, int] | None
 _MOST_BYTES = 64 << 20
+_LOCK_S = 5.0
+
+
+class FileRefused(ConfigError):
+    """The system did not let this process read a file: it may at another time, although the file is the same."""
 
 
 def read_private(path: Path) -> bytes | None:
-    """The content; None without such a file. Raises: ConfigError for one that cannot be read, or that others may change."""
+    """The content; None without such a file.
+
+    Raises: FileRefused for one that cannot be read, ConfigError for one that others may change.
+    """
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o022:
@@ -24,29 +34,43 @@ def read_private(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise FileRefused(f"{path}: {error.strerror}") from None
 
 
 def signature_of(path: Path) -> Signature:
-    """What differs after each replacement of a file; None if there is none."""
+    """What differs after each replacement of a file, and after a change of its owner or mode; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
     """The time in which a file is read and replaced. Processes that change it at the same time wait for each other.
-    Raises: OSError."""
+    Raises: OSError; TimeoutError when another one, which may be stopped, does not end within `_LOCK_S`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_locked_within(lock, _LOCK_S):
+            raise TimeoutError(errno.ETIMEDOUT, f"another process has been changing it for {_LOCK_S:g} s")
         yield
     finally:
         os.close(lock)
+
+
+def is_locked_within(lock: int, limit_s: float) -> bool:
+    """Lock an open file, for which other processes are waited for at most `limit_s`. Returns whether it is locked.
+    Raises: OSError."""
+    end_s = time.monotonic() + limit_s
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
 
 
 def give_to_owner(fd: int, folder: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from messages.access.private_file import Signature, changing, read_private, replace_private, signature_of
+from messages.access.followed_files import FollowedFiles
+from messages.access.private_file import changing, read_private, replace_private
 from messages.access.tenant_policy import TenantName, TenantPolicy, policy_in
 from messages.errors import ConfigError
 
@@ -61,22 +62,24 @@ class TenantBook:
         """With a file that cannot be read the configuration counts until it can."""
         self._configured, self._path = dict(configured), path
         self.policies = self._configured
-        self._seen: Signature = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self._files = FollowedFiles([path])
         self._has_read = False
         self.refresh()
 
     def refresh(self) -> None:
         """Read the file again if it has changed. One that cannot be read leaves the policies as they are."""
-        signature = signature_of(self._path)
-        if signature == self._seen:
+        if not self._files.are_due():
             return
-        self._seen = signature
         try:
             self.policies = self._configured | read_tenants(self._path)
-            self._has_read = True
         except ConfigError as error:
+            if not self._files.were_not_read(error):
+                return
             which = "again, the old policies count" if self._has_read else "yet, those of the configuration count"
             structlog.get_logger().error(f"tenants not read {which}", reason=str(error))
+            return
+        self._has_read = True
+        self._files.were_read()
 
     def policy_of(self, tenant: str) -> TenantPolicy:
         """The policy of a tenant."""

@@ -15,6 +15,7 @@ import numpy as np
 from messages import public
 from messages.access.curve_keys import KEY_CHARACTERS
 from messages.client.body import MOST_BYTES, body_of
+from messages.client.wanted_kind import wanted_kind
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation.sampling import Sampling, SamplingOptions
 from messages.generation.terms import NO_TOKEN_LIMIT, Terms, TermsOptions
@@ -271,8 +272,7 @@ def _checked_as(kind: Any, value: Any, name: str) -> Any:
     try:
         value = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        expected = str(error).partition(", got ")[0].partition(" - at `$")[0].replace("Expected", "expected").replace("`", "")
-        raise InvalidRequest(f"{expected}, got {_short(value)}", name) from None
+        raise InvalidRequest(f"{wanted_kind(error)}, got {_short(value)}", name) from None
     _check_size([text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)], name)
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -50,8 +51,9 @@ def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:
 
 
 @keys.command("list", short_help="The keys, without their secrets.")
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON, with times as Unix times in seconds.")
 @of_server
-def show(port: int, state_dir: Path | None) -> None:
+def show(port: int, state_dir: Path | None, as_json: bool) -> None:
     """Print a line for each key: its id, tenant, role, when it was made, and when it ends or has ended."""
     from messages.access.key_file import read_keys
     from messages.errors import ConfigError
@@ -61,6 +63,9 @@ def show(port: int, state_dir: Path | None) -> None:
         found = read_keys(_file(port, state_dir))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
+    if as_json:
+        names = ("id", "tenant", "role", "created_s", "ends_s")
+        return click.echo(json.dumps([{name: getattr(one, name) for name in names} for one in found], indent=2))
     rows = [(one.id, one.tenant, one.role.value, _day(one.created_s), _end(one.ends_s)) for one in found]
     click.echo(table_text(("id", "tenant", "role", "made", "ends"), rows, terminal_width()))
 

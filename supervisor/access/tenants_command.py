@@ -30,9 +30,12 @@ def tenants() -> None:
 
 
 @tenants.command("list", short_help="What was set here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole policy of each tenant as JSON.")
 @of_server
-def show(port: int, state_dir: Path | None) -> None:
+def show(port: int, state_dir: Path | None, as_json: bool) -> None:
     """Print a line for each tenant that has a policy here. Those of the configuration are not shown."""
+    import msgspec
+
     from messages.access.tenant_file import read_tenants
     from messages.access.tenant_policy import TenantPolicy
     from messages.errors import ConfigError
@@ -42,6 +45,8 @@ def show(port: int, state_dir: Path | None) -> None:
         found = read_tenants(_file(port, state_dir))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
+    if as_json:
+        return click.echo(msgspec.json.format(msgspec.json.encode(found, order="sorted"), indent=2))
     if not found:
         click.echo("No tenant was set here; GET /v1/tenants also shows those of the configuration.", err=True)
     names = TenantPolicy.__struct_fields__

@@ -75,6 +75,7 @@ def bench(url: str | None, out: str | None, as_json: bool, port: int, run_dir: P
         32 clients side by side, each asks again when it has its answer
     supervisor bench http://127.0.0.1:8001 --rate 20 --duration 60 --endpoint chat
         another server, 20 chats a second by the clock
+
     A model without a tokenizer, or a server that takes no token ids: --prompt-kind text.
 
     \b

@@ -29,9 +29,13 @@ RunAll = Callable[[int, int, int, int], float]
 
 
 def calibrate(
-    run: RunAll, load: OfferedLoad, most_sequences: int, clock: Callable[[], float] = time.monotonic
+    run: RunAll,
+    load: OfferedLoad,
+    most_sequences: int,
+    clock: Callable[[], float] = time.monotonic,
+    say: Callable[[str], None] = lambda line: None,
 ) -> MeasuredTimes:
-    """Measure with `run`. `most_sequences`: that a replica answers at once; more are not measured."""
+    """Measure with `run`. `most_sequences`: that a replica answers at once; more are not measured. `say` gets each result."""
     began_s, seeds = clock(), itertools.count(1)
     prompt_tokens = max(min(load.prompt_tokens, _LONGEST_PROMPT_TOKENS), _SHORT_PROMPT_TOKENS)
     run(1, prompt_tokens, 2, 0)  # what is compiled at its first use is there now
@@ -40,12 +44,14 @@ def calibrate(
     together_s = median(run(n_prompts, prompt_tokens, 1, next(seeds)) for _ in range(_TIMES))
     token_s = min(together_s / n_prompts, alone_s) / prompt_tokens
     begin_s = alone_s - token_s * prompt_tokens
+    say(f"a prompt of {prompt_tokens} tokens takes {alone_s:.2g} s")
     steps = list[tuple[int, float]]()
     for size in [size for size in _SIZES if size < most_sequences] + [min(most_sequences, 2 * _SIZES[-1])]:
         if steps and clock() - began_s > _BUDGET_S:
             break
         least_s = steps[-1][1] if steps else 1e-6  # more sequences take as long at least; all else is noise
         steps.append((size, max(_step_s(run, size, load), least_s)))
+        say(f"a step of {size} {'sequence' if size == 1 else 'sequences'} takes {steps[-1][1] * 1e3:.3g} ms")
     return MeasuredTimes(steps, token_s, begin_s)
 
 
@@ -57,16 +63,20 @@ def _step_s(run: RunAll, n: int, load: OfferedLoad) -> float:
     return median(long_s - short_s for short_s, long_s in pairs_s) / _STEPS
 
 
-def calibrate_here(model: str, options: Mapping[str, Any], load: OfferedLoad, most_sequences: int) -> MeasuredTimes:
-    """Start a private server of `model` with these options of `supervisor start`, and measure it.
+def calibrate_here(
+    model: str, options: Mapping[str, Any], load: OfferedLoad, most_sequences: int, say: Callable[[str], None]
+) -> MeasuredTimes:
+    """Start a private server of `model` with these options of `supervisor start`, and measure it. `say` gets what is done.
 
     Raises: ConfigError, Unavailable if it does not start, ConfigError if it fails a request.
     """
     from messages.local.private_server import PrivateServer
     from supervisor.operator.calls import ask_status
 
+    say("starting a private server")
     with PrivateServer(model, **options) as server:
-        return calibrate(_run_on(ask_status(server.run_dir).url), load, most_sequences)
+        say("measuring it, which takes a minute or more")
+        return calibrate(_run_on(ask_status(server.run_dir).url), load, most_sequences, say=say)
 
 
 def _run_on(url: str) -> RunAll:

@@ -63,6 +63,7 @@ def plan(load_text: str, gpu: str | None, gpu_memory_bytes: str | None, measure:
         the packaged model on this machine
     supervisor plan --model /models/llama-3.1-8b --gpu H200 --gpus 2 \\
         --load "20 requests/s, 1000 prompt tokens, 250 output tokens"
+
     Places and pages are counted as a start counts them; the layout is the one that a start would choose, or another one if
     only that carries the load.
 
@@ -185,7 +186,8 @@ def _measured(
         _flag(name): value for name, value in flags.items() if value is not None and name not in ("model", "assignments")
     }
     options |= {"set": dict(map(_assigned, flags["assignments"])), "speculation": False, "replicas": 1}
-    return Forecast(calibrate_here(config.model, options, load, guess.kv.n_at_once), MEASURED, is_measured=True)
+    times = calibrate_here(config.model, options, load, guess.kv.n_at_once, lambda line: click.echo(line, err=True))
+    return Forecast(times, MEASURED, is_measured=True)
 
 
 def _assigned(text: str) -> tuple[str, Any]:

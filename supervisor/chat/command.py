@@ -14,6 +14,7 @@ import click
 from messages.outcomes import ExitCode
 from supervisor.chat.talk_command import TalkCommand
 from supervisor.operator.command_line import KEY_HINT, PORT, fail, fail_without_server
+from supervisor.shell.interrupts import take_interrupts
 
 _URL = "Server: ipc://PATH, tcp://HOST:PORT, or http://127.0.0.1:PORT. Default: that on port 8000, else a private one."
 _MODEL = "Model, as for start: a running server that has it, else a private one."
@@ -66,6 +67,7 @@ def chat(**flags: Any) -> None:
 
 def converse(flags: dict[str, Any]) -> NoReturn:
     """Chat as the flags say, until it ends. Exits with its status."""
+    take_interrupts()
     from messages.client import Client
     from supervisor.chat.answer_view import AnswerView
     from supervisor.chat.chat_loop import chat as talk

@@ -18,10 +18,11 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def settings_of(effective: Table, sources: Iterable[tuple[str, Table]]) -> list[Setting]:
-    """Every key of a whole configuration. `sources`: the name and the table of each, those that win last."""
+    """Every key of a whole configuration. `sources`: the name and the table of each, those that win last. A section that a
+    source names without a key in it, as the sample does, says nothing about its keys."""
     found: dict[str, str] = {}
     for origin, table in sources:
-        found |= {key: origin for key, _ in _flat(table)}
+        found |= {key: origin for key, value in _flat(table) if "." in key or value != {}}
     return [Setting(key, value, _origin_of(key, found)) for key, value in _flat(effective)]
 
 

@@ -29,6 +29,7 @@ from messages.run_dir import DEFAULT_PORT, MAX_PORT
 from supervisor.config.config_file import Table, convert, errors_of, overlay, read_table, refuse
 from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.observability_settings import ObservabilitySettings, observability_errors
+from supervisor.config.size_settings import size_errors
 from supervisor.config.tenant_tables import TENANTS, tenant_errors
 from supervisor.config.text_settings import text_errors, tls_errors
 
@@ -209,7 +210,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     refuse([*_derived_keys(table), *tenant_errors(table), *errors_of(others, ServerConfig, hidden)])
     config = convert(table, ServerConfig, hidden)
     traces = observability_errors(config.observability, os.environ)
-    refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway), *traces])
+    refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway), *size_errors(config.worker), *traces])
     return config
 
 

@@ -46,7 +46,7 @@ class CordonKeeper:
         in_use = {one for one in replicas if one // REPLICAS_OF_A_MODEL == model} - {one.replica for one in others}
         if in_use <= {wanted.replica}:
             hint = "; uncordon one first" if any(one.replica // REPLICAS_OF_A_MODEL == model for one in others) else ""
-            return f"replica: expected another one of the same model in use than {wanted.replica}, got none{hint}"
+            return f"replica: expected one beside which another replica of its model is in use, got {wanted.replica}{hint}"
         self._changed_s = now_s = time.monotonic()
         end_s = now_s + wanted.deadline_s if wanted.is_draining else 0.0
         self._set([*others, Cordon(replica=wanted.replica, is_draining=wanted.is_draining, end_s=end_s)])

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from messages.release import PACKAGE
 from supervisor.doctor.facts import UNLIMITED, DirectoryFacts, DriverFacts, HostFacts
 
-_PRODUCT, _FOREIGN = "tardigrade-serve", "supervisor"
+_FOREIGN = "supervisor"
 _N_SYNCS, _SYNC_BYTES = 9, 4096
 _TIME_ERROR = 5  # of adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 512  # more than the kernel's struct timex
@@ -61,7 +62,7 @@ def _missing_packages() -> Iterable[str]:
     from packaging.requirements import Requirement
 
     with suppress(metadata.PackageNotFoundError):  # a checkout that was never installed
-        for text in metadata.requires(_PRODUCT) or ():
+        for text in metadata.requires(PACKAGE) or ():
             wanted = Requirement(text)
             if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
                 continue

@@ -70,7 +70,7 @@ def drill(**options: Any) -> None:
       0  every stream was complete and right
       1  a stream was lost or wrong
       2  the command line cannot be used, or there is no such server or process
-      3  a fault could not be inflicted in every round; the others are reported
+      3  a fault could not be inflicted in every round, or met no stream
     """
     from messages.errors import ConfigError
     from supervisor.drill.session import DrillOptions, run_session

@@ -50,7 +50,8 @@ class DrillPlan:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the server answers without a fault: the right answer to each prompt whose answer was the same twice."""
+    """What the server answers without a fault. answers: the right one to each prompt whose answer was the same twice; empty
+    where that holds for less than half of them, because then chance decides, and another text says nothing of a fault."""
 
     answers: dict[str, str]
     n_unsteady: int  # prompts whose greedy answer was not the same twice
@@ -87,7 +88,7 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
         began_s = time.monotonic()
         reference = await reference_of(options, prompts)
-        say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice")
+        say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice{_compared(reference)}")
         say(length_of(plan, (time.monotonic() - began_s) / 2))
         vectors = await vectors_for(client, options, plan.faults, plan.streams)
 
@@ -110,6 +111,10 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
                 stopped.append(f"{fault.text}: interrupted")
                 break
         return DrillResult(options.model, rounds, reference, stopped)
+
+
+def _compared(reference: Reference) -> str:
+    return "" if reference.answers else "; so many differ by chance that no text is compared, only whether it is whole"
 
 
 def length_of(plan: DrillPlan, streams_s: float) -> str:
@@ -160,8 +165,9 @@ async def reference_of(options: StreamRequest, prompts: list[str]) -> Reference:
     if failed:
         raise ConfigError(f"reference: expected every stream to end without a fault, got {failed[0]}")
     steady = {a.prompt: a.text for a, b in zip(first, second, strict=True) if a.text == b.text}
+    n_unsteady = len(prompts) - len(steady)
     all_began_s = max((stream.arrivals_s[0] for stream in second if stream.arrivals_s), default=0.0)
-    return Reference(steady, len(prompts) - len(steady), Round(NO_FAULT, "", all_began_s, 0.0, second))
+    return Reference(steady if n_unsteady <= len(steady) else {}, n_unsteady, Round(NO_FAULT, "", all_began_s, 0.0, second))
 
 
 async def _stream_all(options: StreamRequest, prompts: list[str]) -> list[DrillStream]:

@@ -49,7 +49,8 @@ class DrillOptions:
 def run_session(options: DrillOptions) -> ExitCode:
     """Run the drill and report it. Raises: ConfigError.
 
-    Returns FAULT when a stream was lost or wrong, else NOT_STARTED when a fault could not be inflicted in every round.
+    Returns FAULT when a stream was lost or wrong, else NOT_STARTED when a fault could not be inflicted in every round, or met
+    no stream in any.
     """
     plan = plan_of(options)
     log = Console(stderr=True)
@@ -65,9 +66,12 @@ def run_session(options: DrillOptions) -> ExitCode:
         write_json(as_json(rows, _facts(plan, result)), options.json_path)
     if options.svg_path is not None:
         write_svg(rows, title, options.svg_path)
+    vain = [row.fault for row in rows if not row.streams]
+    if vain:
+        log.print(f"no stream was under way at {', '.join(vain)}: --max-tokens {4 * plan.max_tokens} makes them longer")
     if any(row.lost or row.wrong for row in rows):
         return ExitCode.FAULT
-    return ExitCode.NOT_STARTED if result.stopped else ExitCode.DONE
+    return ExitCode.NOT_STARTED if result.stopped or vain else ExitCode.DONE
 
 
 async def _run(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
@@ -132,6 +136,7 @@ def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
         "max_tokens": plan.max_tokens,
         "seed": plan.seed,
         "answers_not_the_same_twice": result.reference.n_unsteady,
+        "answers_compared": len(result.reference.answers),
         "stopped": list(result.stopped),
         "errors": sorted(errors)[:16],
     }

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from messages.errors import ConfigError
+from messages.release import PACKAGE, release_version
 
 _IN_WHEEL = Path(__file__).parent / "ops"
 _IN_CHECKOUT = Path(__file__).parents[2] / "ops"
@@ -19,7 +19,6 @@ _NOT_FOR_OPERATORS = ("bench",)  # data of the load tools, which no wheel has
 _RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 _UNIT = ".service"
 _PROGRAMS = "/opt/tardigrade/.venv/bin/"  # in the units; replaced by the place of this installation
-_PACKAGE = "tardigrade-serve"
 _COMPOSE = "compose/compose.yaml"
 _BUILD_IN_CHECKOUT = "context: ../..\n      dockerfile: ops/docker/Dockerfile\n"  # replaced by the image of this release
 _BUILD_OF_RELEASE = "context: ../docker\n      args:\n        PACKAGE: {package}=={version}\n"
@@ -44,7 +43,7 @@ class HostFile:
         if self.path.suffix == _UNIT:
             return content.replace(_PROGRAMS.encode(), f"{Path(sys.executable).parent}/".encode())
         if self.name == _COMPOSE:
-            build = _BUILD_OF_RELEASE.format(package=_PACKAGE, version=version(_PACKAGE))
+            build = _BUILD_OF_RELEASE.format(package=PACKAGE, version=release_version())
             return content.replace(_BUILD_IN_CHECKOUT.encode(), build.encode()).replace(b"-f ops/compose/", b"-f compose/")
         return content
 

@@ -12,6 +12,7 @@ import click
 from messages.outcomes import ExitCode
 from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import fail, run_dir_for, server_flags
+from supervisor.shell.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from supervisor.log_reader.lines import LogLine, Selection
@@ -55,18 +56,21 @@ def logs(
       2  an option cannot be used
       6  there is no log
     """
-    from supervisor.log_reader.lines import Selection
+    with Interrupts() as interrupts:
+        from supervisor.log_reader.lines import Selection
 
-    path = _path(port, run_dir, state_dir)
-    if not path.exists() and not follow:
-        fail(
-            ExitCode.NO_SERVER,
-            f"expected the log of a server at {path}, got no file; --port, --run-dir or --state-dir names it",
-        )
-    _show(path, Selection(actor, request, _since_s(since, time.time()), level), n_lines, as_json, follow)
+        path = _path(port, run_dir, state_dir)
+        if not path.exists() and not follow:
+            fail(
+                ExitCode.NO_SERVER,
+                f"expected the log of a server at {path}, got no file; --port, --run-dir or --state-dir names it",
+            )
+        wanted = Selection(actor, request, _since_s(since, time.time()), level)
+        _show(path, wanted, n_lines, as_json, interrupts if follow else None)
 
 
-def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, follow: bool) -> None:
+def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, follow: Interrupts | None) -> None:
+    """Print the lines that there are. `follow`: go on with new ones until it has come."""
     from supervisor.log_reader.files import LogReader
     from supervisor.log_reader.lines import selected, story, with_own_id
     from supervisor.log_reader.text import LogText
@@ -77,18 +81,32 @@ def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, fol
         raw = list(raw)
         wanted = with_own_id(raw, wanted)
     found = story(raw, wanted) if wanted.request and not as_json else list(selected(raw, wanted))
-    if not (found or follow):
-        click.echo(f"supervisor: no such line in {path}", err=True)
+    if not (found or follow is not None):
+        click.echo(f"supervisor: no such line in {path}{_actors_there(path, wanted.actor)}", err=True)
     text = None if as_json else LogText(_has_colors(), wanted.own_id or wanted.request)
     try:
         _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
-        while follow:
+        while follow is not None and not follow.has_come:
             time.sleep(_LOOK_EVERY_S)
             _say(selected(reader.read_new(), wanted), text)
-    except KeyboardInterrupt:
-        pass
     finally:
         reader.close()
+
+
+def _actors_there(path: Path, wanted: str) -> str:
+    """What a log without a line of the wanted actor has instead: its name may be misspelt. "" if it has such lines."""
+    from messages.ids import role_of
+    from supervisor.log_reader.files import LogReader
+    from supervisor.log_reader.lines import actors_in
+
+    reader = LogReader(path)
+    try:
+        names = actors_in(reader.read_all()) if wanted else set()
+    finally:
+        reader.close()
+    if not names or wanted in names | {role_of(name) for name in names}:
+        return ""
+    return f"; it has none of {wanted}, but of {', '.join(sorted(names))}"
 
 
 def _say(lines: Iterable[LogLine], text: LogText | None) -> None:

@@ -34,8 +34,7 @@ class LogReader:
         """The lines that have come since the last call."""
         if self._before >= 0:
             yield from self._whole(self._before)
-            os.close(self._before)
-            self._before = -1
+            self._close_before()
         yield from self._lines(self._fd)
         if not self._is_renamed():
             return
@@ -48,10 +47,15 @@ class LogReader:
 
     def close(self) -> None:
         """Close what is open."""
-        for fd in (self._fd, self._before):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._before = -1
+        self._close_before()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _close_before(self) -> None:
+        fd, self._before = self._before, -1  # first: an interrupt may come in between, and `close` after it
+        if fd >= 0:
+            os.close(fd)
 
     def _open(self) -> None:
         try:

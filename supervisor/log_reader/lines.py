@@ -70,12 +70,16 @@ class Selection:
         return (not self.actor or self._is_of_actor(line)) and (not self.request or self._names_request(line))
 
     def _is_of_actor(self, line: LogLine) -> bool:
-        named = (line.actor, str(line.fields.get("child", "")))
-        return any(name == self.actor or (name and role_of(name) == self.actor) for name in named)
+        return any(self.actor in (name, role_of(name)) for name in _actors(line))
 
     def _names_request(self, line: LogLine) -> bool:
         fields, among = line.fields, line.fields.get(REQUESTS) or ()
         return any(id_ in among or any(fields.get(key) == id_ for key in _IDS) for id_ in self._ids)
+
+
+def actors_in(raw_lines: Iterable[bytes]) -> set[str]:
+    """All actors that lines are from, or about."""
+    return {name for line in map(parsed, raw_lines) if line is not None for name in _actors(line)}
 
 
 def selected(raw_lines: Iterable[bytes], wanted: Selection) -> Iterator[LogLine]:
@@ -104,6 +108,11 @@ def story(raw_lines: Iterable[bytes], wanted: Selection) -> list[LogLine]:
     lives = (parsed(raw) for raw in kept if any(mark in raw for mark in marks))
     lines += [line for line in lives if line is not None and first_s <= line.at_s <= last_s]
     return sorted(lines, key=lambda line: line.at_s)
+
+
+def _actors(line: LogLine) -> list[str]:
+    """The actor that a line is from, and the one that it is about."""
+    return [name for name in (line.actor, str(line.fields.get("child", ""))) if name]
 
 
 def _phases(line: LogLine) -> list[LogLine]:

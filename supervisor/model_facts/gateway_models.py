@@ -26,6 +26,16 @@ def embedding_of(facts: StartFacts) -> dict[str, Any]:
     }
 
 
+def sampling_of(config: ServerConfig) -> dict[str, int | float]:
+    """Parameters of sampling where a request has none: the operator's, above those that go with a packaged model."""
+    from gpu_workers.model_store.packaged import PACKAGES, SMOLLM2
+    from gpu_workers.models.resolve import is_default_model
+
+    own = config.gateway.default_sampling
+    is_packaged = config.gateway.generation_config == "auto" and is_default_model(config.model)
+    return {**PACKAGES[SMOLLM2].sampling, **own} if is_packaged else own
+
+
 def numerics_of(config: ServerConfig, placement: Placement) -> str:
     """What beside the model's files decides the exact tokens. Requests in a journal name it; see `ModelIdentity`."""
     where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device

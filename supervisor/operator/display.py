@@ -158,11 +158,10 @@ def serving_text(
     model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
     API keys is; "": clients need none. `tls_flags`: of curl for HTTPS; "": plain HTTP. `zeromq_tcp`: a second endpoint, or
     ""."""
-    flag, supervisor = _server_flag(url, zeromq), supervisor_command()
+    supervisor = supervisor_command()
     asked = _ServerToAsk(model_name, on_this_machine(url), zeromq, bool(keys_dir), tls_flags)
     call, client = _text_calls(asked, takes_chat) if takes_text else _token_calls(asked)
     key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
-    width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
             "",
@@ -175,17 +174,35 @@ def serving_text(
             "",
             f'    {_shell_path(Path(sys.executable))} -c "from messages.client import Client; {client}"',
             "",
-            f"  {f'{supervisor} status{flag}':<{width}}    show its processes",
-            f"  {f'{supervisor} stop{flag}':<{width}}    finish the requests in progress, then end (or Ctrl-C here)",
+            *_commands(supervisor, _server_flag(url, zeromq), takes_text and takes_chat, bool(keys_dir)),
             "",
         ]
     )
 
 
+def _commands(supervisor: str, flag: str, takes_chat: bool, has_keys: bool) -> list[str]:
+    """The commands for this server, each with what it does."""
+    lines = {
+        f"{supervisor} top{flag}": "watch it and its processes",
+        f"{supervisor} status{flag}": "show its processes",
+        f"{supervisor} stop{flag}": "finish the requests in progress, then end (or Ctrl-C here)",
+    }
+    if takes_chat:
+        key = ' --api-key "$KEY"' if has_keys else ""
+        lines = {f"{supervisor} chat{flag}{key}": "talk to the model, in another terminal", **lines}
+    width = max(map(len, lines))
+    return [f"  {command:<{width}}    {text}" for command, text in lines.items()]
+
+
 def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
-    """The addresses for clients, each with the API that it is for."""
-    apis = {f"{url}/v1": "OpenAI's API", url: "Anthropic's and Ollama's", f"{url}/docs": "all of it, in a browser"}
-    lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis.items()]
+    """The addresses for people and clients, each with what it is for."""
+    apis = (
+        (f"{url}/", "in a browser: the server, live"),
+        (f"{url}/docs", "in a browser: its HTTP API"),
+        (f"{url}/v1", "for clients of OpenAI"),
+        (url, "for clients of Anthropic and Ollama"),
+    )
+    lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis]
     tcp = [f"          {zeromq_tcp}    supervisor keys zeromq prints its public key, if it is encrypted"] if zeromq_tcp else []
     return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}", *tcp]
 

@@ -55,8 +55,8 @@ def on_this_machine(url: str) -> str:
 
 def served_ports() -> list[int]:
     """The HTTP ports of the servers of this user that run now, sorted; not of private ones, which end with the program that has
-    started them."""
-    return sorted({port for run_dir, port in running() if not is_private(run_dir)})
+    started them, and not of those that have no port yet."""
+    return sorted({port for run_dir, port in running() if port and not is_private(run_dir)})
 
 
 def running() -> Iterator[tuple[Path, int]]:

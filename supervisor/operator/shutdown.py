@@ -13,6 +13,7 @@ Each step has a deadline, and the next one follows in any case. Nothing here dec
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from itertools import groupby
 
 import structlog
@@ -73,6 +74,13 @@ async def hand_over(children: ChildManager, records: list[ChildRecord]) -> None:
 def requests_left(children: ChildManager) -> int:
     """Sequences that gateways had not finished at their last Progress."""
     return sum(int(record.last.statistics.get("active", 0)) for record in gateways(children) if record.last is not None)
+
+
+def unwritten(closed: Iterable[ChildRecord]) -> list[str]:
+    """Names of the gateways that have requests and, at their last Progress, a journal that cannot be written. What such a
+    gateway has shown is not all in the journal, from which its next incarnation would go on."""
+    draining = [record for record in closed if record.state is ChildState.DRAINING]
+    return [record.name for record in draining if record.last and record.last.statistics.get("journal_refuses")]
 
 
 async def stop_in_order(children: ChildManager) -> bool:

@@ -128,13 +128,18 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 def _note(child: ChildStatus, with_figures: bool) -> str:
     """Whether its replica is cordoned; what an actor is doing, or its figures; then how its last process ended."""
     told = sorted(child.statistics.items()) if with_figures else []
-    figures = ", ".join(f"{key} {value:g}" for key, value in told if value and not is_gpu_figure(key))
+    figures = ", ".join(f"{key} {_figure(value)}" for key, value in told if value and not is_gpu_figure(key))
     ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)
     now = "" if is_said else child.phase or figures
     retired = f"retired: {child.retired}" if child.retired else ""
     return "; ".join(part for part in (child.cordon, retired, now, ended) if part)
+
+
+def _figure(value: float) -> str:
+    """Large figures with all their digits: `g` would write 196,853,760 as 1.96854e+08."""
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:g}"
 
 
 def state_text(state: str, incarnation: int) -> str:

@@ -145,6 +145,8 @@ class TreeCommands:
             return "expected a server that is drained or serves, got one that is stopping"
         closed = [record for record in shutdown.gateways(self._children) if record.state in shutdown.CLOSED_STATES]
         if self.present is TreeCommand.DRAIN:
+            if names := shutdown.unwritten(closed):
+                return f"expected journals that can be written, got a disk that refuses writes of {', '.join(names)}"
             if self._watch is not None:
                 self._watch.cut()
             self._watch = None

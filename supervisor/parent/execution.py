@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# They mean nothing to a server, and would end a process that does not expect them. All processes of the tree inherit this.
-IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+# They mean nothing to a server, and would end a process that does not expect them, or stop the parent alone (Ctrl-Z, or a write
+# to a terminal that lets only its foreground do that), which its supervisor would then replace. All processes inherit this.
+_OF_TERMINALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *_OF_TERMINALS)
 HANDLED = (*STOP_SIGNALS, signal.SIGCHLD)
 _PROGRAM = "supervisor.parent_program"
 _VARIABLE = "TARDIGRADE_PARENT_STATE"  # the number of the descriptor

@@ -95,7 +95,7 @@ def _check_devices(placement: Placement, config: ServerConfig) -> None:
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_kv_least(config.worker, placement.device)
-    check_host_dtype(config.worker, placement.device)
+    check_host_dtype(config.worker)
 
 
 def _asked(config: ServerConfig) -> PlacementRequest:

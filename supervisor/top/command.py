@@ -13,6 +13,7 @@ import click
 
 from supervisor.foreign.foreign_names import CommandWithHints
 from supervisor.operator.command_line import reach, run_dir_for, server_flags
+from supervisor.shell.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -41,27 +42,25 @@ def top(once: bool, as_json: bool, port: int, run_dir: Path | None) -> None:
       0  ended by q or Ctrl-C
       6  no server was found
     """
-    from supervisor.operator import calls
-    from supervisor.top.figures import Trends
+    with Interrupts() as interrupts:
+        from supervisor.operator import calls
+        from supervisor.top.figures import Trends
 
-    where, trends = run_dir_for(port, run_dir), Trends()
-    once = once or not (as_json or sys.stdout.isatty())
-    figures = trends.screen(reach(lambda: calls.ask_status(where)), time.monotonic())
-    try:
+        where, trends = run_dir_for(port, run_dir), Trends()
+        once = once or not (as_json or sys.stdout.isatty())
+        figures = trends.screen(reach(lambda: calls.ask_status(where)), time.monotonic())
         if once or as_json:
-            _print(where, trends, once, as_json)
+            _print(where, trends, once, as_json, interrupts)
         else:
-            _watch(where, trends, figures)
-    except KeyboardInterrupt:
-        pass
+            _watch(where, trends, figures, interrupts)
 
 
-def _print(where: Path, trends: Trends, once: bool, as_json: bool) -> None:
+def _print(where: Path, trends: Trends, once: bool, as_json: bool, interrupts: Interrupts) -> None:
     import msgspec
 
     from supervisor.operator import calls
 
-    while True:
+    while not interrupts.has_come:
         time.sleep(_EVERY_S)  # a rate needs two reports
         figures = trends.screen(reach(lambda: calls.ask_status(where)), time.monotonic())
         if as_json:
@@ -82,7 +81,7 @@ def _print_screen(figures: TopFigures) -> None:
     console.print(drawn(figures, View(console.width, n_lines, has_keys=False)))
 
 
-def _watch(where: Path, trends: Trends, figures: TopFigures) -> None:
+def _watch(where: Path, trends: Trends, figures: TopFigures, interrupts: Interrupts) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -93,7 +92,7 @@ def _watch(where: Path, trends: Trends, figures: TopFigures) -> None:
     source = _Source(where, trends, figures)
     next_s = time.monotonic() + _EVERY_S
     with Keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
+        while not interrupts.has_come:
             size = console.size
             live.update(drawn(source.figures, _resized(view, size.width, size.height)), refresh=True)
             for key in keys.wait(next_s - time.monotonic()):

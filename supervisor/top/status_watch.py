@@ -9,6 +9,7 @@ from pathlib import Path
 
 from messages.lifecycle.tree import StatusReport
 from supervisor.operator.calls import NoServer, ask_status, is_alive
+from supervisor.shell.interrupts import Interrupts
 
 _EVERY_S = 1.0
 _CLEAR = "\033[H\033[2J"  # to the upper left corner, and nothing on the screen
@@ -19,8 +20,8 @@ def watch_status(where: Path, show: Callable[[StatusReport], None]) -> None:
 
     Raises: NoServer when the server has ended.
     """
-    try:
-        while True:
+    with Interrupts() as interrupts:
+        while not interrupts.has_come:
             try:
                 report = ask_status(where)
             except NoServer:
@@ -32,5 +33,3 @@ def watch_status(where: Path, show: Callable[[StatusReport], None]) -> None:
             show(report)
             sys.stdout.flush()
             time.sleep(_EVERY_S)
-    except KeyboardInterrupt:
-        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from supervisor.operator.ending import ServerEnd
 from tests.support.real_server import START_S, RealServer
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
-IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _OWN = ("parent", "supervisor")
 
 
@@ -30,6 +31,9 @@ def assert_ignored(server: RealServer) -> None:
     for name, pid in before.items():
         for number in IGNORED if name in _OWN else (*IGNORED, signal.SIGQUIT):
             os.kill(pid, number)
+    assert not [
+        name for name, pid in before.items() if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    ]
     with Client(server.zeromq) as client:
         assert client.generate([1, 2, 3], max_tokens=4).tokens
     assert processes_of(server) == before

@@ -63,12 +63,27 @@ def test_tests_and_types_both_have_to_pass_and_compiled_modules_are_kept(tmp_pat
     assert ("types" in done.stdout) is (types != 0)
 
 
+@pytest.mark.parametrize("servers", [0, 5])
 @pytest.mark.parametrize(("seeds", "drills", "is_right"), [(0, 0, True), (1, 0, False), (0, 1, False), (5, 5, True)])
-def test_seeds_run_beside_drills_and_both_have_to_pass(tmp_path: Path, seeds: int, drills: int, is_right: bool) -> None:
+def test_seeds_run_beside_all_others_and_all_have_to_pass(
+    tmp_path: Path, seeds: int, drills: int, servers: int, is_right: bool
+) -> None:
     """5 is what pytest ends with where ARGS selects no test."""
     lines = (
-        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) exit 5;; *pytest*) echo drills; exit {drills};; esac'
+        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) exit {servers};; '
+        f"*pytest*) echo drills; exit {drills};; esac"
     )
     done = make("test-long", tmp_path, {"python": lines})
     assert (done.returncode == 0) is is_right
     assert [line for line in done.stdout.splitlines() if line in ("seeds", "drills")] == ["drills", "seeds"]
+
+
+def test_a_server_that_fails_ends_the_seeds_and_there_are_no_drills(tmp_path: Path) -> None:
+    """The seeds have begun: here they would never end."""
+    has_begun = tmp_path / "begun"
+    os.mkfifo(has_begun)
+    seeds, servers = f"echo > {has_begun}; while :; do sleep 1; done", f"cat {has_begun}; exit 1"
+    lines = f'case "$*" in *loadgroup*) {seeds};; *loadfile*) {servers};; *pytest*) echo drills;; esac'
+    done = make("test-long", tmp_path, {"python": lines})
+    assert done.returncode != 0
+    assert "drills" not in done.stdout

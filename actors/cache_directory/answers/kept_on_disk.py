@@ -1,12 +1,14 @@
 """Kept answers that outlive their process: they are written to a file now and then, and read from it at the start.
 
 A file is written in a thread beside its final place. It takes that place on the event loop, and only if no answer was forgotten
-meanwhile: what an operator has forgotten does not come back. What was kept after the last file is lost with the process.
+meanwhile: what an operator has forgotten does not come back. What was kept after the last file is lost with the process, but
+for what gateways have: they tell the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,6 +17,7 @@ import structlog
 
 from actors.cache_directory.answers.all_answers import AllAnswers, Answer, ForgottenCount, is_wanted
 from actors.cache_directory.answers.answers_file import read_answers, write_answers
+from actors.cache_directory.answers.last_reset import LastReset
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import KeptAnswer
 
@@ -27,6 +30,7 @@ class KeptOnDisk:
     def __init__(self, answers: AllAnswers, path: Path, every_s: float, now_s: Callable[[], float]) -> None:
         self._answers, self._path, self._every_s, self._now_s = answers, path, every_s, now_s
         self._new_path = path.with_name(path.name + ".new")
+        self._last_reset = LastReset(path.with_name(path.name + ".reset"))
         self._unread: deque[Answer] = deque()  # of the file, in the order in which they leave
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_forgotten = 0  # calls of `forget`
@@ -35,7 +39,9 @@ class KeptOnDisk:
 
     async def start(self) -> None:
         """Read the file. Its answers are found a little later, because each of them takes time."""
-        found = await asyncio.get_running_loop().run_in_executor(None, read_answers, self._path)
+        loop = asyncio.get_running_loop()
+        self._answers.equal.reset_s = await loop.run_in_executor(None, self._last_reset.read, self._now_s())
+        found = await loop.run_in_executor(None, read_answers, self._path)
         self._unread.extend(answer for answer in found if self._answers.is_fresh(answer, self._now_s()))
         self._run(self._take_unread())
 
@@ -61,8 +67,13 @@ class KeptOnDisk:
         n_equal, n_similar = self._answers.forget(wanted, now_s)
         n_unread = sum(isinstance(answer, KeptAnswer) for answer in unread)
         self._n_forgotten += 1
-        self._path.unlink(missing_ok=True)
+        self._last_reset.write(now_s)
         self._n_written = -1
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:  # a disk that is read-only or has errors; another file takes its place as soon as it can
+            self._log.error("forgotten answers are still in the file of kept answers", reason=str(error))
+            self._written_s = -math.inf
         return ForgottenCount(n_equal + n_unread, n_similar + len(unread) - n_unread)
 
     async def _take_unread(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actors.cache_directory.similar.neighbours import Neighbours
+from actors.pages.answers.age_queue import AgeQueue
 from actors.pages.answers.answer_cache import age_s
 from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
@@ -22,6 +23,7 @@ from messages.outcomes import EndReason
 _NEIGHBOURS = 10  # that are asked for: some may be too old
 _SAME = 0.9999  # vectors that are so similar come of the same text; float16 makes errors of 0.0005
 _OWN_BYTES = 1000  # of an answer: its objects, its places in the dictionaries, its edges in a graph
+_MOST_DROPPED = 30  # old answers at a time: up to 0.1 ms each in a large graph
 _LARGEST_SHARE = 8  # an answer that takes more than this part of the memory is not kept
 
 
@@ -59,6 +61,7 @@ class SimilarAnswers:
     def __init__(self, max_bytes: int, ttl_s: float, now_s: float) -> None:
         self._max_bytes, self._ttl_s = max_bytes, ttl_s
         self._answers: FrequentStore[int, SimilarAnswer] = FrequentStore(max_bytes)  # by number
+        self._ages: AgeQueue[int] = AgeQueue(self._since_s_of)
         self._circles: dict[bytes, Neighbours] = {}
         self._next_number = 0
         self._reset_s = now_s  # answers to requests that began before are not kept: a dead directory may have been told so
@@ -80,8 +83,7 @@ class SimilarAnswers:
     @property
     def oldest_s(self) -> float:
         """Unix time from which the oldest answer is; 0 without any."""
-        oldest = self._answers.oldest()
-        return 0.0 if oldest is None else oldest.since_s
+        return self._ages.oldest_s()
 
     def find(self, circle: bytes, vector: np.ndarray, least: float, now_s: float) -> tuple[SimilarAnswer, float] | None:
         """The answer to the most similar question of a circle, and how similar the two are; None if all are less similar than
@@ -104,7 +106,7 @@ class SimilarAnswers:
 
     def is_fresh(self, answer: SimilarAnswer, now_s: float) -> bool:
         """True if an answer is not too old to be given."""
-        return answer.since_s + self._ttl_s > now_s
+        return answer.since_s > now_s - self._ttl_s
 
     def keep(self, answer: SimilarAnswer, began_s: float) -> None:
         """Keep an answer, in place of the one to the same text. `began_s`: Unix time at which its request was accepted; if that
@@ -131,6 +133,8 @@ class SimilarAnswers:
         for gone, one in self._answers.put(number, answer, answer.n_bytes, content_hash):
             self._remove_vector(gone, one)
             self.n_evicted += 1
+        if number in self._answers:
+            self._ages.add(number, answer.since_s, self._answers.all_keys(), len(self._answers))
 
     def forget(self, wanted: Forgetting, now_s: float) -> int:
         """Drop the answers that are wanted; returns how many. Of requests that run now, none is kept."""
@@ -141,7 +145,8 @@ class SimilarAnswers:
         return len(numbers)
 
     def statistics(self, now_s: float) -> dict[str, float]:
-        """For /v1/metrics and `supervisor status`."""
+        """For /v1/metrics and `supervisor status`. Old answers do not count, once they are dropped: so many at a time."""
+        self._ages.drop_until(now_s - self._ttl_s, self._drop, _MOST_DROPPED)
         return {
             "similar_hits": self.n_hits,
             "similar_misses": self.n_misses,
@@ -156,6 +161,10 @@ class SimilarAnswers:
         if neighbours is None or neighbours.dimensions != len(vector):
             return []
         return neighbours.nearest(vector, _NEIGHBOURS)
+
+    def _since_s_of(self, number: int) -> float | None:
+        answer = self._answers.get(number)
+        return None if answer is None else answer.since_s
 
     def _drop(self, number: int) -> None:
         self.n_changes += 1

@@ -54,7 +54,7 @@ class GatewayAccess:
 
     def begin(self, manager: RequestManager) -> GatewayAccess:
         """The journal is replayed: count what its requests use from now on. Returns itself."""
-        manager.access_log.tenant_of = self.tenant_of
+        manager.access_log.tenant_of = manager.refusals.tenant_of = self.tenant_of
         if self.limits is not None:
             ended = manager.finished.retained.ended_since(self._post.now_s() - _HEARD_S)
             self.limits.resumed(manager.unfinished.all, _decoded(ended))

@@ -20,8 +20,8 @@ import structlog
 from actors.gateway.admission.caller import caller_of_tenant
 from actors.gateway.requests.refusals import Refusal
 from messages.access.api_key import KeyRecord, Role, is_key_of, key_id_of
+from messages.access.followed_files import FollowedFiles
 from messages.access.key_file import read_keys
-from messages.access.private_file import Signature, signature_of
 from messages.errors import ConfigError
 
 _MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
@@ -67,7 +67,7 @@ class KeyRing:
         self._secret = secrets.token_bytes(32)  # of these digests: they are of no use elsewhere
         self._threads = ThreadPoolExecutor(1, "key-check")
         self._n_checks = 0
-        self._seen: Signature = (0, 0, 0)  # no file is so: the first `refresh` reads it
+        self._files = FollowedFiles([path])
         self._has_read = False
         self.refresh()
 
@@ -77,15 +77,17 @@ class KeyRing:
 
     def refresh(self) -> None:
         """Read the file again if it has changed. One that cannot be read leaves the keys as they are."""
-        signature = signature_of(self._path)
-        if signature == self._seen:
+        if not self._files.are_due():
             return
-        self._seen = signature
         try:
             self._take(read_keys(self._path))
         except ConfigError as error:
+            if not self._files.were_not_read(error):
+                return
             said = "API keys not read again, the old ones count" if self._has_read else "API keys not read, nobody is let in"
             structlog.get_logger().error(said, reason=str(error))
+            return
+        self._files.were_read()
 
     def tenant_of(self, caller: bytes) -> str:
         """The tenant with this digest; "" for one whose keys are not in the file any more. The file is looked at for an unknown

@@ -57,6 +57,7 @@ from actors.gateway.http.errors import (
     without_slash,
 )
 from actors.gateway.http.request_identity import Identity, correlation_id_of, identity_of
+from actors.gateway.requests.refusal_log import NO_CALLER
 from actors.gateway.requests.refusals import Refusal, stopped
 from actors.gateway.settings import GatewaySettings
 from messages.ids import mint_request_id
@@ -104,10 +105,11 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
         origin = _origin_of(http, headers, services.settings)
-        identity = _NOBODY
+        identity, caller = _NOBODY, NO_CALLER
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
                 origin = await _with_key(services.keys, origin, headers, endpoint)
+                caller = origin.caller
             if not endpoint.is_open:
                 settle(http.scope, origin.caller)
             identity = identity_of(headers)
@@ -126,7 +128,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 body.release()
         except Refusal as refusal:
             named = identity.key or ("" if origin.correlation_id else mint_request_id())
-            services.manager.refusals.note(refusal, endpoint.path, named, origin.correlation_id)
+            services.manager.refusals.note(refusal, endpoint.path, named, origin.correlation_id, caller)
             form = error_body_for(http) if endpoint.path.startswith("/v1/models") else error_form
             return error_response(refusal, {"X-Request-Id": origin.correlation_id or named}, form)
         except ClientDisconnect:

@@ -13,6 +13,7 @@ import asyncio
 import secrets
 from typing import Any
 
+import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -39,6 +40,7 @@ from messages.descriptors.reserve import process_reserve
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
 _MOST_IN_RESERVE = 6  # connections that do so while no file can be opened; the rest of the reserve is for links to other actors
+_TLS_HELLO = b"\x16\x03"
 _RESERVE_S = 1.0  # for which such a connection may be open
 
 
@@ -116,6 +118,8 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         if not self._since_s and not self._is_answering:
             self._since_s, self._is_head_read = self.loop.time(), False
         self._head_bytes += len(data)
+        if self._answered is None and data.startswith(_TLS_HELLO):  # uvicorn says that this is no HTTP, and not what it is
+            structlog.get_logger().warning("client speaks TLS (https://) to a port of plain HTTP", client=str(self.client))
         super().data_received(data)
         if self._head_bytes > MAX_HEAD_BYTES and self._is_reading and not self.transport.is_closing():
             self._cut("head", too_large_head("more"))

@@ -109,6 +109,11 @@ class EqualRequests:
         if self.coalescing is not None:
             self.coalescing.over(request)
 
+    def directory_up(self) -> None:
+        """There is a new cache directory."""
+        if self.shared is not None:
+            self.shared.directory_up()
+
     def heard(self, message: AnswersKept) -> None:
         """The cache directory says which answers others keep."""
         if self.shared is not None:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -25,10 +24,10 @@ from messages.lifecycle.lifecycle import MetricFamily
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.lifecycle.tree import StatusReport, TreeState
 from messages.metrics import take_snapshot
+from messages.release import release_version
 
 ROWS_PATH = "/forwarded/live/requests"
 _OTHERS_S = 0.8  # longest wait for another gateway, which may be starting; then its requests are not in this collection
-_PACKAGE = "tardigrade-serve"
 _NOTHING = RequestRows([], {})
 
 
@@ -69,7 +68,7 @@ class Collector:
         self._pace.note(asyncio.get_running_loop().time(), self._counted(report, families))
         return Collected(
             time_s=round(time.time(), 3),
-            version=version(_PACKAGE),
+            version=release_version(),
             gateway=self._name,
             report=report,
             supervisor=self._supervisor(report),

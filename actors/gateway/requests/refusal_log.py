@@ -1,5 +1,5 @@
-"""The log of refusals: one line for each request that is refused, with its id, status, code and field. What the client is told
-beside these is not in it, because that may hold parts of a prompt.
+"""The log of refusals: one line for each request that is refused, with its id, tenant, status, code and field. What the client
+is told beside these is not in it, because that may hold parts of a prompt.
 
 A flood of them fills no disk: of those within a second the first ones get a line, and one line counts the others.
 """
@@ -16,6 +16,7 @@ from actors.gateway.settings import GatewaySettings
 
 LINES_PER_S = 10
 _WINDOW_S = 1.0
+NO_CALLER = b""
 _MOST_CHARACTERS = 120  # of a text that a client has chosen
 
 
@@ -28,10 +29,14 @@ class RefusalLog:
         self._is_on, self._counter, self._later = settings.access_log, counter, later
         self._log = structlog.get_logger()
         self._n_in_window = 0
+        self.tenant_of: Callable[[bytes], str] = lambda caller: ""  # by the digest of the caller; "": there are none
 
-    def note(self, refusal: Refusal, path: str = "", request: str = "", x_request_id: str = "") -> None:
+    def note(
+        self, refusal: Refusal, path: str = "", request: str = "", x_request_id: str = "", caller: bytes = NO_CALLER
+    ) -> None:
         """A request was refused. `path`: where it was sent to, "zeromq" for ZeroMQ. `request`: the id that its client has
-        given, or that its answer shows; "" if it was refused before anything of it was read."""
+        given, or that its answer shows; "" if it was refused before anything of it was read. `caller`: the digest of who
+        has shown an API key."""
         self._counter.labels(refusal.code).inc()
         if not self._is_on:
             return
@@ -40,6 +45,7 @@ class RefusalLog:
             self._later(_WINDOW_S, self.end_window)
         if self._n_in_window <= LINES_PER_S:
             texts = {"request": request, "x_request_id": x_request_id, "path": path}
+            texts["tenant"] = self.tenant_of(caller) if caller else ""
             shown = {name: _shown(text) for name, text in texts.items() if text}
             code, field = refusal.fine_code or refusal.code, {"field": _shown(refusal.field)} if refusal.field else {}
             self._log.info("refused", **shown, status=refusal.status, code=code, **field)

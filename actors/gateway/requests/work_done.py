@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.gateway.requests.request import Request
+from actors.gateway.requests.request import GrowingSequence, Request
 from messages.generation.sequences import Work
 from messages.outcomes import EndReason
 
@@ -29,10 +29,19 @@ def work_of(request: Request) -> Work | None:
 
 
 def n_cached_of(request: Request) -> int:
-    """Prompt tokens that needed no computing: those of the first sequence of each prompt."""
-    sequences = request.sequences[:: request.spec.n]
-    n_cached = sum([sequence.ended.n_cached for sequence in sequences if sequence.ended is not None])
-    return min(n_cached, sum(request.n_prompt))
+    """Prompt tokens that the prefix cache saved: of the sequences of each prompt, those of the one that computed it, which has
+    the fewest. The others use what that one has computed, which is no hit of the cache."""
+    return min(sum([n_cached_at(sequence) for sequence in request.sequences[:: request.spec.n]]), sum(request.n_prompt))
+
+
+def n_cached_at(sequence: GrowingSequence) -> int:
+    """The same for the prompt of one sequence."""
+    n, ended = sequence.request.spec.n, sequence.ended
+    if n == 1:
+        return 0 if ended is None else ended.n_cached
+    first = sequence.index - sequence.index % n
+    prompt_ends = [one.ended for one in sequence.request.sequences[first : first + n] if one.ids]  # others computed no prompt
+    return min((ended.n_cached for ended in prompt_ends if ended is not None), default=0)
 
 
 def ending_of(request: Request) -> EndReason:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +26,9 @@ _MOST_KNOWN = 256
 _PROGRAM = "actors.gateway.text.grammar_process"
 _END_S = 5.0
 _TRIES = 2  # a process may be killed by others than its grammar
+_LOOK_S = 0.5  # between two looks at the processes that are asked
+_STOPPED_S = 0.5  # one that is stopped for so long is ended: it uses no time of a processor
+_SILENT_S = 60.0  # one that says nothing for so long is ended in any case, as one that a debugger or a disk holds
 
 
 class _Process:
@@ -32,19 +37,41 @@ class _Process:
     def __init__(self, limit_s: float) -> None:
         argv = [sys.executable, "-m", _PROGRAM, str(limit_s)]
         self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._asked_s: float | None = None  # when it was asked; None: it is not asked now
+        self._stopped_s: float | None = None  # since when it is known to be stopped
 
     def ask(self, wanted: GrammarWanted) -> CompilerAnswer | int:
         """The answer, or the number of the signal or the exit status with which the process has ended."""
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
+        self._asked_s, self._stopped_s = time.monotonic(), None
         try:
             write_frame(self._popen.stdin, wanted)
             data = read_frame(self._popen.stdout)
         except OSError:
             data = None
+        self._asked_s = None
         if data is not None:
             return msgspec.msgpack.decode(data, type=CompilerAnswer)
         return self._end()
+
+    def look(self) -> None:
+        """Called now and then while the process is asked, on the event loop: ends one that is stopped, or silent for long."""
+        now_s, asked_s = time.monotonic(), self._asked_s
+        if asked_s is None:
+            return
+        if not self._is_stopped():
+            self._stopped_s = None
+        elif self._stopped_s is None:
+            self._stopped_s = now_s
+        is_stopped = self._stopped_s is not None and now_s >= self._stopped_s + _STOPPED_S
+        if is_stopped or now_s >= asked_s + _SILENT_S:
+            self._popen.kill()
+
+    def _is_stopped(self) -> bool:
+        with suppress(ChildProcessError):  # its end is known already
+            return os.waitid(os.P_PID, self._popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
     def _end(self) -> int:
         """Free what this process holds, which has ended or is ending. Returns the number of its signal, or its exit status."""
@@ -68,6 +95,7 @@ class GrammarCompiler:
         self._known: OrderedDict[tuple[Grammar, ReasoningMarks | None], Grammar] = OrderedDict()  # the last used one last
         self._threads = ThreadPoolExecutor(_PROCESSES, "grammar process")  # each asks a process, and waits
         self._idle: list[_Process] = []
+        self._asked: set[_Process] = set()
 
     async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
         """Runs `compile_grammar` in another process and returns its result; a grammar that is known is returned at once.
@@ -76,17 +104,31 @@ class GrammarCompiler:
         known = self._known.pop(key, None)
         if known is None:
             wanted = GrammarWanted(grammar.kind, grammar.text, reasoning)
-            known = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
+            work = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
+            try:
+                while not work.done():
+                    await asyncio.wait((work,), timeout=_LOOK_S)
+                    self._look()
+                known = work.result()
+            finally:
+                work.cancel()  # if the client has left
         self._known[key] = known
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         return known
 
+    def _look(self) -> None:
+        """Look at all processes that are asked, also those whose clients have left."""
+        for process in [*self._asked]:
+            process.look()
+
     def _ask(self, wanted: GrammarWanted) -> Grammar:
         status = 0
         for _ in range(_TRIES):
             process = self._process(is_new=status != 0)
+            self._asked.add(process)
             answer = process.ask(wanted)
+            self._asked.discard(process)
             if isinstance(answer, CompilerAnswer):
                 self._idle.append(process)
                 if answer.error:

@@ -73,7 +73,10 @@ def main(limit_s: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, limit_s)  # SIGPROF ends the process, also amid the library's own code
         answer = _compile(msgspec.msgpack.decode(data, type=GrammarWanted))
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        write_frame(sys.stdout.buffer, answer)
+        try:
+            write_frame(sys.stdout.buffer, answer)
+        except OSError:  # the gateway is dead
+            break
     os._exit(ExitCode.DONE)
 
 

@@ -13,7 +13,8 @@ from typing import NoReturn
 import structlog
 
 from actors.gateway.settings import GatewaySettings
-from messages.access.private_file import Signature, signature_of
+from messages.access.followed_files import FollowedFiles
+from messages.access.private_file import FileRefused
 from messages.errors import ConfigError
 
 _PROTOCOLS = ["http/1.1"]
@@ -36,14 +37,16 @@ def tls_context(settings: GatewaySettings) -> ssl.SSLContext:
         raise ConfigError(f"gateway.tls_key: expected a key without a passphrase, got {settings.tls_key}") from None
     except (ssl.SSLError, OSError) as error:
         what = "expected a certificate in PEM and the private key that belongs to it"
-        raise ConfigError(f"gateway.tls_cert: {what}, got {settings.tls_cert}, {settings.tls_key} ({_why(error)})") from None
+        raise _kind_of(error)(
+            f"gateway.tls_cert: {what}, got {settings.tls_cert}, {settings.tls_key} ({_why(error)})"
+        ) from None
     if settings.tls_client_ca:
         _check_readable("tls_client_ca", settings.tls_client_ca)
         try:
             context.load_verify_locations(settings.tls_client_ca)
         except (ssl.SSLError, OSError) as error:
             what = f"expected certificates in PEM, got {settings.tls_client_ca} ({_why(error)})"
-            raise ConfigError(f"gateway.tls_client_ca: {what}") from None
+            raise _kind_of(error)(f"gateway.tls_client_ca: {what}") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -53,23 +56,26 @@ class Certificates:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._paths = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path]
-        self._seen: list[Signature] = []  # no file is so: the first `refresh` reads them
+        paths = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._files = FollowedFiles([Path(path) for path in paths if path])
+        self._is_first = True
         self.context: ssl.SSLContext | None = None  # None: the files could never be used
         self.refresh()
 
     def refresh(self) -> None:
         """Read the files again if one of them has changed."""
-        seen = [signature_of(Path(path)) for path in self._paths]
-        if seen == self._seen:
+        if not self._files.are_due():
             return
-        is_first, self._seen = not self._seen, seen
+        is_first, self._is_first = self._is_first, False
         try:
             self.context = tls_context(self._settings)
         except ConfigError as error:
+            if not self._files.were_not_read(error):
+                return
             what = "no TLS handshake is completed" if self.context is None else "the old ones count"
             structlog.get_logger().error(f"certificates not read, {what}", reason=str(error))
             return
+        self._files.were_read()
         if not is_first:
             structlog.get_logger().info("certificates read again", certificate=self._settings.tls_cert)
 
@@ -87,7 +93,11 @@ def _check_readable(setting: str, path: str) -> None:
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise ConfigError(f"gateway.{setting}: expected a file that can be read, got {path} ({error.strerror})") from None
+        raise FileRefused(f"gateway.{setting}: expected a file that can be read, got {path} ({error.strerror})") from None
+
+
+def _kind_of(error: OSError) -> type[ConfigError]:
+    return ConfigError if isinstance(error, ssl.SSLError) else FileRefused
 
 
 def _why(error: OSError) -> str:

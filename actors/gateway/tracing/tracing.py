@@ -19,7 +19,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.http.endpoints.server_facts import package_version
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
@@ -35,6 +34,7 @@ from actors.gateway.tracing.spool import Spool
 from actors.gateway.tracing.trace_metrics import DropReason, TraceMetrics
 from messages.generation.replica_state import ReplicaCondition
 from messages.ids import replica_of
+from messages.release import release_version
 from messages.wire.trace_context import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext
 
 _STOP_S = 1.0  # a gateway that ends waits so long for the collector; what is left stays in its files
@@ -154,7 +154,7 @@ def attached(
     except OSError as error:
         structlog.get_logger().error("requests are not traced", error=str(error))
         return None
-    metrics, version = TraceMetrics(registry), package_version()
+    metrics, version = TraceMetrics(registry), release_version()
     resource = {"service.version": version, "service.instance.id": name, "telemetry.sdk.language": "python", **export.resource}
     exporter = Exporter(spool, send, RequestBody(resource, version), metrics, export.url)
     tracing = Tracing(name, post, manager, export, spool, exporter, metrics)

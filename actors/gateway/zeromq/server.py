@@ -24,6 +24,7 @@ from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.requests.best_of import n_readable
+from actors.gateway.requests.refusal_log import NO_CALLER
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
@@ -142,12 +143,12 @@ class ZmqServer:
         return caller_of_address(self._socket.reader.sender_address) if holder is None else holder.caller
 
     def _asked(self, identity: bytes, message: Asked, n_bytes: int, holder: KeyHolder | None) -> None:
+        caller = self._caller(holder)
         try:
-            caller = self._caller(holder)
             if not self._large.read_if_large(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
-            self._refuse(identity, message.request, refusal)
+            self._refuse(identity, message.request, refusal, caller)
 
     def _understood(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """A message was read: go on with a known request, look for it at other gateways, or begin it. Raises: Refusal."""
@@ -214,7 +215,7 @@ class ZmqServer:
         try:
             request = await self._admission.finish(arrival)
         except Refusal as refusal:
-            self._refuse(pending.identity, request_id, refusal)
+            self._refuse(pending.identity, request_id, refusal, arrival.new.terms.caller)
             return
         finally:
             del self._pending[request_id]
@@ -274,8 +275,8 @@ class ZmqServer:
         body, arrays = self._codec.encode(message)
         return self._socket.reader.send([identity, body, arrays])
 
-    def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
-        self._manager.refusals.note(refusal, "zeromq", request)
+    def _refuse(self, identity: bytes, request: str, refusal: Refusal, caller: bytes = NO_CALLER) -> None:
+        self._manager.refusals.note(refusal, "zeromq", request, caller=caller)
         self._refusals.send(identity, failed_of(request, refusal))
 
     def _pump_all(self) -> None:

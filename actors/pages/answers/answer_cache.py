@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from actors.pages.answers.age_queue import AgeQueue
 from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
@@ -22,9 +23,10 @@ class AnswerCache:
     """At most `max_bytes` of answers, each for `ttl_s` seconds; those that are asked for seldom leave first."""
 
     def __init__(self, max_bytes: int, ttl_s: float, reset_s: float = -math.inf) -> None:
-        """`reset_s`: answers to requests that began before are not kept; a dead process may have been told to forget then."""
-        self._ttl_s, self._reset_s = ttl_s, reset_s
+        """`reset_s`: answers to requests that began before are not kept: they may have been forgotten."""
+        self._ttl_s, self.reset_s = ttl_s, reset_s
         self._store: FrequentStore[bytes, KeptAnswer] = FrequentStore(max_bytes)
+        self._ages: AgeQueue[bytes] = AgeQueue(self._since_s_of)
         self.n_hits = self.n_misses = self.n_evicted = self.n_tokens_saved = 0
         self.n_changes = 0  # of the answers that are kept
 
@@ -43,8 +45,7 @@ class AnswerCache:
     @property
     def oldest_s(self) -> float:
         """Unix time from which the oldest answer is; 0 without any."""
-        oldest = self._store.oldest()
-        return 0.0 if oldest is None else oldest.since_s
+        return self._ages.oldest_s()
 
     def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
         """The answer to the requests of this key; None if there is none that still counts."""
@@ -60,6 +61,10 @@ class AnswerCache:
         self.n_tokens_saved += sum(len(sequence.ids) // 4 for sequence in answer.sequences)
         return answer
 
+    def keys(self) -> list[bytes]:
+        """The keys of all answers, in the order in which they came."""
+        return [*self._store.all_keys()]
+
     def get(self, key: bytes) -> KeptAnswer | None:
         """The answer of this key, if it is here. It does not count as asked for."""
         return self._store.get(key)
@@ -71,7 +76,7 @@ class AnswerCache:
 
     def is_fresh(self, answer: KeptAnswer, now_s: float) -> bool:
         """True if an answer is not too old to be given."""
-        return answer.since_s + self._ttl_s > now_s
+        return answer.since_s > now_s - self._ttl_s
 
     def used(self, key: bytes) -> None:
         """Another process has found the answer of this key."""
@@ -82,7 +87,7 @@ class AnswerCache:
     def keep(self, answer: KeptAnswer) -> bool:
         """Keep an answer, in place of an older one, unless its request was accepted before the last `forget`. Returns whether
         it is kept."""
-        return answer.began_s > self._reset_s and self.restore(answer)
+        return answer.began_s > self.reset_s and self.restore(answer)
 
     def restore(self, answer: KeptAnswer) -> bool:
         """Keep an answer whose request may have begun at any time. Returns whether it is kept."""
@@ -92,19 +97,27 @@ class AnswerCache:
         left = self._store.put(answer.key, answer, n_bytes, _hash_of(answer.key))
         self.n_evicted += len(left)
         self.n_changes += 1
-        return answer.key in self._store
+        if answer.key not in self._store:
+            return False
+        self._ages.add(answer.key, answer.since_s, self._store.all_keys(), len(self._store))
+        return True
+
+    def drop_old(self, now_s: float) -> None:
+        """Drop answers that are too old to be given, a thousand at most."""
+        self._ages.drop_until(now_s - self._ttl_s, self._drop)
 
     def forget(self, wanted: Forgetting, now_s: float) -> int:
         """Drop the answers that are wanted; returns how many. Of requests that run now, none is kept. Of a prefix, the first
         256 tokens count."""
-        self._reset_s = now_s
+        self.reset_s = now_s
         keys = [answer.key for answer in self if is_answer_wanted(answer, wanted, now_s)]
         for key in keys:
             self._drop(key)
         return len(keys)
 
     def statistics(self, now_s: float) -> dict[str, float]:
-        """For /v1/metrics and `supervisor status`."""
+        """For /v1/metrics and `supervisor status`. Old answers do not count."""
+        self.drop_old(now_s)
         return {
             "answer_hits": self.n_hits,
             "answer_misses": self.n_misses,
@@ -114,6 +127,10 @@ class AnswerCache:
             "answer_evicted": self.n_evicted,
             "answer_oldest_s": age_s(self.oldest_s, now_s),
         }
+
+    def _since_s_of(self, key: bytes) -> float | None:
+        answer = self._store.get(key)
+        return None if answer is None else answer.since_s
 
     def _drop(self, key: bytes) -> None:
         self._store.pop(key)

@@ -9,7 +9,7 @@ would give up, by how often each was asked for lately. Until the bound is reache
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, KeysView
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -59,9 +59,9 @@ class FrequentStore(Generic[K, V]):
             for key in self._queues[part]:
                 yield key, self._entries[key].value
 
-    def oldest(self) -> V | None:
-        """The value that was put in first; None if there is none."""
-        return next((entry.value for entry in self._entries.values()), None)
+    def all_keys(self) -> KeysView[K]:
+        """All keys, in the order in which their values were put in."""
+        return self._entries.keys()
 
     def get(self, key: K) -> V | None:
         """A value. It does not count as asked for."""

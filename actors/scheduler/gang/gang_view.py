@@ -226,7 +226,7 @@ class GangView:
         elif self._look_ahead.is_enough_in_flight(tracker.ordinary_plans, tracker.ordinary_steps) or self.hold.is_on():
             return None
         else:
-            is_drafting = drafts is not None and any(sequence.terms.speculation for sequence in self._queues.running)
+            is_drafting = drafts is not None and drafts.likely.has_any(self._queues.running)
             most_steps = self._look_ahead.lease_steps(self.capacity.max_lease_steps, is_drafting)
             planned = planner.plan(tracker.epoch, tracker.next_step, has_credit, drafts, most_steps)
         if planned is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from actors.scheduler.sequences.likely_drafts import LikelyDrafts
 from actors.scheduler.sequences.sequence import Sequence
 from messages.drafts import Drafts, Tails
 from messages.wire.arrays import int32s, int64s
@@ -15,6 +16,7 @@ class ReceivedDrafts:
 
     def __init__(self) -> None:
         self._by_number: dict[int, tuple[int, list[int]]] = {}  # sequence number -> (start, ids)
+        self.likely = LikelyDrafts()
 
     def receive(self, message: Drafts, is_running: Callable[[int], bool]) -> None:
         """Keep the drafts of a message. Each replaces the older draft of its sequence. `is_running(number)` tells whether the
@@ -29,9 +31,10 @@ class ReceivedDrafts:
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def drop(self, number: int) -> None:
-        """Drop the draft of the sequence with this number, if there is one."""
+    def end(self, number: int) -> None:
+        """The sequence with this number has ended: drop what is kept of it."""
         self._by_number.pop(number, None)
+        self.likely.end(number)
 
     def clear(self) -> None:
         """Drop all drafts, because speculation has died."""
@@ -40,23 +43,26 @@ class ReceivedDrafts:
     def extends_past_flight(self, sequence: Sequence) -> bool:
         """True if the draft is longer than the steps in flight, so that waiting for their results and then verifying the draft
         is better than a further plain step."""
-        draft = self._by_number.get(sequence.number)
-        return draft is not None and draft[0] + len(draft[1]) > sequence.on_device
+        return len(self._rest(sequence)) > sequence.in_flight
 
     def pop(self, sequence: Sequence, depth: int) -> list[int]:
         """At most `depth` draft ids for the positions after all known tokens; none if the known tokens differ from the draft.
 
         The rest of the draft stays for the next step.
         """
+        return self._rest(sequence)[:depth]
+
+    def _rest(self, sequence: Sequence) -> list[int]:
+        """The draft ids after all known tokens. A draft that differs from them, or is used up, is dropped."""
         draft = self._by_number.get(sequence.number)
         if draft is None:
             return []
         start, ids = draft
         n_known = sequence.known - start  # ids of the draft that have become known tokens meanwhile
         if n_known < 0 or n_known >= len(ids) or ids[:n_known] != sequence.tokens(start).tolist():
-            self.drop(sequence.number)
+            del self._by_number[sequence.number]
             return []
-        return ids[n_known : n_known + depth]
+        return ids[n_known:]
 
 
 @dataclass(frozen=True)

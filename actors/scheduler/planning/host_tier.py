@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import Content, HostLedger
@@ -178,15 +179,14 @@ class HostTier:
         places = self._host.pin(contents)
         pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
         assert len(pages) == len(contents), "the available pages were counted"
-        load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number)
+        load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number, places)
         self._loads.begin(load)
         self.disk.note_used(*contents)
         return load
 
     def _found(self, sequence: Sequence, first: int, end: int) -> Iterator[Content]:
         """The contents of its pages [first, end) up to the first one that the tier has not."""
-        for index in range(first, end):
-            content = sequence.page_content(index)
+        for content in islice(sequence.page_contents(end), first, None):
             if self._host.find(content) is None or self._loads.arriving(content[0]) is not None:
                 return
             yield content
@@ -221,7 +221,7 @@ class HostTier:
         places: list[int] = []
         if piece is not None:
             self._number += 1
-            places = [place for content in piece.contents if (place := self._host.find(content)) is not None]
+            places = piece.places
             stores += self._stores.take_of(piece.pages, places)
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]

@@ -30,6 +30,7 @@ class PageLoad:
     pages: list[int]  # of these contents
     before: list[int]  # pages of the prefix that it continues
     owner: int | None = None  # number of the sequence whose prefix it is
+    places: list[int] = field(default_factory=list)  # of these contents, in the host tier; they are pinned
     n_sent: int = 0  # pages that a message has named
     n_good: int = 0  # pages that have their content
 
@@ -74,6 +75,10 @@ class LoadPiece:
     @property
     def contents(self) -> list[Content]:
         return self.load.contents[self.first : self.end]
+
+    @property
+    def places(self) -> list[int]:
+        return self.load.places[self.first : self.end]
 
 
 class PageLoads:

@@ -31,6 +31,11 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
         """Draft tokens of the row that were accepted."""
         return len(self.ids) - 1 if self.row.drafts else 0
 
+    @property
+    def is_first_of_plan(self) -> bool:
+        """True if this is the first result of the row's plan, which may have granted several steps of one token each."""
+        return self.row.sequence.known <= self.row.start + self.row.count + 1
+
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
     """One step in flight: number `index` of its plan, from 0."""

@@ -87,3 +87,22 @@ def test_proposals_equal_a_naive_search(tokens: list[int], shortest: int, more: 
     proposer = NgramProposer(shortest + more, shortest)
     proposer.extend(tokens)
     assert proposer.propose(n) == naive_proposal(tokens, shortest + more, shortest, n)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(0, 40), st.integers(1, 3), st.integers(0, 2))
+def test_each_new_token_is_compared_with_what_the_tokens_before_it_propose(
+    tokens: list[int], n_prompt: int, shortest: int, more: int
+) -> None:
+    longest = shortest + more
+    proposer = NgramProposer(longest, shortest)
+    proposer.extend(tokens[:n_prompt])
+    notes: list[tuple[int, bool]] = []
+    proposer.extend(tokens[n_prompt:], lambda n_matched, is_right: notes.append((n_matched, is_right)))
+    expected: list[tuple[int, bool]] = []
+    for at in range(n_prompt, len(tokens)):
+        proposed = naive_proposal(tokens[:at], longest, shortest, 1)
+        if proposed:
+            sizes = range(longest, shortest - 1, -1)
+            n_matched = next(size for size in sizes if naive_proposal(tokens[:at], size, size, 1))
+            expected.append((n_matched, proposed == [tokens[at]]))
+    assert notes == expected

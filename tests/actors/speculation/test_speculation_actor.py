@@ -135,11 +135,24 @@ def test_a_scheduler_that_is_gone_and_a_full_link_get_nothing(bench: Bench) -> N
     assert bench.actor.progress() == (0, 0.0)
 
 
-def test_failed_drafts_pause_a_sequence(bench: Bench) -> None:
+def test_a_sequence_whose_repeats_predict_nothing_gets_no_drafts_until_they_do(bench: Bench) -> None:
     bench.report((1, 0, LOOP))
-    answers = [bench.report((1, 6 + step, [LOOP[step % 3]]), drafted=4, accepted=0) for step in range(10)]
-    assert answers[0]
-    assert not answers[-1]
+    known, misleading = len(LOOP), []
+    for new in range(100, 160):  # 5, 6 comes again and again, each time before another token
+        answer = bench.report((1, known, [5, 6]))
+        known += 2
+        misleading.append(bool(answer))
+        bench.report((1, known, [new]))
+        known += 1
+    assert misleading[0]
+    assert not any(misleading[-40:])
+    bench.report((1, known, LOOP * 8))
+    assert bench.report((1, known + 8 * len(LOOP), LOOP))[1][1][:3] == [5, 6, 7]
+
+
+def test_a_prompt_that_repeats_nothing_says_nothing_about_its_answer(bench: Bench) -> None:
+    prompt = [token for new in range(100, 140) for token in (5, 6, new)]
+    assert bench.report((1, 0, [*prompt, 5, 6]))[1][1][0] == 139
 
 
 @pytest.mark.parametrize(("drafted", "accepted"), [(1, 2), (0, 1), (2, -1)])

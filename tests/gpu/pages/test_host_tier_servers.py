@@ -62,9 +62,13 @@ def test_prefixes_come_back_and_answers_are_the_same(folder: Path) -> None:
         _show_whole_loads(server)
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "int4"])
-def test_compressed_pages_come_back(folder: Path, kv_dtype: str) -> None:
-    with real_server(*_flags(folder, "--no-standby", "--dtype", "bfloat16", "--kv-dtype", kv_dtype)) as server:
+@pytest.mark.parametrize(
+    "small",
+    [("--kv-dtype", "int8"), ("--kv-dtype", "int4"), ("--host-cache-dtype", "int4"), ("--host-cache-dtype", "adaptive")],
+    ids="-".join,
+)
+def test_compressed_pages_come_back(folder: Path, small: tuple[str, str]) -> None:
+    with real_server(*_flags(folder, "--no-standby", "--dtype", "bfloat16", *small)) as server:
         expected = _ask_all(server)
         for _ in range(4):
             n_equal = sum(answer == other for answer, other in zip(_ask_all(server), expected, strict=True))

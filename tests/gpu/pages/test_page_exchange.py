@@ -32,8 +32,8 @@ class _Pair:
     """A lender and a borrower in one process, on one GPU or on two."""
 
     def __init__(self, n_devices: int) -> None:
-        from gpu_workers.pages.cuda_copy_stream import cuda_copies
-        from gpu_workers.pages.cuda_pinning import CudaPinning
+        from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies
+        from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
         from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
 
         self.pools = [KvPages.allocate(_SHAPE, _N, f"cuda:{index % n_devices}") for index in (0, 1)]

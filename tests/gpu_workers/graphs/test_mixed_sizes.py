@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TILE_FIELDS, WIDENED_BLOCK, list_tiles
-from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size, mixed_sizes, urgent_sizes
+from gpu_workers.graphs.mixed_sizes import MixedSize, arriving_sizes, choose_size, mixed_sizes, urgent_sizes
 from messages.steps import Plan
 from messages.wire.arrays import int32s
 
@@ -123,6 +123,12 @@ def test_sizes_hold_what_they_promise(n_slots: int, max_tokens: int, n_ranks: in
 
 def test_a_size_without_room_for_decode_rows_takes_prompts_only() -> None:
     assert MixedSize(0, 16, 16, 8) in mixed_sizes(64, 16, 32)
+
+
+def test_steps_whose_pages_arrive_are_of_one_prompt() -> None:
+    arriving = arriving_sizes(mixed_sizes(256, 500, 32))
+    assert [(size.rows, size.tokens) for size in arriving] == [(0, 16), (0, 32), (0, 64), (0, 128), (0, 256)]
+    assert arriving_sizes(()) == []
 
 
 @pytest.mark.parametrize(("n_long", "n_drafts", "most_tokens"), [(24, 6, 64 + 192), (60, 3, 64 + 256), (12, 8, 64 + 128)])

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.layers.attention import TorchAttention, group_rows
-from tests.support.depth import examples
+from tests.support.depth import dear_examples
 from tests.support.workers.dense_attention import HEAD_DIM, dense_attention, paged_rows, rows_of_a_step
 
 
 @pytest.mark.slow
-@examples(60)
+@dear_examples(60)
 @given(rows_of_a_step, st.sampled_from([(1, 1), (2, 1), (3, 3), (2, 4)]))
 def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, int]) -> None:
     kv_heads, shared = heads
@@ -27,7 +27,7 @@ def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, i
 
 
 @pytest.mark.slow
-@examples(60)
+@dear_examples(60)
 @given(rows_of_a_step, st.sampled_from([1, 2, 15, 16, 17, 33, 64]))
 def test_a_window_hides_what_is_further_back(rows: list[tuple[int, int]], window: int) -> None:
     step, k, v = paged_rows(rows, kv_heads=2)

@@ -8,26 +8,16 @@ import random
 import numpy as np
 import pytest
 
-from gpu_workers.hash_chain import STEP, mix
 from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.pages.adaptive_pages import AdaptivePages, count_places
-from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
 from tests.support.depth import DEPTH
+from tests.support.pages.chain_pages import chain_page
 
 _FORM = ChainPlaces()
 _N_PAGES, _N_UNITS = 6, 17
 _N_BYTES = _N_UNITS * _FORM.place_bytes
 _N_PLACES = count_places(_N_BYTES, _FORM)
-
-
-def chain_page(number: int) -> np.ndarray:
-    """The bytes of a page of the hash chain, of its own for each number. Its compressed form is exact."""
-    state, states = mix(number), []
-    for index in range(PAGE_TOKENS):
-        states.append(state)
-        state = (state * STEP + mix((number * 31 + index) % 2**31 + 1)) % 2**64
-    return np.array(states, np.uint64).view(np.uint8)
 
 
 def chain_memory(n_pages: int) -> np.ndarray:

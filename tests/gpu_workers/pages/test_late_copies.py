@@ -27,6 +27,7 @@ async def _bench(rng: random.Random, n_places: int) -> SchedulerBench:
     worker = WorkerSettings(
         n_slots=rng.choice([2, 5]), max_length=256, max_step_tokens=rng.choice([16, 64]),
         hash_chain_pages=rng.choice([24, 40]), host_cache_bytes=n_places * _PAGE_BYTES, max_lease_steps=rng.choice([1, 4]),
+        host_cache_dtype=rng.choice(["same", "int4"]),
     )  # fmt: skip
     bench = SchedulerBench(MemoryCluster(), worker, tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))
     LateGang.rng = rng

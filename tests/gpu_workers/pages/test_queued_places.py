@@ -8,33 +8,37 @@ import random
 import numpy as np
 import pytest
 
+from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.layers.page_sums import page_sums
-from gpu_workers.pages.copy_queue import CopyQueue
-from gpu_workers.pages.pinned_places import PinnedPlaces
-from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.settings import HostCacheDtype
 from messages.wire.arrays import int32s, uint64s
 from tests.support.depth import DEPTH
-from tests.support.pages.tier_bench import N_PAGES, N_PLACES, PAGE_BYTES, Pins, TierBench, moves_of
+from tests.support.pages.chain_pages import chain_page
+from tests.support.pages.tier_bench import N_PAGES, N_PLACES, PAGE_BYTES, TierBench, moves_of, places_of
 from tests.support.pages.twin_device import TwinDevice
+
+_KINDS: tuple[HostCacheDtype, ...] = ("same", "int4", "adaptive")
 
 
 class _Walk:
     """A random order of plans, moves, ends and progress of the device, with what each place should hold."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: HostCacheDtype) -> None:
         self.rng = rng = random.Random(seed)
-        self.bench = TierBench(rng)
+        self.bench = TierBench(rng, kind, by_layers=rng.random() < 0.5)
         self.content: dict[int, bytes] = {}  # by hash
         self.places: dict[int, int] = {}  # hash, by place, in the order in which everything was queued
         self.number = 1
 
     def step(self) -> None:
         bench, rng = self.bench, self.rng
-        match rng.choice(["write", "read", "move", "move", "end", "run", "run", "disk", "forget"]):
+        match rng.choice(["write", "read", "layers", "move", "move", "end", "run", "run", "disk", "forget"]):
             case "write":
-                bench.write(rng.randrange(N_PAGES), rng.randbytes(PAGE_BYTES))
+                bench.write(rng.randrange(N_PAGES), self._page())
             case "read":
                 bench.read(rng.randrange(N_PAGES))
+            case "layers":
+                bench.read_by_layers(rng.randrange(N_PAGES))
             case "move":
                 self._move()
             case "end":
@@ -77,41 +81,59 @@ class _Walk:
 
     def _use_disk(self) -> None:
         bench, place = self.bench, self.rng.randrange(N_PLACES)
-        page = np.frombuffer(bytearray(self.rng.randbytes(PAGE_BYTES)), np.uint8)
+        content = self._page()
+        page = self._at_place(content)
         if self.rng.random() < 0.5:
             content_hash = self.places.get(place, 99)
             check = bench.tier.take(place, content_hash, page)
-            assert check is None or (page.tobytes() == self.content[content_hash] and check == page_sums(page[None])[0])
+            assert check is None or check == page_sums(page[None])[0]
+            assert check is None or page.tobytes() == self._at_place(self.content[content_hash]).tobytes()
         elif not bench.tier.table._n_copies[place]:
             self.number += 2
             bench.tier.put(place, self.number, int(page_sums(page[None])[0]), page)
-            self.places[place], self.content[self.number] = self.number, page.tobytes()
+            self.places[place], self.content[self.number] = self.number, content
+            if bench.kind == "adaptive" and bench.tier.table.hashes_of(int32s([place])) != [self.number]:
+                self.places.pop(place)  # there was no room that the disk may use now
         else:
             bench.tier.put(place, 9, int(page_sums(page[None])[0]), page)  # changes nothing
 
+    def _page(self) -> bytes:
+        return chain_page(self.rng.randrange(1 << 30)).tobytes()
 
-@pytest.mark.parametrize("seed", range(20 * DEPTH))
-def test_moves_in_any_order_of_events_are_as_if_done_at_once(seed: int) -> None:
-    walk = _Walk(seed)
+    def _at_place(self, content: bytes) -> np.ndarray:
+        """What the disk gets of a page."""
+        page = np.frombuffer(bytearray(content), np.uint8)
+        if self.bench.kind == "same":
+            return page
+        form = ChainPlaces()
+        form.compress(page, place := np.empty(form.place_bytes, np.uint8))
+        return place
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("seed", range(10 * DEPTH))
+def test_moves_in_any_order_of_events_are_as_if_done_at_once(seed: int, kind: HostCacheDtype) -> None:
+    walk = _Walk(seed, kind)
     for _ in range(400):
         walk.step()
     walk.bench.end_all()
     assert walk.bench.n_loaded > 50
     assert walk.bench.n_failed > 5
+    assert bool(walk.bench.n_begun_early) == (walk.bench.by_layers and kind != "int4")  # compressed pages come whole
 
 
-@pytest.mark.parametrize("seed", range(20 * DEPTH))
-def test_a_process_that_dies_at_any_moment_leaves_whole_contents_only(seed: int) -> None:
-    walk = _Walk(seed)
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("seed", range(10 * DEPTH))
+def test_a_process_that_dies_at_any_moment_leaves_whole_contents_only(seed: int, kind: HostCacheDtype) -> None:
+    walk = _Walk(seed, kind)
     for _ in range(walk.rng.randrange(20, 300)):
         walk.step()
-    memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
-    memory.region.buffer[:] = walk.bench.memory.region.buffer  # what the vault would keep
     pages = np.zeros((1, PAGE_BYTES), np.uint8)
-    tier = QueuedPlaces(memory, CopyQueue(TwinDevice(pages, walk.rng), 1))
+    tier = places_of(kind, TwinDevice(pages, walk.rng, ChainPlaces()))
+    tier._memory.region.buffer[:] = walk.bench.memory.region.buffer  # what the vault would keep
     tier.open()
     assert tier.wait_ready(60.0)
-    for place, content_hash in enumerate(np.frombuffer(memory.tags, np.uint64, N_PLACES).tolist()):
+    for place, content_hash in enumerate(np.frombuffer(tier._memory.tags, np.uint64, N_PLACES).tolist()):
         if content_hash:
             assert not tier.load(int32s([place]), int32s([0]), uint64s([content_hash]))
             assert pages[0].tobytes() == walk.content[content_hash]

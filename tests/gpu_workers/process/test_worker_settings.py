@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from gpu_workers.process.metrics import WorkerMetrics
-from gpu_workers.runner.memory_budget import count_least_pages, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_budget import (
+    bytes_of_others,
+    count_least_pages,
+    count_pages,
+    cpu_kv_bytes,
+    cuda_kv_bytes,
+)
 from gpu_workers.runner.memory_estimate import GIB, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.errors import ConfigError
@@ -39,7 +45,8 @@ def test_unknown_and_wrong_fields_are_named() -> None:
     ):
         with pytest.raises(ConfigError, match=f"^worker.host_cache_dtype: expected same {re.escape(said)}, got int4$"):
             read_settings(f"{{{cold}{others}}}".encode())
-    assert read_settings(f"{{{cold}, {host}}}".encode()).host_cache_dtype == "int4"
+    for device in ("cpu", "cuda"):
+        assert read_settings(f'{{{cold}, {host}, "device": "{device}"}}'.encode()).host_cache_dtype == "int4"
 
 
 def test_zero_means_what_suits_the_device() -> None:
@@ -71,6 +78,21 @@ def test_cuda_budget_is_what_weights_and_activations_leave() -> None:
 def test_two_gangs_count_what_they_share_once(shared_gib: int, expected_gib: int) -> None:
     left = cuda_kv_bytes(140 * GIB, 120 * GIB, 5 * GIB, 0.9, GIB, n_gangs=2, shared_bytes=shared_gib * GIB)
     assert left == int(140 * GIB * 0.9) - expected_gib * GIB
+
+
+def test_other_programs_do_not_count_towards_the_share_of_a_gpu() -> None:
+    """Two servers with 0.45 each fit on one GPU, whichever starts first."""
+    alone = cuda_kv_bytes(140 * GIB, 120 * GIB, 5 * GIB, 0.45, GIB)
+    others_bytes = bytes_of_others(64 * GIB)
+    assert cuda_kv_bytes(140 * GIB, 57 * GIB, 5 * GIB, 0.45, GIB, others_bytes=others_bytes) == alone == 37 * GIB
+
+
+def test_pages_take_no_more_than_other_programs_leave() -> None:
+    assert cuda_kv_bytes(140 * GIB, 30 * GIB, 5 * GIB, 0.9, GIB, others_bytes=100 * GIB) == 24 * GIB
+
+
+def test_a_process_alone_on_a_gpu_has_no_others() -> None:
+    assert bytes_of_others(GIB // 2) == 0
 
 
 def test_cpu_budget_is_modest_unless_told() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from messages.access import tenant_file
+from messages.access import private_file, tenant_file
+from messages.access.private_file import changing
 from messages.access.tenant_file import TenantBook, change_tenants, read_tenants
 from messages.access.tenant_policy import NO_POLICY, TenantPolicy, policy_in
 from messages.errors import ConfigError
@@ -64,4 +65,15 @@ def test_a_file_names_tenants_and_keys_that_exist_and_not_too_many(tmp_path: Pat
     monkeypatch.setattr(tenant_file, "MOST_TENANTS", 1)
     with pytest.raises(ConfigError, match="at most 1 tenants, got 2"):
         change_tenants(path, lambda found: {"a": ACME, "b": ACME})
+    assert read_tenants(path) == {}
+
+
+def test_a_process_that_never_ends_its_change_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tenants.json"
+    change_tenants(path, lambda found: {"acme": ACME})
+    monkeypatch.setattr(private_file, "_LOCK_S", 0.01)
+    with changing(path), pytest.raises(TimeoutError, match=r"another process has been changing it for 0\.01 s"):
+        change_tenants(path, lambda found: {})
+    assert read_tenants(path) == {"acme": ACME}
+    change_tenants(path, lambda found: {})
     assert read_tenants(path) == {}

@@ -94,6 +94,21 @@ def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], field: str, 
     assert len(text) < 400
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_tokens": "x"}, "max_tokens: expected an integer or none, got 'x'"),
+        ({"temperature": "hot"}, "temperature: expected a number, got 'hot'"),
+        ({"ignore_eos": 1}, "ignore_eos: expected true or false, got 1"),
+        ({"temperature": -1}, "temperature: expected a number >= 0.0, got -1"),
+    ],
+)
+def test_types_are_told_in_words(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        request(**options)
+    assert str(caught.value) == said
+
+
 def test_what_callers_have_at_hand_is_taken() -> None:
     assert body(stop="end") == {"stop": ["end"]}
     assert body(stop=("a", "b"), max_tokens=np.int64(7)) == {"stop": ["a", "b"], "max_tokens": 7}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     listed = call(tmp_path, "list").output
     assert re.search(rf"{record.id}  team-a  admin  \d{{4}}-\d\d-\d\d  never", listed)
     assert key not in listed
+    (told,) = json.loads(call(tmp_path, "list", "--json").output)
+    assert told == {"id": record.id, "tenant": "team-a", "role": "admin", "created_s": record.created_s, "ends_s": None}
 
     second = call(tmp_path, "rotate", record.id, "--grace-s", "60").stdout.strip()
     old, new = read_keys(tmp_path / KEY_FILE)

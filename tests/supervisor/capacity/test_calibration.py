@@ -51,4 +51,8 @@ def test_a_slow_server_is_not_asked_for_more_than_the_budget_allows() -> None:
 
 def test_no_more_sequences_are_measured_than_a_replica_holds() -> None:
     server = KnownServer(token_s=0.001, prompt_s=1e-6, start_s=0.001)
-    assert [size for size, _ in calibrate(server.run, LOAD, 10, lambda: server.now_s).steps] == [1, 4, 10]
+    said: list[str] = []
+    assert [size for size, _ in calibrate(server.run, LOAD, 10, lambda: server.now_s, said.append).steps] == [1, 4, 10]
+    assert [line.partition(" takes")[0] for line in said][1:] == [
+        f"a step of {n}" for n in ("1 sequence", "4 sequences", "10 sequences")
+    ]

@@ -20,7 +20,7 @@ from supervisor.chat.request_options import assigned
         ("/set model 7", 'model "7"'),
         ("/set temperature", "temperature has its default again"),
         ("/set top_p", "top_p is not set"),
-        ("/set temperature -1", "temperature: expected float >= 0.0, got -1"),
+        ("/set temperature -1", "temperature: expected a number >= 0.0, got -1"),
         ("/set temprature 1", "temprature: expected an option of a request, got temprature; did you mean temperature?"),
         ("/set n 2", "n: expected one of "),
         ("/system Be short.", "system prompt: Be short."),

@@ -84,6 +84,11 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             "gateway.caller_header: expected the name of a header, without blanks and colon, got 'X-Caller: a'",
         ),
         ("gateway=3", "gateway: expected a table, as gateway.KEY=VALUE makes one, got 3"),
+        ("worker.host_cache_bytes=1KiB", None),
+        (
+            "worker.host_cache_bytes=8",
+            'worker.host_cache_bytes: expected 0 or at least 1024 bytes, or a size such as "8GiB", got 8',
+        ),
         ("foo=3", f"foo: unknown key; known are {', '.join(TOP_LEVEL)}, and the keys of the sections {', '.join(SECTIONS)}"),
         ("port.x=3", "port: expected a whole number, got a table"),
         ("dtype=float32", "dtype: unknown key; did you mean worker.dtype?"),

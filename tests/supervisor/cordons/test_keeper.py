@@ -62,7 +62,7 @@ def test_the_last_replica_and_one_that_is_not_there_are_refused(tmp_path: Path) 
     keeper = keeper_of(RecordedChildren(), tmp_path / "state")
     assert "expected one of 0, 1, got 2" in keeper.carry_out(wanted(2))
     assert keeper.carry_out(wanted(0)) == ""
-    assert keeper.carry_out(wanted(1)).endswith("another one of the same model in use than 1, got none; uncordon one first")
+    assert keeper.carry_out(wanted(1)).endswith("another replica of its model is in use, got 1; uncordon one first")
     assert keeper.carry_out(wanted(0, is_draining=True)) == "", "the same one again, now to be drained"
 
 
@@ -70,9 +70,9 @@ def test_a_fallback_model_does_not_stand_in_for_the_last_replica_of_the_main_one
     children = RecordedChildren((*NAMES, "worker/1000.0", "scheduler/1000"))
     keeper = keeper_of(children, tmp_path / "state")
     assert "expected one of 0, 1, 1000, got 2" in keeper.carry_out(wanted(2))
-    assert keeper.carry_out(wanted(1000)).endswith("of the same model in use than 1000, got none"), "nothing can be uncordoned"
+    assert keeper.carry_out(wanted(1000)).endswith("of its model is in use, got 1000"), "nothing can be uncordoned"
     assert keeper.carry_out(wanted(1)) == ""
-    assert "of the same model in use than 0" in keeper.carry_out(wanted(0))
+    assert "another replica of its model is in use, got 0; uncordon one first" in keeper.carry_out(wanted(0))
 
 
 def test_a_replica_is_idle_when_its_scheduler_says_so_after_the_gateways_know(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from messages.errors import ConfigError
 from messages.outcomes import ExitCode
 from supervisor.directories.run_dir_files import SERVER
 from supervisor.drill import session
-from supervisor.drill.run import DrillPlan, headers_of, length_of
+from supervisor.drill.figures import Round
+from supervisor.drill.run import DrillPlan, DrillResult, Reference, headers_of, length_of
 from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
+from supervisor.drill.streams import DrillStream
 
 
 def options_of(rounds: int, streams: int) -> DrillOptions:
@@ -71,3 +73,18 @@ def test_a_drill_that_is_ended_before_its_first_fault_says_so(
     monkeypatch.setattr(session, "run_drill", stopped)
     assert session.run_session(options_of(1, 1)) is ExitCode.NOT_STARTED
     assert "nothing was measured" in capsys.readouterr().err
+
+
+def test_a_fault_that_met_no_stream_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answers may be so short that they are over when the fault comes."""
+    over = DrillStream("a", pieces=["b", "c"], arrivals_s=[0.1, 0.2], is_complete=True)
+
+    async def done(*_: object) -> DrillResult:
+        calm = Round("no fault", "", 0.0, 0.0, [over])
+        return DrillResult(
+            "m", [calm, Round("kill:worker", "worker/0.0", 1.0, 0.1, [over])], Reference({"a": "bc"}, 0, calm), ()
+        )
+
+    monkeypatch.setattr(session, "run_drill", done)
+    assert session.run_session(options_of(1, 1)) is ExitCode.NOT_STARTED
+    assert "no stream was under way at kill:worker: --max-tokens 64" in capsys.readouterr().err

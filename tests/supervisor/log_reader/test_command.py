@@ -77,6 +77,7 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
         said = logs(server, "--request", "mine").stdout
         assert logs(server, "--request", ended["request"]).stdout.count("ended") >= 1
         assert logs(server, "--request", "nobodys").stdout == ""
+        assert "; it has none of wroker, but of " in logs(server, "wroker").stderr
         warned = [json.loads(line) for line in logs(server, "--json", "--level", "warning", "worker").stdout.splitlines()]
     expected = (
         "accepted",

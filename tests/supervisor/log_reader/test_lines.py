@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.log_reader.lines import LogLine, Selection, parsed, selected, story, with_own_id
+from supervisor.log_reader.lines import LogLine, Selection, actors_in, parsed, selected, story, with_own_id
 from supervisor.log_reader.text import LogText
 
 
@@ -34,6 +34,7 @@ def test_an_actor_a_role_and_the_lines_of_others_about_it() -> None:
     ]
     assert events(lines, actor="worker/0.1") == ["a", "died"]
     assert events(lines, actor="worker") == ["a", "b", "died"]
+    assert actors_in([*lines, b"torn"]) == {"worker/0.1", "worker/0.10", "supervisor/0", "scheduler/0"}
 
 
 def test_level_and_time() -> None:

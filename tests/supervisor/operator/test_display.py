@@ -22,6 +22,7 @@ def test_the_line_to_copy_is_valid_json() -> None:
     body = text.partition("-d '")[2].partition("'\n")[0]
     assert json.loads(body)["model"] == "a model"
     assert "after 1.2 s" in text
+    assert "\n  HTTP    http://127.0.0.1:8000/        in a browser: the server, live\n" in text
     assert "ipc:///run/zeromq-0" in text
 
 
@@ -46,6 +47,7 @@ def test_the_commands_run_without_the_environment_of_the_server(tmp_path: Path, 
     assert '\n    bin/python -c "from messages.client' in text
     assert "\n  bin/supervisor status --run-dir /r    show" in text
     assert "\n  bin/supervisor stop --run-dir /r      finish" in text
+    assert "\n  bin/supervisor chat --run-dir /r      talk" in text
     monkeypatch.setenv("PATH", str(folder))
     assert supervisor_command() == "supervisor"
 
@@ -117,6 +119,7 @@ def test_with_keys_the_commands_make_one_and_show_it() -> None:
     assert "keys add --tenant me --state-dir /var/state)\n" in text
     assert "-H 'Content-Type: application/json' -H \"Authorization: Bearer $KEY\" \\" in text
     assert "Client('ipc:///run/zeromq-0', api_key='$KEY').generate(" in text
+    assert 'supervisor chat --run-dir /run --api-key "$KEY"    talk' in text
     assert "KEY" not in serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0)
 
 

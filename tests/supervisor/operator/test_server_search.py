@@ -75,6 +75,8 @@ def test_private_servers_are_not_named(folder: Path, held: ExitStack) -> None:
     run_dir = serve(held, private / "run", OTHER)
     assert OTHER not in served_ports()
     assert run_dir_for(OTHER, None) == run_dir
+    serve(held, folder / "starting", 0)
+    assert 0 not in served_ports(), "it has no port yet"
 
 
 def test_where_there_is_no_server_those_of_other_ports_are_named(

@@ -198,6 +198,7 @@ def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert names == [child.name for child in children]
     assert "    load (weights) 50%" in lines
     assert len(status_text(whole, 200).splitlines()) == 4 + len(children)
+    assert "tokens_computed 1,000,000,000,000" in status_text(whole, 200), "and not 1e+12"
 
 
 def test_the_status_says_what_caches_hold_and_save() -> None:

@@ -76,6 +76,14 @@ async def test_what_an_earlier_supervisor_has_not_replaced_is_replaced(open_rig)
         assert [rig.record(name).incarnation for name in names] == [1, 2, 2]
 
 
+async def test_a_reload_beside_a_restart_is_refused_and_told_why(open_rig) -> None:
+    async with open_rig(playing("good", "cache_directory/0")) as rig:
+        await rig.until_serving()
+        rig.supervisor._rolling.roll = Roll().begin(["cache_directory/0"])
+        refusal = rig.supervisor._replace_groups(rig.supervisor._server, ["cache_directory/0"])
+        assert refusal.endswith("got one that is being restarted")
+
+
 @pytest.mark.parametrize("behaviour", ["fails", "unusable"])
 async def test_it_stops_at_the_first_child_that_does_not_become_ready(open_rig, behaviour: str) -> None:
     async with open_rig(*(playing("good", name) for name in ("cache_directory/0", "speculation/0", "gateway/0"))) as rig:

@@ -51,6 +51,12 @@ def test_the_last_source_that_names_a_key_is_its_origin() -> None:
     ]
 
 
+def test_an_empty_section_is_the_origin_of_none_of_its_keys() -> None:
+    """The sample has all sections, with every key in them behind a comment sign."""
+    said = settings_of({"port": 1, "worker": {"n_slots": 4}}, [("file f", {"port": 1, "worker": {}})])
+    assert [one.origin for one in said] == ["file f", "default"]
+
+
 @pytest.mark.slow
 def test_show_of_a_file_says_what_differs_and_from_where(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"

@@ -37,6 +37,15 @@ def test_a_command_has_the_name_and_the_help_of_the_table(name: str) -> None:
     assert command.get_short_help_str(200) == COMMANDS[name].help
 
 
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_help_of_a_command_fits_into_80_columns(name: str) -> None:
+    """But for commands to copy, which are not broken."""
+    said = CliRunner().invoke(main, [name, "--help"], env={"COLUMNS": "80"}, terminal_width=80)
+    assert said.exit_code == 0
+    long = [line for line in said.output.splitlines() if len(line) > 80]
+    assert [line for line in long if "supervisor " not in line] == []
+
+
 @pytest.mark.parametrize(
     ("words", "more"),
     [

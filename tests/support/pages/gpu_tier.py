@@ -13,8 +13,10 @@ import structlog
 import torch
 
 from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.layers.int4_places import Int4Places
 from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.pages.copy_queue import CopyQueue
+from gpu_workers.pages.framed_places import FramedPlaces, frame_sizes
 from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
 from gpu_workers.vault.page_places import DoneMoves, QueuedMoves
@@ -55,15 +57,31 @@ class TestedTier(QueuedPlaces):
         self.copies.hold(msgspec.structs.replace(NOTHING, **named), self._slots)
 
 
-def tier_of(kv: KvPages, n_places: int = N_PLACES, opens: bool = True) -> TestedTier:
+def framed_tier_of(kv: KvPages, n_frames: int, n_places: int) -> FramedPlaces:
+    """An adaptive host tier for these pages, which is ready."""
+    from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
+
+    form, pinning = Int4Places(kv.shape), CudaPinning(kv.storage.device)
+    n_bytes = n_frames * frame_sizes(0, form).n_units * frame_sizes(0, form).unit_bytes
+    copies = cuda_copies(kv, is_compressed=True, is_adaptive=True)
+    tier = FramedPlaces(frame_sizes(n_bytes, form), n_places, form, copies, pinning)
+    _pinned.append(tier._memory)
+    tier.open()
+    assert tier.wait_ready(_PIN_S), "the memory was not pinned"
+    return tier
+
+
+def tier_of(kv: KvPages, n_places: int = N_PLACES, opens: bool = True, *, is_compressed: bool = False) -> TestedTier:
     """The host tier for these pages; opens: its memory is its own, and ready."""
-    from gpu_workers.pages.cuda_copy_stream import cuda_copies
-    from gpu_workers.pages.cuda_pinning import CudaPinning
+    from gpu_workers.pages.cuda.cuda_copy_stream import cuda_copies
+    from gpu_workers.pages.cuda.cuda_pinning import CudaPinning
 
     pinning: Pinning = CudaPinning(kv.storage.device)
-    memory = PinnedPlaces(n_places, kv.shape.bytes_per_page, pinning)
+    page_bytes = Int4Places(kv.shape).place_bytes if is_compressed else kv.shape.bytes_per_page
+    memory = PinnedPlaces(n_places, page_bytes, pinning, is_compressed=is_compressed)
     _pinned.append(memory)
-    tier = TestedTier(memory, cuda_copies(kv))
+    tier = TestedTier(memory, cuda_copies(kv, is_compressed=is_compressed))
     if opens:
         tier.open()
         assert tier.wait_ready(_PIN_S), "the memory was not pinned"

@@ -41,10 +41,11 @@ class LateEngine(HashChainEngine):
     def make_tier(self, before: PinnedPlaces | None) -> None:
         """A new process: its copies are none, and its places those of the process before, if there was one."""
         pages = self._pages.view(np.uint8).reshape(self._settings.hash_chain_pages, -1)
-        memory = PinnedPlaces(self.capacity().n_host_pages, pages.shape[1], Pins())
+        form = self._host.form
+        memory = PinnedPlaces(self._host.n_places, self._host.place_bytes, Pins(), is_compressed=form is not None)
         if before is not None:
             memory.region.buffer[:] = before.region.buffer
-        self.device, self.memory = _LateDevice(pages, self._rng), memory
+        self.device, self.memory = _LateDevice(pages, self._rng, form), memory
         self.host_tier = self.tier = QueuedPlaces(memory, CopyQueue(self.device, len(pages)))
         self.tier.open()
         assert self.tier.wait_ready(60.0)

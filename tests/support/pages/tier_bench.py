@@ -9,16 +9,21 @@ import msgspec
 import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.pages.copy_queue import CopyQueue
-from gpu_workers.pages.pinned_places import PinnedPlaces, Pinning
+from gpu_workers.pages.framed_places import FramedPlaces, FrameSizes
+from gpu_workers.pages.pinned_places import PLACE_ALIGNED_BYTES, PinnedPlaces, Pinning
 from gpu_workers.pages.queued_places import QueuedPlaces
+from gpu_workers.settings import HostCacheDtype
 from gpu_workers.vault.page_places import QueuedMoves
 from messages.caches.page_moves import MovePages
 from messages.steps import EngineCapacity, Plan
 from messages.wire.arrays import EMPTY_I32, int32s, uint64s
-from tests.support.pages.twin_device import TwinDevice
+from tests.support.pages.chain_pages import chain_page
+from tests.support.pages.twin_device import TwinDevice, halves
 
-N_PAGES, N_PLACES, PAGE_BYTES = 6, 5, 64
+N_PAGES, N_PLACES, PAGE_BYTES = 6, 7, ChainPlaces.page_bytes
+_SIZES = FrameSizes(4, 2, PLACE_ALIGNED_BYTES)
 CAPACITY = EngineCapacity(
     n_pages=N_PAGES, n_slots=2, max_length=64, max_step_tokens=64, max_lease_steps=1, vocabulary=10, device="twin"
 )
@@ -57,21 +62,33 @@ def moves_of(stores: list[tuple[int, int, int]], loads: list[tuple[int, int, int
     )  # fmt: skip
 
 
+def places_of(kind: HostCacheDtype, device: TwinDevice) -> QueuedPlaces | FramedPlaces:
+    """Places of this kind for the pages of a device."""
+    copies = CopyQueue(device, len(device.pages))
+    if kind == "adaptive":
+        return FramedPlaces(_SIZES, N_PLACES, ChainPlaces(), copies, Pins())
+    is_compressed = kind == "int4"
+    place_bytes = ChainPlaces.place_bytes if is_compressed else PAGE_BYTES
+    return QueuedPlaces(PinnedPlaces(N_PLACES, place_bytes, Pins(), is_compressed=is_compressed), copies)
+
+
 class TierBench:
     """`pages`: what each page should hold once all that is queued has run; None: undefined, because a load has failed."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.memory = PinnedPlaces(N_PLACES, PAGE_BYTES, Pins())
-        kv = np.zeros((N_PAGES, PAGE_BYTES), np.uint8)
-        self.device = TwinDevice(kv, rng)
-        self.tier = QueuedPlaces(self.memory, CopyQueue(self.device, N_PAGES))
+    def __init__(self, rng: random.Random, kind: HostCacheDtype = "same", *, by_layers: bool = False) -> None:
+        """kind: of the places; other than `same`, pages must be those of the hash chain. by_layers: loads of pages as they are
+        come so."""
+        self.rng, self.kind, self.by_layers = rng, kind, by_layers
+        kv = np.tile(chain_page(0), (N_PAGES, 1))
+        self.device = TwinDevice(kv, rng, ChainPlaces(), by_layers=by_layers)
+        self.tier = places_of(kind, self.device)
+        self.memory = self.tier._memory
         self.tier.open()
         assert self.tier.wait_ready(60.0)
         self.slots = SlotTable(CAPACITY)
-        self.pages: list[bytes | None] = [bytes(PAGE_BYTES)] * N_PAGES
+        self.pages: list[bytes | None] = [chain_page(0).tobytes()] * N_PAGES
         self.queued: deque[tuple[QueuedMoves, list[int]]] = deque()  # with the indices of loads that should fail
-        self.n_loaded = self.n_failed = 0
+        self.n_loaded = self.n_failed = self.n_begun_early = 0
 
     def hold(self, page: int) -> None:
         self.tier.copies.hold(msgspec.structs.replace(NOTHING, page_ids=int32s([page]), page_slots=int32s([0]),
@@ -94,6 +111,29 @@ class TierBench:
             assert expected is None or self.device.pages[page].tobytes() == expected
 
         self.device.plans.add(run)
+
+    def read_by_layers(self, page: int) -> None:
+        """A plan of one prompt that reads a page, one layer after the other."""
+        rows = {
+            "row_slots": [0],
+            "row_starts": [0],
+            "row_counts": [2],
+            "row_samples": [1],
+            "page_slots": [0],
+            "page_indices": [0],
+        }
+        columns = {name: int32s(column) for name, column in {**rows, "page_ids": [page]}.items()}
+        arrives = self.tier.copies.hold(msgspec.structs.replace(NOTHING, **columns), self.slots)
+        self.n_begun_early += arrives
+        expected = self.pages[page]
+        for layer, half in enumerate(halves(PAGE_BYTES)):
+            if arrives:
+                self.device.wait(layer)
+
+            def run(half: slice = half) -> None:
+                assert expected is None or self.device.pages[page, half].tobytes() == expected[half]
+
+            self.device.plans.add(run)
 
     def move(self, moves: MovePages, failed: list[int]) -> None:
         self.queued.append((self.tier.queue(moves), failed))

@@ -165,8 +165,8 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _with_copies(scenario: Scenario, chance: random.Random) -> Scenario:
-    """The same with copies beside steps, in some of those whose host tier can have them. GPUs give no page back."""
-    if not scenario.n_host_places or scenario.host_cache_dtype != "same" or chance.random() >= 0.7:
+    """The same with copies beside steps, in some of those that have a host tier. GPUs give no page back."""
+    if not scenario.n_host_places or chance.random() >= 0.7:
         return scenario
     faults, are_returning = chance.choice((0.0, 0.05, 0.3)), chance.random() < 0.7
     return replace(scenario, copies_beside=True, copy_faults=faults, are_returning=are_returning, n_least_pages=0)

@@ -10,9 +10,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services
-from actors.gateway.http.endpoints.server_facts import package_version
 from actors.gateway.http.openapi.document import openapi_document
 from actors.gateway.http.openapi.page import page_of
+from messages.release import release_version
 
 
 def documentation(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
@@ -21,7 +21,7 @@ def documentation(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     @cache
     def described(*, is_strict: bool, has_keys: bool) -> tuple[bytes, bytes]:
         """The document and the page. Kept, because it takes 12 ms of the event loop to make them."""
-        made = openapi_document(known, package_version(), is_strict=is_strict, has_keys=has_keys)
+        made = openapi_document(known, release_version(), is_strict=is_strict, has_keys=has_keys)
         return msgspec.json.encode(made), page_of(made).encode()
 
     def at(services: Services) -> tuple[bytes, bytes]:

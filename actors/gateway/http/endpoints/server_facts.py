@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from starlette.responses import Response
@@ -16,8 +15,8 @@ from actors.gateway.models.served_models import ServedModel
 from actors.gateway.requests.model_names import check_model, is_same_model
 from actors.gateway.tenants.own_usage import own_exposition, own_summary
 from messages.generation.sampling import Sampling
+from messages.release import release_version
 
-_PACKAGE = "tardigrade-serve"
 _PLAIN = Sampling()
 
 
@@ -53,14 +52,9 @@ async def live(services: Services, call: Call) -> ASGIApp:
     return json_response({"status": "live"})
 
 
-def package_version() -> str:
-    """The version of this server."""
-    return version(_PACKAGE)
-
-
 async def server_version(services: Services, call: Call) -> ASGIApp:
     """GET /version: that of the server."""
-    return json_response({"version": package_version()})
+    return json_response({"version": release_version()})
 
 
 async def summary(services: Services, call: Call) -> ASGIApp:

@@ -11,6 +11,7 @@ from actors.gateway.http.formats.openai_logprobs import whole_logprobs
 from actors.gateway.http.formats.openai_message import message_of
 from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.work_done import n_cached_at
 from actors.gateway.text.models.text_model import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -110,7 +111,7 @@ def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
         "finish_reason": ended.reason,
         "n_prompt": len(sequence.request.spec.prompt_of(sequence.index)),
         "n_generated": len(sequence.ids),
-        "n_cached": ended.n_cached,
+        "n_cached": n_cached_at(sequence),
     }
 
 

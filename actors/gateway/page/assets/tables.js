@@ -5,7 +5,7 @@ import { count, lasting } from "./format.js";
 
 const REQUESTS = [
   ["Request", (one) => one.id, "id"],
-  ["RequestPhase", (one) => one.phase, "phase"],
+  ["Phase", (one) => one.phase, "phase"],
   ["Tokens", (one) => `${count(one.output_tokens)}`, "number"],
   ["Prompt", (one) => count(one.prompt_tokens), "number"],
   ["Age", (one) => lasting(one.age_s), "number"],

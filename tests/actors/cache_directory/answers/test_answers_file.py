@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -76,7 +79,7 @@ class Bench:
 
 
 def files_beside(path: Path) -> list[Path]:
-    return [*path.parent.iterdir()]
+    return [file for file in path.parent.iterdir() if file.suffix != ".reset"]
 
 
 @pytest.fixture
@@ -148,6 +151,40 @@ async def test_what_was_forgotten_does_not_come_back(path: Path, monkeypatch: py
     assert files_beside(path) == []
 
 
+async def test_only_what_began_after_the_last_reset_is_taken_back(path: Path) -> None:
+    first = Bench(path)
+    await first.disk.start()
+    first.now_s = 20.0
+    first.disk.forget(Forgetting(scope=b"anybody"))
+    second = Bench(path)
+    second.now_s = 30.0
+    await second.disk.start()
+    (answer,) = equal_answers(1)
+    assert [second.equal.keep(msgspec.structs.replace(answer, began_s=began_s)) for began_s in (19.0, 20.0, 20.1)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+async def test_without_the_time_of_the_last_reset_nothing_is_taken_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes, at: int) -> int:
+        raise OSError(28, "no space left")
+
+    (answer,) = equal_answers(1)
+    first = Bench(path)
+    await first.disk.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        first.disk.forget(Forgetting())
+        for now_s in (40.0, 50.0):
+            bench = Bench(path)
+            bench.now_s = now_s
+            await bench.disk.start()
+            assert not bench.equal.keep(msgspec.structs.replace(answer, began_s=now_s))
+            assert bench.equal.keep(msgspec.structs.replace(answer, began_s=now_s + 0.1))
+
+
 async def test_a_full_disk_costs_the_file_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(to: Path, found: list[SimilarAnswer]) -> None:
         raise OSError(28, "no space left")
@@ -161,3 +198,21 @@ async def test_a_full_disk_costs_the_file_only(path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     await bench.ticked(40.0)
     assert read_answers(path) == answers(1)
+
+
+async def test_what_a_disk_does_not_let_go_of_is_forgotten_and_replaced_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_answers(path, answers(20))
+    bench = Bench(path)
+    await bench.disk.start()
+    await asyncio.gather(*bench.disk._tasks)
+    with monkeypatch.context() as context:
+        context.setattr(Path, "unlink", refuse)
+        assert bench.disk.forget(Forgetting()) == (0, 20)
+    assert len(bench.answers) == 0
+    await bench.ticked(1.0)
+    assert read_answers(path) == []

@@ -143,3 +143,12 @@ def test_the_counts_are_those_of_what_is_kept(steps: list[tuple[int, bytes, str]
                 kept.forget(Forgetting(older_than_s=float(point)), now_s)
         assert kept.n_bytes == sum(one.n_bytes for one in kept) <= 12_000
         assert len(kept) == len([*kept])
+
+
+def test_answers_whose_time_is_over_do_not_count(kept: SimilarAnswers) -> None:
+    for number, since_s in enumerate((START_S + 5.0, START_S + 1.0, START_S + 3.0)):
+        kept.keep(answer(np.eye(DIMENSIONS, dtype=np.float32)[number], since_s=since_s), START_S + 1.0)
+    assert kept.oldest_s == START_S + 1.0
+    assert kept.statistics(START_S + 103.0)["similar_answers"] == 1
+    assert kept.oldest_s == START_S + 5.0
+    assert kept.statistics(START_S + 105.0)["similar_answers"] == 0

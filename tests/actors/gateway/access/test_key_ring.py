@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -121,6 +122,23 @@ async def test_a_gateway_whose_file_is_damaged_lets_nobody_in_until_it_is_mended
     ring.refresh()
     assert (await ring.holder_of(keys.mine)).tenant == "me"
     ring.close()
+
+
+async def test_a_key_that_is_revoked_while_the_file_cannot_be_opened_is_refused_later(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keys.ring.holder_of(keys.mine)
+    keys.write([keys.your_record])
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "open", refuse)
+        keys.ring.refresh()
+    keys.ring.refresh()
+    assert keys.ring.known(keys.mine) is None
+    await refused(keys.ring, keys.mine)
 
 
 async def test_checks_have_a_bound(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:

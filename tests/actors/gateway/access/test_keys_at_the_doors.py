@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from messages import public
 from messages.access.api_key import Role, new_key
@@ -71,6 +72,20 @@ async def test_the_access_log_names_the_tenant(tenants: Tenants, capsys: pytest.
         r.manager.access_log.write()
     assert re.search(r"tenant=\S*me\b", capsys.readouterr().out)
     assert tenants.mine not in capsys.readouterr().out
+
+
+async def test_the_line_of_a_refusal_names_the_tenant(tenants: Tenants, tmp_path: Path) -> None:
+    endpoint, unusable = f"ipc://{tmp_path}/zeromq-0", {"max_tokens": 10_000_000}
+    with capture_logs() as log:
+        async with rig(zeromq_endpoint=endpoint, **tenants.settings) as r, r.http() as http:
+            for headers in (tenants.me, tenants.you, {}):
+                await http.post(COMPLETIONS, json=BODY | unusable, headers=headers)
+            async with AsyncClient(endpoint, api_key=tenants.mine) as client:
+                for prompt in ([1_000_000], [1] * 50_000):
+                    with pytest.raises(InvalidRequest):
+                        await client.generate(prompt)
+    refused = [(line["path"], line.get("tenant")) for line in log if line["event"] == "refused"]
+    assert refused == [*((COMPLETIONS, tenant) for tenant in ("me", "you", None)), *[("zeromq", "me")] * 2]
 
 
 async def test_a_body_is_not_read_without_a_key(tenants: Tenants) -> None:

@@ -71,6 +71,25 @@ async def test_a_server_that_starts_anew_finds_what_was_kept(tmp_path: Path) -> 
         assert is_hit(await ask(http))
 
 
+async def test_a_directory_that_dies_loses_nothing_that_a_gateway_has(tmp_path: Path) -> None:
+    """It dies before it has written anything, and the server is started anew afterwards."""
+    async with two_gateways(**KEEPING) as (r, second, scheduler), r.http() as http, Rig.http(second) as other:
+        scheduler.is_automatic = True
+        directory = await add_directory(r, tmp_path)
+        await ask(http)
+        await r.cluster.wait_until(lambda: directory.statistics()["shared_answers"] == 1 and n_kept(second.gateway) == 1)
+        await r.cluster.kill(DIRECTORY)
+        await ask(other, "cd")  # while there is none
+        following = await add_directory(r, tmp_path, 2)
+        await r.cluster.wait_until(lambda: following.statistics()["shared_answers"] == 2)
+        await r.cluster.wait_until(lambda: n_kept(r.gateway) == 2)
+        await following.stop()
+    async with rig(**KEEPING) as r, r.http() as http:
+        await add_directory(r, tmp_path)
+        await r.cluster.wait_until(lambda: n_kept(r.gateway) == 2)
+        assert is_hit(await ask(http))
+
+
 async def test_without_a_directory_a_gateway_keeps_its_own(tmp_path: Path) -> None:
     async with rig(**KEEPING) as r, r.http() as http:
         await ask(http)

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.gateway.http.connection_limits import MAX_HEAD_BYTES
 from tests.support.gateway.gateway_rig import rig
@@ -80,3 +81,13 @@ async def test_what_is_within_the_limit_passes_however_it_arrives() -> None:
         raw.writer.write((HEAD + BODY) * 400 + full * 3 + chunked * 60)
         for _ in range(463):
             assert (await raw.answer())[0] == 200
+
+
+async def test_the_log_says_that_a_client_speaks_tls_to_plain_http() -> None:
+    """An address with https:// instead of http://: its client says no more than that the connection failed."""
+    async with rig(with_socket=True) as r, connected(r) as (client,):
+        with capture_logs() as log:
+            client.writer.write(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00")
+            await client.is_closed()
+        (line,) = [one for one in log if "TLS" in one["event"]]
+        assert "127.0.0.1" in line["client"]

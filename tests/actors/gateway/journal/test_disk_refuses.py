@@ -53,7 +53,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
         await until(lambda: not r.gateway.journal.is_healthy)
         health = await http.get("/v1/health")
         assert (health.status_code, health.json()["parts"]["journal"]) == (503, "refuses writes")
-        r.gateway.statistics()
+        assert r.gateway.statistics()["journal_refuses"] == 1.0
         exposition = r.gateway.tree.render("gateway/0", r.gateway.registry).decode()
         figures = dict(line.rsplit(" ", 1) for line in exposition.splitlines() if "journal_" in line and line[0] != "#")
         healthy = next(value for name, value in figures.items() if name.startswith("tardigrade_journal_healthy"))
@@ -65,6 +65,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
         disk.recover()
         await until(lambda: r.gateway.journal.is_healthy)
         assert (await http.get("/v1/health")).status_code == 200
+        assert "journal_refuses" not in r.gateway.statistics()
         running = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
         await until(lambda: len(scheduler.running) == 2)
         scheduler.step(40)

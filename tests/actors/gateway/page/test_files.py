@@ -34,6 +34,15 @@ def test_nothing_becomes_markup_or_program_that_was_text(name: str) -> None:
     assert name != "index.html" or re.findall(r"<style|<script>|\son\w+=|\sstyle=", text) == []
 
 
+def test_people_read_words_and_no_names_of_classes() -> None:
+    """A program that renames a class once changed the texts of the page, too."""
+    html, tables = ((FOLDER / name).read_text(encoding="utf-8") for name in ("index.html", "tables.js"))
+    texts = [*re.findall(r">([^<>]+)<", html), *re.findall(r'(?:aria-label|title|placeholder)="([^"]+)"', html)]
+    texts += re.findall(r'^ +\["([^"]+)", \(one\)', tables, re.MULTILINE)
+    assert {"Actors", "Tokens"} <= {*texts}
+    assert re.findall(r"\b[A-Z][a-z]+[A-Z][a-z]+\b", " ".join(texts).replace("JavaScript", "")) == []
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_file_stays_small(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8").count("\n") < 300

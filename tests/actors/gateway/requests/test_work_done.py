@@ -8,7 +8,8 @@ from typing import Any
 
 import openai
 
-from actors.gateway.requests.work_done import server_timing
+from actors.gateway.requests.request_spec import Ended
+from actors.gateway.requests.work_done import n_cached_at, n_cached_of, server_timing
 from messages.generation.sequences import Work
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 from tests.support.gateway.gateway_rig import rig
@@ -61,6 +62,24 @@ async def test_a_stop_string_ends_a_request_whose_phases_nobody_knows() -> None:
         stopped = await http.post(PLAIN, json={"prompt": [1], "max_tokens": 8, "temperature": 0, "stop": [text[2:5]]})
         assert stopped.headers["server-timing"].startswith("total;dur=")
         assert "completion_tokens_details" not in stopped.json()["usage"]
+
+
+def test_what_sequences_of_one_prompt_share_is_no_hit_of_the_cache() -> None:
+    """Any of them may be the one that computes the prompt."""
+    sequences = DispatcherBench("scheduler/0").submit([1] * 100, n=3, n_prompts=2)
+    for sequence, n_cached in zip(sequences, (99, 48, 99, 99, 99, 0), strict=True):
+        sequence.accept(0, [5], n_cached=n_cached)
+        sequence.end(Ended(reason="length", n_cached=n_cached))
+    assert n_cached_of(sequences[0].request) == 48
+    assert [n_cached_at(sequence) for sequence in sequences] == [48, 48, 48, 0, 0, 0]
+
+
+def test_a_sequence_without_a_token_says_nothing_of_the_cache() -> None:
+    whole, cancelled = DispatcherBench("scheduler/0").submit([1] * 100, n=2)
+    whole.accept(0, [5], n_cached=48)
+    whole.end(Ended(reason="length", n_cached=48))
+    cancelled.end(Ended(reason="cancelled"))
+    assert n_cached_of(whole.request) == 48
 
 
 def test_a_request_that_was_submitted_again_says_so() -> None:

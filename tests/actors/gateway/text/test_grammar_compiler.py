@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from actors.gateway.text.grammar_compiler import GrammarCompiler
+from actors.gateway.text.grammar_process import GrammarWanted, write_frame
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
@@ -58,3 +61,30 @@ async def test_a_process_that_others_kill_is_replaced() -> None:
     os.kill(process._popen.pid, signal.SIGKILL)
     digits = Grammar(kind=GrammarKind.REGEX, text="[0-9]+")
     assert await compiler.compile(digits) == compile_grammar(digits)
+
+
+async def test_a_process_that_is_stopped_is_replaced() -> None:
+    """Its grammar is compiled by the next one, and it does not stay."""
+    compiler = GrammarCompiler()
+    await compiler.compile(WORDS)
+    (process,) = compiler._idle
+    os.kill(process._popen.pid, signal.SIGSTOP)
+    digits = Grammar(kind=GrammarKind.REGEX, text="[0-9]+")
+    assert await compiler.compile(digits) == compile_grammar(digits)
+    assert process._popen.returncode == -signal.SIGKILL
+
+
+def test_a_process_whose_gateway_is_dead_says_nothing() -> None:
+    """Nobody reads its answer any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = [sys.executable, "-m", "actors.gateway.text.grammar_process", "2.0"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    write_frame(process.stdin, GrammarWanted(WORDS.kind, WORDS.text, None))
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+    process.stdin.close()
+    process.stderr.close()

@@ -6,6 +6,8 @@ from hashlib import blake2b
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.pages.answers.answer_cache import AnswerCache
 from actors.pages.forgetting import Forgetting
@@ -79,6 +81,36 @@ def test_answers_that_other_processes_find_stay_too() -> None:
     for number in range(1000, 3000):
         cache.keep(answer(number))
     assert sum(cache.has(key_of(number), 2.0) for number in range(40)) >= 38
+
+
+def test_answers_whose_time_is_over_do_not_count() -> None:
+    cache = AnswerCache(1 << 20, 10.0)
+    for number, since_s in enumerate((5.0, 1.0, 3.0)):  # as a file has them: not by age
+        cache.keep(answer(number, since_s=since_s))
+    assert cache.oldest_s == 1.0
+    cache.keep(answer(1, since_s=7.0))
+    assert cache.oldest_s == 3.0
+    assert cache.statistics(12.9)["answers_kept"] == 3
+    changes = cache.n_changes
+    assert cache.statistics(13.0)["answers_kept"] == 2
+    assert cache.n_changes == changes + 1, "the file is written without it"
+    assert (cache.oldest_s, cache.statistics(16.9)["answer_oldest_s"]) == (5.0, 9.9)
+    assert cache.statistics(17.0)["answers_kept"] == 0
+    assert (cache.oldest_s, cache.n_bytes) == (0.0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats(1.0, 40.0), st.booleans()), max_size=200))
+def test_the_oldest_answer_is_known_whatever_leaves(steps: list[tuple[int, float, bool]]) -> None:
+    cache, now_s = AnswerCache(20_000, 20.0), 40.0
+    for number, since_s, is_forgotten in steps:
+        cache.keep(answer(number, since_s=since_s))
+        if is_forgotten:
+            cache.forget(Forgetting(older_than_s=now_s - since_s), now_s)
+            cache.reset_s = -1.0
+        assert cache.oldest_s == min((one.since_s for one in cache), default=0.0)
+    fresh = [one for one in cache if cache.is_fresh(one, now_s)]
+    cache.drop_old(now_s)
+    assert [*cache] == fresh
 
 
 def test_an_answer_that_is_too_large_is_not_kept() -> None:

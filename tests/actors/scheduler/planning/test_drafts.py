@@ -43,6 +43,7 @@ def test_a_draft_that_was_wrong_or_comes_too_early_is_dropped() -> None:
     sequence.append([7, 1])
     assert drafts.pop(sequence, 4) == []
     assert not drafts.extends_past_flight(sequence)
+    assert len(drafts) == 0
     ahead = received((1, 5, [7]))
     assert ahead.pop(sequence_of(1), 4) == []
     assert ahead.pop(sequence_of(1), 4) == []
@@ -59,6 +60,15 @@ def test_a_draft_counts_past_the_tokens_in_flight() -> None:
     drafts, sequence = received((1, 3, [7, 8])), sequence_of(1)
     assert drafts.extends_past_flight(sequence)
     sequence.in_flight = 2
+    assert not drafts.extends_past_flight(sequence)
+
+
+def test_nothing_waits_for_a_draft_that_known_tokens_have_refuted() -> None:
+    drafts, sequence = received((1, 3, [7, 8, 9, 9, 9])), sequence_of(1)
+    sequence.in_flight = 2
+    assert drafts.extends_past_flight(sequence)
+    sequence.append([6])
+    sequence.in_flight = 1
     assert not drafts.extends_past_flight(sequence)
 
 

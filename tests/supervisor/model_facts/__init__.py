@@ -1,0 +1,1 @@
+"""Tests of what processes are told of the models that a server serves."""
