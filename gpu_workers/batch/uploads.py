@@ -2,7 +2,7 @@
 
 A plain `.to(device)` waits until the device has run everything queued before it, so host and device would never work at the
 same time. A copy from pinned memory is only queued. While pages are copied beside the steps, a kernel does these copies instead
-of a copy engine, which would do all pages before them (`cuda/kernels/pinned_memory.py`).
+of a copy engine, which would do all pages before them (`cuda/kernels/pages/pinned_memory.py`).
 """
 
 from __future__ import annotations

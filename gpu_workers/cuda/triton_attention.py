@@ -37,7 +37,7 @@ _LEAST_KEYS = 64  # of one part of a row
 _SMALL_PAIRS, _SMALL_PROGRAMS, _SMALL_SPLITS = 64, 1024, 16  # of pages of 4 and 5 bits; fewer pairs are cut as usual
 
 
-class LayerGates:
+class GateTurns:
     """The gates of one step: one in so many layers. The urgent step waits for that many at most."""
 
     def __init__(self, gate: StepGate) -> None:
@@ -62,7 +62,7 @@ class TritonStep(AttentionStep):
     prefill: TileShape
     is_early: bool = False  # new keys by `early_decode`
     widened: torch.Tensor | None = None  # see `kernels.attention.widened_keys`
-    gates: LayerGates | None = None
+    gates: GateTurns | None = None
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """One kernel for the decode rows, one for the longer rows, and two for those whose keys are widened. Shapes as in
@@ -144,7 +144,7 @@ class TritonAttention(Attention):
         decode = self._decode_shape(max(1, step.n_decode))
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
         rows = self._long_rows(step)
-        gates = LayerGates(self.gate) if self.gate is not None and not self.gate.is_urgent else None
+        gates = GateTurns(self.gate) if self.gate is not None and not self.gate.is_urgent else None
         return TritonStep(
             step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened, gates
         )  # fmt: skip

@@ -12,7 +12,7 @@ only wait for each other. Pages for places that hold compressed ones go by way o
 come whole.
 
 Engines copy for all streams in the order of the calls. So nothing else goes through them meanwhile: the kernel of the sums
-reads page numbers and writes sums in pinned memory, and the numbers of steps take the way of `kernels/pinned_memory.py`.
+reads page numbers and writes sums in pinned memory, and the numbers of steps take the way of `kernels/pages/pinned_memory.py`.
 
 Buffers and events are kept and used again, because to allocate pinned memory or a GPU's may wait for the whole GPU.
 """
@@ -26,7 +26,7 @@ import torch
 
 from gpu_workers.batch.uploads import go_around
 from gpu_workers.cuda.kernels.pages.page_sums import PARTS, sum_parts
-from gpu_workers.cuda.kernels.pinned_memory import copy_pinned, warm_pinned_copies
+from gpu_workers.cuda.kernels.pages.pinned_memory import copy_pinned, warm_pinned_copies
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.page_sums import WORD_BYTES
 from gpu_workers.pages.copy_queue import CopyQueue

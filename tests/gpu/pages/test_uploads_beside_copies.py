@@ -23,7 +23,7 @@ def copies() -> Iterator[torch.cuda.Event]:
     """Half a second of copies to the device and from it, queued on a stream of their own; the event ends them."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    from gpu_workers.cuda.kernels.pinned_memory import copy_pinned, warm_pinned_copies
+    from gpu_workers.cuda.kernels.pages.pinned_memory import copy_pinned, warm_pinned_copies
 
     warm_pinned_copies(_DEVICE)
     upload(_ARRAYS[0], _DEVICE)
