@@ -25,7 +25,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool, u
     \b
     Exit status (with --then-stop: or that of the server, see start --help):
       0  no request is in progress; with --undo: new requests are taken
-      2  with --undo: the server is stopping, or the disk of a journal with requests in progress refuses writes
+      2  with --undo: the server is stopping, or a journal cannot be written
       6  no server was found
       7  the deadline passed; the server still refuses new requests
     """
