@@ -65,8 +65,10 @@ class CopyQueue:
 
 
 def _is_one_prompt(plan: Plan) -> bool:
-    """True for one step of several tokens of one sequence, which copies no page: others would wait with it."""
-    return plan.n_steps == 1 and plan.copies is None and len(plan.row_counts) == 1 and int(plan.row_counts[0]) > 1
+    """True for one step of several tokens of one sequence, which copies no page: others would wait with it. An urgent step
+    waits for nothing once other steps wait for it, because copies may wait for these."""
+    is_alone = len(plan.row_counts) == 1 and int(plan.row_counts[0]) > 1
+    return is_alone and plan.n_steps == 1 and plan.copies is None and not plan.is_urgent
 
 
 def check_numbers(name: str, numbers: np.ndarray, n: int) -> None:

@@ -123,7 +123,9 @@ class TierBench:
             "page_indices": [0],
         }
         columns = {name: int32s(column) for name, column in {**rows, "page_ids": [page]}.items()}
-        arrives = self.tier.copies.hold(msgspec.structs.replace(NOTHING, **columns), self.slots)
+        is_urgent = self.rng.random() < 0.2
+        arrives = self.tier.copies.hold(msgspec.structs.replace(NOTHING, is_urgent=is_urgent, **columns), self.slots)
+        assert not (arrives and is_urgent), "an urgent step waits before it begins"
         self.n_begun_early += arrives
         expected = self.pages[page]
         for layer, half in enumerate(halves(PAGE_BYTES)):
