@@ -29,6 +29,7 @@ _COMMANDS = {
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "policies": "scheduling policies on generated traces: shares, deadlines, first tokens, the cost of planning",
     "plan-cost": "what planning takes of the processor with a full batch and a long queue, by policy, in turns",
+    "urgent": "first tokens of urgent requests beside many others and alone, on a real server",
     "long-prefills": "whether the checks of health take a replica that computes long prompts for a broken one, in virtual time",
     "tenants": "what one tenant can learn from times of another, and what a flood of one costs another",
     "limit-cost": "what API keys and limits of tenants cost a request, in turns",
@@ -42,7 +43,7 @@ _COMMANDS = {
 }
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
-    **dict.fromkeys(("long-prefills", "plan-cost"), "commands.scheduling"),
+    **dict.fromkeys(("long-prefills", "plan-cost", "urgent"), "commands.scheduling"),
     "plots": "plots",
     **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
     "watch-cost": "commands.watching",

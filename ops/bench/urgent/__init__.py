@@ -1,0 +1,1 @@
+"""First tokens of urgent requests, idle and beside many others"""
