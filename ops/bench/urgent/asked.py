@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import msgspec
 
 from messages.client import AsyncClient
 from messages.errors import ClientError
 from messages.run_dir import zeromq_endpoint
+from ops.bench.children.crowd_child import IDS, Crowd, CrowdTold
+from ops.bench.children.line_child import ChildEnded, LineChild
 from ops.bench.own_server import OwnServer
 
 KINDS: Mapping[str, Mapping[str, Any]] = {  # of sampling, which urgent requests have in turns
@@ -25,11 +27,11 @@ KINDS: Mapping[str, Mapping[str, Any]] = {  # of sampling, which urgent requests
     "penalties": {"temperature": 0.7, "repetition_penalty": 1.1, "presence_penalty": 0.5},
     "logprobs": {"temperature": 0.0, "logprobs": 5},
 }
-_IDS = range(100, 20_000)  # which every vocabulary has that is worth a measurement
 _BEHIND = 100  # priority of the others
 _DEADLINE_S = 300.0
-_SATURATED_S = 120.0  # at most until all of them have a token or wait
+_NEW = 4  # tokens of an urgent answer
 _PAUSE_S = 0.03  # between urgent requests, as a client takes to read an answer
+_TOLD_S = 1.5  # schedulers tell of their figures about once a second
 _PLANS = "tardigrade_scheduler_urgent_plans_total"
 
 
@@ -73,85 +75,68 @@ class UrgentTimes:
 
 async def measured(server: OwnServer, load: UrgentLoad) -> tuple[UrgentTimes, UrgentTimes]:
     """(idle, beside others). Both get the same prompts with the same seeds. Raises: NotAnswered."""
-    client, crowd = (AsyncClient(zeromq_endpoint(server.run_dir)) for _ in range(2))
-    others = _Others(crowd, load)
-    try:
-        await _urgent(client, load, server, lambda: 0)  # what runs for the first time compiles itself
-        idle = await _urgent(client, load, server, lambda: 0)
-        await others.begin()
-        return idle, await _urgent(client, load, server, lambda: others.n_tokens)
-    except ClientError as error:
-        raise NotAnswered(str(error)) from None
-    finally:
-        await others.end()
-        await client.close()
-        await crowd.close()
+    endpoint = zeromq_endpoint(server.run_dir)
+    crowd = Crowd(load.others, load.slots, load.prompt_tokens, load.other_tokens, _BEHIND, load.seed + 1)
+    client = AsyncClient(endpoint)
+    with LineChild("ops.bench.children.crowd_child", endpoint) as others:
+
+        async def tokens(question: Any = None) -> int:
+            told = msgspec.convert(await asyncio.to_thread(others.ask, question or {}), CrowdTold)
+            if told.error:
+                raise NotAnswered(f"others: {told.error}")
+            return told.tokens
+
+        try:
+            await _urgent(client, load, server)  # what runs for the first time compiles itself
+            idle = await _urgent(client, load, server)
+            await tokens(msgspec.to_builtins(crowd))
+            return idle, await _urgent(client, load, server, tokens)
+        except (ClientError, ChildEnded) as error:
+            raise NotAnswered(str(error)) from None
+        finally:
+            await client.close()
 
 
-async def _urgent(client: AsyncClient, load: UrgentLoad, server: OwnServer, others_tokens: Any) -> UrgentTimes:
-    """Of each kind in turns, after one request that does not count: a server that expects none keeps no slot for them."""
+async def _urgent(
+    client: AsyncClient, load: UrgentLoad, server: OwnServer, others: Callable[[], Awaitable[int]] | None = None
+) -> UrgentTimes:
+    """Of each kind in turns, after some requests that do not count: a server that expects none keeps no slot for them.
+
+    Raises: ClientError, NotAnswered.
+    """
     rng, found = random.Random(load.seed), UrgentTimes({kind: [] for kind in KINDS})
-    await client.generate([rng.choice(_IDS) for _ in range(load.prompt_tokens)], priority=0, max_tokens=4, ignore_eos=True)
-    n_plans, n_before, began_s = _urgent_plans(server), others_tokens(), time.perf_counter()
+    for _ in KINDS:
+        await client.generate(_prompt(rng, load), priority=0, max_tokens=_NEW, ignore_eos=True, deadline_s=_DEADLINE_S)
+    n_plans = await _urgent_plans(server)
+    n_before, began_s = await others() if others else 0, time.perf_counter()
     for number in range(load.urgent):
         kind = list(KINDS)[number % len(KINDS)]
-        prompt = [rng.choice(_IDS) for _ in range(load.prompt_tokens)]
-        options = {**KINDS[kind], "priority": 0, "seed": number, "max_tokens": 4, "ignore_eos": True, "deadline_s": _DEADLINE_S}
-        asked_s, first_s = time.perf_counter(), 0.0
-        async for piece in client.stream(tokens=prompt, **options):
-            if piece.ids and not first_s:
-                first_s = time.perf_counter() - asked_s
-                found.first_ids.append(int(piece.ids[0]))
+        first_s, first_id = await _first(client, _prompt(rng, load), {**KINDS[kind], "seed": number})
         found.first_s[kind].append(first_s)
+        found.first_ids.append(first_id)
         await asyncio.sleep(_PAUSE_S)
-    found.other_tokens_per_s = (others_tokens() - n_before) / (time.perf_counter() - began_s)
-    found.urgent_plans = _urgent_plans(server) - n_plans
+    found.other_tokens_per_s = ((await others() if others else 0) - n_before) / (time.perf_counter() - began_s)
+    found.urgent_plans = await _urgent_plans(server) - n_plans
     return found
 
 
-def _urgent_plans(server: OwnServer) -> int:
-    """How many urgent plans the schedulers have told of; they tell about once a second."""
-    time.sleep(1.5)
-    lines = httpx.get(f"{server.url}/metrics", timeout=30.0).text.splitlines()
+def _prompt(rng: random.Random, load: UrgentLoad) -> list[int]:
+    return [rng.choice(IDS) for _ in range(load.prompt_tokens)]
+
+
+async def _first(client: AsyncClient, prompt: list[int], options: Mapping[str, Any]) -> tuple[float, int]:
+    """(seconds to the first token, the token). The answer is read to its end."""
+    asked_s, first_s, first_id = time.perf_counter(), 0.0, -1
+    fixed = {"priority": 0, "max_tokens": _NEW, "ignore_eos": True, "deadline_s": _DEADLINE_S}
+    async for piece in client.stream(tokens=prompt, **fixed, **options):
+        if piece.ids and first_id < 0:
+            first_s, first_id = time.perf_counter() - asked_s, int(piece.ids[0])
+    return first_s, first_id
+
+
+async def _urgent_plans(server: OwnServer) -> int:
+    """How many urgent plans the schedulers have told of."""
+    await asyncio.sleep(_TOLD_S)
+    async with httpx.AsyncClient() as http:
+        lines = (await http.get(f"{server.url}/metrics", timeout=30.0)).text.splitlines()
     return int(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_PLANS)))
-
-
-class _Others:
-    """Requests of low priority that keep a server busy."""
-
-    def __init__(self, client: AsyncClient, load: UrgentLoad) -> None:
-        self.n_tokens = 0
-        self._client, self._load = client, load
-        self._tasks: list[asyncio.Task[None]] = []
-        self._n_begun = 0
-
-    async def begin(self) -> None:
-        """Returns when as many as the server has slots have a token. Raises: NotAnswered, ClientError."""
-        rng = random.Random(self._load.seed + 1)
-        for _ in range(self._load.others):
-            prompt = [rng.choice(_IDS) for _ in range(self._load.prompt_tokens)]
-            self._tasks.append(asyncio.create_task(self._one(prompt)))
-        end_s = time.monotonic() + _SATURATED_S
-        while self._n_begun < self._load.slots:
-            for task in self._tasks:
-                if task.done():
-                    task.result()  # raises what ended it
-            if time.monotonic() > end_s:
-                raise NotAnswered(f"others: expected {self._load.slots} with a token, got {self._n_begun}")
-            await asyncio.sleep(0.05)
-
-    async def end(self) -> None:
-        """Cancels those that still run."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError, ClientError):
-                await task
-
-    async def _one(self, prompt: list[int]) -> None:
-        options = {"priority": _BEHIND, "max_tokens": self._load.other_tokens, "temperature": 0.8, "ignore_eos": True}
-        has_begun = False
-        async for piece in self._client.stream(tokens=prompt, deadline_s=_DEADLINE_S, **options):
-            self.n_tokens += len(piece.ids)
-            self._n_begun += bool(piece.ids) and not has_begun
-            has_begun = has_begun or bool(piece.ids)
