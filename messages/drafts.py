@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from messages.wire.arrays import Int32s, Int64s, total
+from messages.wire.arrays import EMPTY_I32, Int32s, Int64s, total
 from messages.wire.message import Message
 
 
-class Tails(Message, frozen=True):
+class Tails(Message, frozen=True, kw_only=True):
     """New tokens of the sequences that want drafts, and how many of the last draft tokens were accepted.
 
     Row i: sequence `sequences[i]` (the scheduler's number) has `counts[i]` new tokens, the first one at position `starts[i]`;
-    start 0 means a new sequence, with its whole prompt. Since the last report `drafted[i]` draft tokens of it were verified
-    and `accepted[i]` were accepted. A count of -1 means that the sequence has ended.
+    start 0 means a new sequence, with its whole prompt. Since the last report `accepted[i]` draft tokens of it were accepted. A
+    count of -1 means that the sequence has ended.
+
+    `drafted[i]`, how many were verified, is sent for the speculation of release 0.2.0, which learns from it. Nothing of this
+    release reads it: the release after this one need not send it, and the one after that can remove it.
     """
 
     sequences: Int64s
     starts: Int32s
     counts: Int32s
     ids: Int32s
-    drafted: Int32s
+    drafted: Int32s = EMPTY_I32
     accepted: Int32s
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rows = len(self.sequences)
-        for name in ("starts", "counts", "drafted", "accepted"):
+        for name in ("starts", "counts", "accepted"):
             if len(getattr(self, name)) != rows:
                 raise ValueError(f"{name}: expected {rows} rows as in sequences, got {len(getattr(self, name))}")
-        if not all(0 <= right <= n for right, n in zip(self.accepted.tolist(), self.drafted.tolist(), strict=True)):
-            raise ValueError(f"accepted: expected 0 to drafted, got {self.accepted.tolist()} of {self.drafted.tolist()}")
+        if (self.accepted < 0).any():
+            raise ValueError(f"accepted: expected 0 or more, got {self.accepted.tolist()}")
         if int(self.counts.clip(min=0).sum()) != len(self.ids):
             raise ValueError(f"ids: expected {int(self.counts.clip(min=0).sum())} ids, got {len(self.ids)}")
 

@@ -16,6 +16,7 @@ from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.operator.display import Display
+from supervisor.operator.shutdown import JOURNAL_REFUSES
 from supervisor.operator.tree_commands import TreeCommands
 from supervisor.policy.actions import Action
 from supervisor.policy.liveness import Liveness
@@ -84,6 +85,8 @@ class ChildReports:
         self._on_ready_child(actions)
 
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
+        if record.last is not None and JOURNAL_REFUSES in record.last.statistics and JOURNAL_REFUSES not in message.statistics:
+            self._children.note_change()
         record.last, record.heard_s = message, time.monotonic()
         record.metrics = message.metrics or record.metrics
         self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s, message.limit_s)

@@ -1,7 +1,7 @@
 """Looks at all children ten times a second: kills late ones, starts those that the machine refused, repeats refused writes.
 
-Twice a second files are looked at, and the service manager is told that this supervisor is alive. The kernel says when a child
-is stopped from outside, and when it goes on.
+Twice a second files and spares are looked at, and the service manager is told that this supervisor is alive. The kernel says
+when a child is stopped from outside, and when it goes on.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class ChildWatch:
             if now_s >= files_at_s:
                 files_at_s = now_s + _FILES_EVERY_S
                 self._look_at_files()
+                self._children.spares.look(now_s)
                 notify("WATCHDOG=1")
             self._link.beat()
 

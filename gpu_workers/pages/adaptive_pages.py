@@ -21,10 +21,10 @@ from __future__ import annotations
 import secrets
 import threading
 import zlib
-from collections import OrderedDict
 
 import numpy as np
 
+from gpu_workers.pages.plain_pages import PlainPages
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.page_places import PagePlaces
 from gpu_workers.vault.place_format import PlaceFormat
@@ -71,8 +71,7 @@ class AdaptivePages(PagePlaces):
         self._memory = np.frombuffer(memory, np.uint8, self._n_units * form.place_bytes, bytes_at).reshape(self._n_units, -1)
         self._facts = np.array([secrets.randbits(63) | 1, n_places, self._n_units], np.uint64)
         self._free: list[int] = []  # units
-        self._plain: OrderedDict[int, None] = OrderedDict()  # places of pages as they are; the coldest first
-        self._now = 0
+        self._plain = PlainPages(self._used)
         self._page, self._small = np.empty(form.page_bytes, np.uint8), np.empty(form.place_bytes, np.uint8)
 
     @property
@@ -104,7 +103,7 @@ class AdaptivePages(PagePlaces):
                     failed.append(index)
         with self._lock:
             for place in reversed(places.tolist()):  # a page is compressed after those that continue it
-                self._touch(place)
+                self._plain.touch(place)
         return failed
 
     def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
@@ -154,9 +153,7 @@ class AdaptivePages(PagePlaces):
         is_free = np.ones(self._n_units, bool)
         is_free[units[self._hashes[owners] != 0]] = False
         self._free = np.flatnonzero(is_free).tolist()
-        plain = places[is_plain & (self._hashes[places] != 0)]
-        self._plain = OrderedDict.fromkeys(plain[np.argsort(self._used[plain], kind="stable")].tolist())
-        self._now = int(self._used.max(initial=0))
+        self._plain.adopt(places[is_plain & (self._hashes[places] != 0)].tolist())
         self._header[0] = self._facts[0]
 
     def _make_room(self, n_units: int) -> bool:
@@ -164,7 +161,7 @@ class AdaptivePages(PagePlaces):
         if len(self._free) + len(self._plain) * (self._each - 1) < n_units:
             return False
         while len(self._free) < n_units and self._plain:
-            self._compress(next(iter(self._plain)))
+            self._compress(self._plain.coldest)
         return len(self._free) >= n_units
 
     def _compress(self, place: int) -> None:
@@ -176,7 +173,7 @@ class AdaptivePages(PagePlaces):
         self._form.compress(self._page, self._small)
         first, *others = self._units[place].tolist()
         self._hashes[place] = 0
-        del self._plain[place]
+        self._plain.remove(place)
         self._memory[first] = self._small
         self._units[place, 1:] = _NONE
         self._sums[place] = zlib.crc32(self._small.data)
@@ -194,8 +191,7 @@ class AdaptivePages(PagePlaces):
         self._sums[place] = check
         self._hashes[place] = content_hash
         if len(pieces) > 1:
-            self._plain[place] = None
-            self._touch(place)
+            self._plain.add(place)
 
     def _load(self, place: int, content_hash: int, page: np.ndarray) -> bool:
         """Copy or expand a place to a page. Returns False if it has another content, or is damaged."""
@@ -215,18 +211,11 @@ class AdaptivePages(PagePlaces):
             piece = content[at : at + unit_bytes]
             piece[:] = self._memory[self._units[place, index], : len(piece)]
 
-    def _touch(self, place: int) -> None:
-        """A page that is as it is was used: it is the last to be compressed."""
-        if place in self._plain:
-            self._plain.move_to_end(place)
-            self._now += 1
-            self._used[place] = self._now
-
     def _release(self, place: int) -> None:
         """Empty a place."""
         if self._hashes[place]:
             self._hashes[place] = 0
-            self._plain.pop(place, None)
+            self._plain.remove(place)
             self._free += [unit for unit in self._units[place].tolist() if unit != _NONE]
 
     def _check(self, pages: np.ndarray, places: np.ndarray) -> None:

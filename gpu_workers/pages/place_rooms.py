@@ -10,11 +10,12 @@ The records lie in the memory that outlives this process. Which units are free f
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from gpu_workers.pages.plain_pages import PlainPages
 
 RECORD_BYTES = 12  # of each place: when it was used last, and its room
 _PLAIN_SHARE = 4  # one frame in so many is left for a page as it is
@@ -45,8 +46,7 @@ class PlaceRooms:
         self._n_frames, self._n_units = n_frames, n_units
         self._used = np.frombuffer(memory, np.uint64, n_places)
         self._rooms = np.frombuffer(memory, np.int32, n_places, n_places * 8)  # see `_set`
-        self._now = 0
-        self._plain: OrderedDict[int, None] = OrderedDict()  # places of pages as they are; the coldest first
+        self._plain = PlainPages(self._used)
         self._frames = list(range(n_frames))  # free ones
         self._holes: dict[int, list[int]] = {}  # free units of frames that have compressed pages
 
@@ -74,8 +74,7 @@ class PlaceRooms:
         for frame in [frame for frame, units in self._holes.items() if len(units) == self._n_units]:
             del self._holes[frame]
             self._frames.append(frame)
-        self._now = int(self._used.max(initial=0))
-        self._plain = OrderedDict.fromkeys(sorted(plain, key=lambda place: int(self._used[place])))
+        self._plain.adopt(plain)
         return damaged
 
     def frame_of(self, place: int) -> int | None:
@@ -102,7 +101,7 @@ class PlaceRooms:
                 self._frames.append(unit // self._n_units)
                 del self._holes[unit // self._n_units]
         self._rooms[place] = _NO_ROOM
-        self._plain.pop(place, None)
+        self._plain.remove(place)
 
     def take(self, places: list[int]) -> list[Compression]:
         """Give rooms to these places, which have none, for pages that are stored together. Returns what is to be compressed
@@ -111,7 +110,7 @@ class PlaceRooms:
         are_new = set(places)
         for place in places:
             while not self._frames and self._plain:
-                compression = self._compress(next(iter(self._plain)))
+                compression = self._compress(self._plain.coldest)
                 if compression.place not in are_new:  # else it is stored compressed
                     compressions.append(compression)
             if self._frames:
@@ -130,16 +129,13 @@ class PlaceRooms:
 
     def touch(self, place: int) -> None:
         """A page was used: if it is as it is, it is the last to be compressed."""
-        if place in self._plain:
-            self._plain.move_to_end(place)
-            self._now += 1
-            self._used[place] = self._now
+        self._plain.touch(place)
 
     def _compress(self, place: int) -> Compression:
         """Let a page as it is have a unit instead of its frame."""
         frame = self.frame_of(place)
         assert frame is not None, "a page as it is"
-        self._plain.pop(place)
+        self._plain.remove(place)
         if self._holes:
             self._set(place, unit := self._take_unit(next(iter(self._holes))), is_plain=False)
             self._frames.append(frame)
@@ -161,8 +157,7 @@ class PlaceRooms:
         """A room is written as 1 + 2 * its first unit, and 1 more if it is a frame."""
         self._rooms[place] = 1 + 2 * unit + is_plain
         if is_plain:
-            self._plain[place] = None
-            self.touch(place)
+            self._plain.add(place)
 
     def _room_of(self, place: int) -> tuple[int | None, bool]:
         """(the first unit of a place, whether it has the whole frame); (None, False): it has none."""

@@ -27,7 +27,7 @@ class ReplicaLoad(Message, frozen=True):
     that matters, every 100 ms at most.
 
     Tokens are prompt tokens that are not computed, as if none were cached, and the output that is expected. Rates are those of
-    the last seconds in which sequences ran; 0: none have run.
+    the last seconds in which others waited, or more while none did; 0: none have run.
     """
 
     number: Count  # grows with each report of this incarnation; one that is not higher than the last one is old

@@ -3,6 +3,8 @@
 Most of a restart's time goes into starting Python and importing: half a second for an actor, several for a worker with torch.
 A spare has done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its
 child in milliseconds. There is at most one for each child; it is made while the tree serves, never while it starts or ends.
+
+A spare that waits runs no code, so it sends no heartbeat: `look` asks the kernel instead whether it is stopped.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ _FIRST_AFTER_S = 0.5  # pause after the tree became ready, so that first request
 _NEXT_AFTER_S = 0.5  # pause between two spares, because imports take a core
 _REFUSED_S = 5.0  # pause after the machine refused a process
 _WARM_POLL_S = 0.01
+_LOADED_S = 120.0  # for the warm-ups of a spare, which have the lowest priority
 _MAX_DEATHS = 3  # of unused spares of one child; after that it gets no more
 
 Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
@@ -35,6 +38,9 @@ class Spares:
         self._process_by_name: dict[str, ChildProcess] = {}
         self._deaths_by_name: dict[str, int] = {}
         self._used = set[str]()  # children whose spare was asked for since `renew` looked last
+        self._specs: list[ChildSpec] = []  # of the children that shall have one now
+        self._stopped = set[int]()  # process ids that were stopped from outside at the last look
+        self._loading_s: dict[int, float] = {}  # since when, by process id
         self._timer: asyncio.TimerHandle | None = None
         self._died_one = asyncio.Event()
         self._is_paused = False
@@ -56,9 +62,7 @@ class Spares:
             self._used.add(name)
         if process is None or not process.is_suspended():
             return process
-        structlog.get_logger().warning("spare not used: it was stopped from outside", child=name)
-        process.on_exit = ignore_exit
-        process.kill()
+        _discard(name, process, "stopped from outside")
         return None
 
     def keep(self, name: str, process: ChildProcess) -> None:
@@ -68,10 +72,28 @@ class Spares:
 
     def fill(self, specs: Iterable[ChildSpec]) -> None:
         """Make the missing spares of these children, one after the other."""
-        todo = [spec for spec in specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
+        self.cancel()
+        self._specs = list(specs)
+        todo = [spec for spec in self._specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
         if self._is_wanted and todo and not self._is_paused:
-            self.cancel()
             self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
+
+    def look(self, now_s: float) -> None:
+        """Replace spares that are of no use: stopped from outside at two looks in a row, or not loaded in time. Make those that
+        are missing. Called about twice a second; a look takes about 15 µs for each spare."""
+        spares = list(self._process_by_name.items())
+        stopped = {process.pid for _, process in spares if process.is_suspended()}
+        loading = [process.pid for _, process in spares if not process.is_warm and process.pid not in stopped]
+        self._loading_s = {pid: self._loading_s.get(pid, now_s) for pid in loading}
+        for name, process in spares:
+            if process.pid in stopped & self._stopped:
+                _discard(name, self._process_by_name.pop(name), "stopped from outside")
+            elif now_s - self._loading_s.get(process.pid, now_s) > _LOADED_S:
+                self._count_death(name)
+                _discard(name, self._process_by_name.pop(name), f"not loaded within {_LOADED_S:g} s")
+        self._stopped = stopped
+        if self._timer is None:
+            self.fill(self._specs)
 
     async def renew(self, specs: Iterable[ChildSpec], deadline_s: float) -> str:
         """Replace the spares of these children by new ones, which import the program as it is on disk now, and wait until they
@@ -110,6 +132,7 @@ class Spares:
 
     def cancel(self) -> None:
         """Make no more spares until the next `fill`."""
+        self._specs = []
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -147,9 +170,18 @@ class Spares:
         self._timer = asyncio.get_running_loop().call_later(_NEXT_AFTER_S, self._make, later) if later else None
 
     def _died(self, name: str, exit_status: ExitStatus) -> None:
-        """An unused spare died. The next `fill` makes another, up to a bound."""
+        """An unused spare died. The next look makes another, up to a bound."""
         self._process_by_name.pop(name, None)
-        self._deaths_by_name[name] = self._deaths_by_name.get(name, 0) + 1
+        self._count_death(name)
         self._died_one.set()
         if self._is_wanted:
             structlog.get_logger().warning("spare died", child=name, how=str(exit_status))
+
+    def _count_death(self, name: str) -> None:
+        self._deaths_by_name[name] = self._deaths_by_name.get(name, 0) + 1
+
+
+def _discard(name: str, process: ChildProcess, why: str) -> None:
+    structlog.get_logger().warning("spare not used", child=name, reason=why)
+    process.on_exit = ignore_exit
+    process.kill()

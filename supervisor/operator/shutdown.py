@@ -26,6 +26,7 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.policy.draining import DrainEnd, DrainWatch
 
 CLOSED_STATES = (ChildState.DRAINING, ChildState.DRAINED)  # of a gateway that takes no new requests
+JOURNAL_REFUSES = "journal_refuses"  # in the statistics of a gateway whose journal cannot be written
 _HAND_OVER_S = 5.0  # for a gateway to hand over and end; then it is killed
 _PROOF_S = 5.0  # a killed process that lives longer hangs in a device driver
 
@@ -76,11 +77,11 @@ def requests_left(children: ChildManager) -> int:
     return sum(int(record.last.statistics.get("active", 0)) for record in gateways(children) if record.last is not None)
 
 
-def unwritten(closed: Iterable[ChildRecord]) -> list[str]:
-    """Names of the gateways that have requests and, at their last Progress, a journal that cannot be written. What such a
-    gateway has shown is not all in the journal, from which its next incarnation would go on."""
-    draining = [record for record in closed if record.state is ChildState.DRAINING]
-    return [record.name for record in draining if record.last and record.last.statistics.get("journal_refuses")]
+def unwritten(records: Iterable[ChildRecord]) -> list[str]:
+    """Names of the gateways among these that take requests or have some, and whose journal could not be written at their last
+    Progress. What such a gateway has shown is not all in the journal, from which its next incarnation would go on."""
+    busy = [record for record in records if record.state in (ChildState.READY, ChildState.DRAINING)]
+    return [record.name for record in busy if record.last and record.last.statistics.get(JOURNAL_REFUSES)]
 
 
 async def stop_in_order(children: ChildManager) -> bool:

@@ -26,10 +26,12 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.directories.atomic_file import AtomicFile
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, decode_server
+from supervisor.operator.shutdown import unwritten
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import FIRST, Roll, order_of_groups
 
 _WHOLE_S = 120.0  # for the tree to be complete again before the next group is replaced
+_WRITTEN_S = 120.0  # for a gateway's journal to be writable, without which its successor would compute again what it shows
 _HAND_OVER_S = 5.0  # for a group to hand over and end; then it is killed
 _SETTLE_S = 0.5  # between two groups: what a new process needs from the others, such as a gateway's holds, comes meanwhile
 _FOREIGN = ("killed", "out_of_memory", "gang")  # causes of death that say nothing about the new program
@@ -67,6 +69,8 @@ class RollingRestart:
         "", or why it is refused."""
         if self.roll.is_open:
             return "expected no rolling restart, got one that is under way; supervisor status shows it"
+        if names := unwritten(self._children.records):
+            return f"{_writable(names)}; make room and restart again"
         titles = [group.title for group in self._children.groups]
         try:
             target = decode_server(self._server.run_dir, encoded)
@@ -127,6 +131,7 @@ class RollingRestart:
             raise _Failed(f"{why}; the old one goes on")
         if not await self._children.wait_until(self._is_whole, _WHOLE_S):
             raise _Failed(_not_whole(title))
+        await self._wait_written(wanted)
         self._group = next(group for group in self._children.groups if group.title == title)
         self._put(wanted)
         records = self._children.members(wanted)
@@ -138,6 +143,17 @@ class RollingRestart:
         facts = {"took_s": round(now_s - began_s, 3), "down_s": round(now_s - handed_over_s, 3)}
         self._log.info("group replaced", group=title, **facts)
         await self._children.wait_until(lambda: False, _SETTLE_S)
+
+    async def _wait_written(self, wanted: Group) -> None:
+        """Wait until no gateway of this group holds what its journal does not have. Raises: _Failed."""
+
+        def names() -> list[str]:
+            return unwritten(self._children.members(wanted))
+
+        if names():
+            self._log.warning("rolling restart waits for room on the disk", not_written=names())
+        if not await self._children.wait_until(lambda: not names(), _WRITTEN_S):
+            raise _Failed(f"{wanted.title}: {_writable(names())} for {_WRITTEN_S:g} s; the old one goes on")
 
     async def _end(self, records: list[ChildRecord]) -> None:
         """Let the old processes hand over. Those that do not end in time are killed."""
@@ -177,6 +193,10 @@ class RollingRestart:
     def _note(self, roll: Roll) -> None:
         self.roll = roll
         self._saved.note_roll(roll)
+
+
+def _writable(names: list[str]) -> str:
+    return f"expected journals that can be written, got a disk that refuses writes of {', '.join(names)}"
 
 
 def _not_whole(title: str) -> str:

@@ -21,11 +21,11 @@ def _n_fallen_back(outcome: Outcome) -> int:
     return sum(bool(line.get("is_fallback")) for line in outcome.log)
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("first", "n_seeds"), [(5, 5), pytest.param(10, 100, marks=pytest.mark.long)])
 @pytest.mark.seeds
-def test_each_request_gets_the_answer_of_one_model(first: int) -> None:
+def test_each_request_gets_the_answer_of_one_model(first: int, n_seeds: int) -> None:
     n_fallen_back = 0
-    for seed in range(first, first + (100 if first else 5)):
+    for seed in range(first, first + n_seeds):
         outcome = simulate(seed, HARMED)
         assert not outcome.problems, seed
         n_fallen_back += _n_fallen_back(outcome)

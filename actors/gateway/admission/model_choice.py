@@ -2,6 +2,7 @@
 
     a replica of the main model is ready                                    the main model
     none is, for `fallback_after_s`, and one of the fallback is ready       the fallback model
+    the same, and an answer of the main model is kept for equal requests    the main model, with that answer
     neither is ready within RETURN_S after that                             the main model, for which the request waits
 
 An accepted request is never moved from one model to another. One that the fallback model cannot answer waits for the main one:
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 
 import msgspec
@@ -56,11 +58,13 @@ class ModelChoice:
         is_ready: Callable[[int], bool],
         check_main: Callable[[], None],
         now_s: Callable[[], float],
+        has_kept: Callable[[NewRequest, RequestSpec], bool] | None,
     ) -> None:
         """`builders`: by number of the model. `is_ready`: whether a replica of this model computes now. `check_main` raises the
-        Refusal of a main model that has never been ready. `now_s`: the monotonic clock."""
+        Refusal of a main model that has never been ready. `now_s`: the monotonic clock. `has_kept`: whether the answer to a
+        request of the main model is kept; None: no answers are."""
         self._models, self.builders, self._is_ready = models, builders, is_ready
-        self._check_main, self._now_s = check_main, now_s
+        self._check_main, self._now_s, self._has_kept = check_main, now_s, has_kept
         self._after_s = models.main.settings.fallback_after_s
         self._has_same_tokens = models.main.identity.tokenizer == models.at(_FALLBACK).identity.tokenizer
         self._down_since_s: float | None = None  # since when the main model is known to have no ready replica
@@ -77,6 +81,8 @@ class ModelChoice:
         if not new.terms.allow_fallback or await self._answering() is Answering.MAIN:
             self._check_main()
             return await self.builders[_MAIN].build(new, created_s)
+        if (kept := await self._of_kept(new, created_s)) is not None:
+            return kept
         try:
             return await self._fallen_back(new, created_s)
         except Refusal as refusal:
@@ -87,6 +93,15 @@ class ModelChoice:
         """The number of the model that a request names; that of the main one if it names none, or one that is not served."""
         others = (model.number for model in self._models.all[1:] if new.model and is_same_model(new.model, model.name))
         return next(others, _MAIN)
+
+    async def _of_kept(self, new: NewRequest, created_s: float) -> RequestSpec | None:
+        """The specification for the main model if its answer is kept, which needs no replica; else None."""
+        if self._has_kept is None:
+            return None
+        with suppress(Refusal):
+            spec = await self.builders[_MAIN].build(new, created_s)
+            return spec if self._has_kept(new, spec) else None
+        return None
 
     async def _fallen_back(self, new: NewRequest, created_s: float) -> RequestSpec:
         """The specification for the fallback model. Raises: Refusal if that cannot answer the request."""
@@ -141,9 +156,13 @@ def choice_of(builder: SpecBuilder, manager: RequestManager, post: Post) -> Mode
     if not others:
         return None
     builders = [builder, *(SpecBuilder(one.settings, one.text, one.identity.fingerprint) for one in others)]
-    replicas = manager.dispatcher.failover.replicas
+    replicas, equals = manager.dispatcher.failover.replicas, manager.equals
 
     def is_ready(model: int) -> bool:
         return bool(replicas.ready(post.living("scheduler"), post.living("worker"), model))
 
-    return ModelChoice(manager.models, builders, is_ready, manager.gate.check_main, post.now_s)
+    def has_kept(new: NewRequest, spec: RequestSpec) -> bool:
+        return equals.has_kept(equals.access(manager.gate.let_in(spec), new.cache_use, has_seed=new.has_seed))
+
+    keeps = None if equals.kept is None else has_kept
+    return ModelChoice(manager.models, builders, is_ready, manager.gate.check_main, post.now_s, keeps)

@@ -22,7 +22,7 @@ from actors.gateway.requests.refusals import Refusal, invalid, prompt_too_long
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import texts_of
-from actors.gateway.text.grammar_compiler import grammar_compiler
+from actors.gateway.text.grammar_compiler import NoCompiler, grammar_compiler
 from actors.gateway.text.grammars import GrammarError
 from actors.gateway.text.models.text_model import TextModel
 from actors.gateway.text.reasoning_text import ReasoningMarks
@@ -34,6 +34,7 @@ from messages.wire.message import MAX_SHORT_CHARACTERS
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
+_NO_COMPILER_RETRY_S = 5.0
 
 
 class SpecBuilder:
@@ -217,7 +218,15 @@ class SpecBuilder:
         if not model.takes_grammars:
             raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
         try:
-            check_characters(new.terms.grammar, new.tools, model.missing_bytes)
+            return await self._compiled(new, wanted, field, reasoning)
+        except NoCompiler as error:
+            detail = f"the machine cannot start a process that compiles the grammar of this request now: {error}"
+            raise Refusal("unavailable", detail, retry_after_s=_NO_COMPILER_RETRY_S) from None
+
+    async def _compiled(self, new: NewRequest, wanted: Grammar, field: str, reasoning: ReasoningMarks | None) -> Grammar:
+        """The grammar `wanted` in the form that ranks follow. `field`: what asks for it. Raises: Refusal, NoCompiler."""
+        try:
+            check_characters(new.terms.grammar, new.tools, self.encoder.model.missing_bytes)
             if new.tools is not None:
                 await check_schemas(new.terms.grammar, new.tools)
             return await grammar_compiler().compile(wanted, reasoning)

@@ -59,6 +59,11 @@ class EqualRequests:
             return True
         return self.coalescing is not None and self.coalescing.leader_for(access.key, spec.terms) is not None
 
+    def has_kept(self, access: CacheAccess) -> bool:
+        """True if the answer of an equal request is kept."""
+        is_found = access.may_find and access.may_keep
+        return is_found and self.kept is not None and self.kept.has(access.key, self._post.wall_s())
+
     def source_of(self, spec: RequestSpec, access: CacheAccess, asked: Asked | None = None) -> tuple[Source, RequestSpec]:
         """Where the tokens of a new request come from, and its specification, which says so. `asked`: what similar questions
         have."""

@@ -31,6 +31,10 @@ _STOPPED_S = 0.5  # one that is stopped for so long is ended: it uses no time of
 _SILENT_S = 60.0  # one that says nothing for so long is ended in any case, as one that a debugger or a disk holds
 
 
+class NoCompiler(Exception):
+    """The machine cannot start a process or a thread now in which grammars are compiled. The text says why."""
+
+
 class _Process:
     """One process. Used by one thread at a time."""
 
@@ -99,12 +103,15 @@ class GrammarCompiler:
 
     async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
         """Runs `compile_grammar` in another process and returns its result; a grammar that is known is returned at once.
-        Raises: GrammarError, also for a grammar that takes too long."""
+        Raises: GrammarError, also for a grammar that takes too long; NoCompiler."""
         key = (grammar, reasoning)
         known = self._known.pop(key, None)
         if known is None:
             wanted = GrammarWanted(grammar.kind, grammar.text, reasoning)
-            work = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
+            try:
+                work = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
+            except RuntimeError as error:  # of a thread that cannot be started
+                raise NoCompiler(str(error)) from None
             try:
                 while not work.done():
                     await asyncio.wait((work,), timeout=_LOOK_S)
@@ -144,7 +151,10 @@ class GrammarCompiler:
         with suppress(IndexError):
             if not is_new:
                 return self._idle.pop()
-        return _Process(self._limit_s)
+        try:
+            return _Process(self._limit_s)
+        except OSError as error:
+            raise NoCompiler(str(error)) from None
 
 
 @cache

@@ -4,8 +4,9 @@
     level ----------------------------------------> + 1      level ------------------------------------------> - 1
 
 The threshold of level 1 is a setting; that of each later level is twice the one before. A wait between the two limits keeps the
-level, and it changes by one at a time, so that it does not swing with every batch of requests. Pages and slots need no
-measure of their own: a sequence that finds none waits, and its tokens count.
+level, and it changes by one at a time, so that it does not swing with every batch of requests. A peak that does not last keeps
+no level: it takes twice its length off the time for which the wait has been short. Pages and slots need no measure of their
+own: a sequence that finds none waits, and its tokens count.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Degradation:
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
         self.level = DegradationLevel.NORMAL
-        self._direction = 0  # in which the level would change: 1, -1, or 0 if it stays
-        self._since_s = 0.0
+        self._direction = 0  # in which the level would change, at the last look: 1, -1, or 0 if it stays
+        self._last_s = self._long_s = self._short_s = 0.0  # the last look; since when the wait is long, and since when short
 
     def threshold_s(self, level: DegradationLevel) -> float:
         """The wait from which on a level may be entered. `level`: 1 or higher."""
@@ -35,12 +36,16 @@ class Degradation:
         if not self._first_s:
             return self.level
         direction = self._wanted(wait_s)
-        if direction != self._direction or now_s < self._since_s:
-            self._direction, self._since_s = direction, now_s
-        lasted_s = now_s - self._since_s
-        if direction and lasted_s >= (RISE_S if direction > 0 else FALL_S):
+        if now_s < self._last_s:
+            self._long_s = self._short_s = now_s
+        if self._direction >= 0:
+            self._short_s = min(self._short_s + 2 * max(now_s - self._last_s, 0.0), now_s)
+        if self._direction <= 0:
+            self._long_s = now_s
+        self._direction, self._last_s = direction, now_s
+        if direction and now_s - (self._long_s if direction > 0 else self._short_s) >= (RISE_S if direction > 0 else FALL_S):
             self.level = DegradationLevel(self.level + direction)
-            self._since_s = now_s
+            self._long_s = self._short_s = now_s
         return self.level
 
     def _wanted(self, wait_s: float) -> int:

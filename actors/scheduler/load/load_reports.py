@@ -43,9 +43,14 @@ class LoadReports:
         """The level of degradation, as of the last look."""
         return self._degradation.level
 
+    @property
+    def _is_computing(self) -> bool:
+        """Sequences run. Those whose gang has died wait for the next one in their slots, and tell nothing of its pace."""
+        return self._gang.is_alive and bool(self._queues.running)
+
     def send_changes(self) -> None:
         """Tell every gateway the load, if it has changed. Within 100 ms after the last look, look again when they are over."""
-        if not self._queues.running:
+        if not self._is_computing:
             self._throughput.rest()
         now_s = time.monotonic()
         if now_s >= self._next_s:
@@ -71,8 +76,9 @@ class LoadReports:
             self._actor.fail("load report", error)
 
     def _look(self, now_s: float) -> None:
-        if self._queues.running:
-            self._throughput.read(now_s, self._metrics.n_computed, self._metrics.n_generated)
+        if self._is_computing:
+            n_computed, n_generated = self._metrics.n_computed, self._metrics.n_generated
+            self._throughput.read(now_s, n_computed, n_generated, is_queued=bool(self._queues.waiting))
         self._next_s = now_s + EVERY_S
         load = self._load()
         level = self._degradation.update(load.wait_s, now_s)

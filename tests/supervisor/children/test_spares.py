@@ -7,6 +7,8 @@ import os
 import signal
 from typing import cast
 
+import pytest
+
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import ChildSpec
@@ -44,6 +46,77 @@ async def test_a_spare_that_runs_is_used_once() -> None:
 
 
 SPEC = playing("good", "gateway/0").children[0]
+
+
+async def spare_beside(spares: Spares, made: list[LocalProcess], n: int) -> LocalProcess:
+    """The newest spare, once `n` have been made."""
+    async with asyncio.timeout(DEADLINE_S):
+        while len(made) < n:
+            await asyncio.sleep(0.01)
+    return made[-1]
+
+
+def making(made: list[LocalProcess], monkeypatch: pytest.MonkeyPatch) -> Spares:
+    """Spares of one child that are made at once, and noted in `made`."""
+    monkeypatch.setattr("supervisor.children.spares._FIRST_AFTER_S", 0.0)
+
+    def spawn_noted(spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
+        made.append(LocalProcess.spawn(["/bin/sleep", "600"], on_exit))
+        return made[-1]
+
+    spares = Spares(spawn_noted, is_wanted=True)
+    spares.fill([SPEC])
+    return spares
+
+
+async def test_a_stopped_spare_is_replaced_before_anybody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[LocalProcess]()
+    spares = making(made, monkeypatch)
+    for n in range(1, 6):  # more often than spares may die by themselves
+        process = await spare_beside(spares, made, n)
+        os.kill(process.pid, signal.SIGSTOP)
+        await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        for now_s in (0.0, 0.5):
+            spares.look(now_s)
+        async with asyncio.timeout(DEADLINE_S):
+            while process.exit is None:
+                await asyncio.sleep(0.01)
+    assert spares.pop(SPEC.name) is await spare_beside(spares, made, 6)
+    made[-1].kill()
+
+
+async def test_a_spare_that_does_not_load_in_time_is_replaced_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[LocalProcess]()
+    spares = making(made, monkeypatch)
+    for n in range(1, 4):
+        process = await spare_beside(spares, made, n)
+        spares.look(0.0)
+        spares.look(120.0)
+        assert process in spares._process_by_name.values()
+        spares.look(120.1)
+        assert process not in spares._process_by_name.values()
+    spares.look(121.0)
+    assert spares._timer is None
+    assert spares.names == set()
+
+
+async def test_a_spare_that_died_is_made_again_while_the_tree_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[LocalProcess]()
+    spares = making(made, monkeypatch)
+    process = await spare_beside(spares, made, 1)
+    process.kill()
+    async with asyncio.timeout(DEADLINE_S):
+        while process.exit is None:
+            await asyncio.sleep(0.01)
+    spares.look(0.0)
+    await spare_beside(spares, made, 2)
+    spares.cancel()
+    made[-1].kill()
+    async with asyncio.timeout(DEADLINE_S):
+        while made[-1].exit is None:
+            await asyncio.sleep(0.01)
+    spares.look(1.0)
+    assert spares._timer is None, "none are made while a child restarts"
 
 
 class Warm:

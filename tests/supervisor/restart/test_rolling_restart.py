@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from dataclasses import replace
 
 import msgspec
 import pytest
+import structlog.testing
 
 from messages.errors import ConfigError
 from messages.lifecycle.spawn_spec import CUSTODIAN_SOCKET, LISTEN_SOCKET
@@ -18,7 +22,7 @@ from supervisor.restart.rolling import RollingRestart
 from supervisor.start_facts import StartFacts
 from supervisor.tree import build_tree
 from tests.support.supervisor.start_facts import FACTS
-from tests.support.supervisor.supervisor_rig import SupervisorRig, playing
+from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig, playing
 
 
 def test_a_standby_gang_is_replaced_just_before_its_active_gang() -> None:
@@ -100,6 +104,56 @@ async def test_it_stops_at_the_first_child_that_does_not_become_ready(open_rig, 
             b'{"behaviour":"good"}',
             b'{"behaviour":"good"}',
         ]
+
+
+def refuses(rig: SupervisorRig) -> bool:
+    """True if the gateway has told that its journal cannot be written."""
+    record = rig.record("gateway/0")
+    return record.last is not None and "journal_refuses" in record.last.statistics
+
+
+async def until_told(rig: SupervisorRig) -> None:
+    """Wait for a beat of the gateway that tells of its journal."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not refuses(rig):
+            await asyncio.sleep(0.01)
+
+
+async def test_no_restart_begins_while_a_journal_cannot_be_written(open_rig) -> None:
+    async with open_rig(playing("good", "cache_directory/0"), playing("full", "gateway/0")) as rig:
+        await rig.until_serving()
+        await until_told(rig)
+        refusal = rig.supervisor._rolling.begin(b"", {})
+        assert refusal.startswith("expected journals that can be written, got a disk that refuses writes of gateway/0")
+        assert not rig.supervisor._rolling.roll.is_open
+
+
+async def test_a_gateway_whose_disk_is_full_is_replaced_when_it_has_room(open_rig) -> None:
+    async with open_rig(playing("full", "gateway/0"), playing("good", "speculation/0")) as rig:
+        await rig.until_serving()
+        await until_told(rig)
+        with structlog.testing.capture_logs() as logs:
+            target = playing("busy", "gateway/0"), playing("busy", "speculation/0")
+            rolling = asyncio.create_task(rolled(rig, rig.supervisor._server, *target))
+            async with asyncio.timeout(DEADLINE_S):
+                while "rolling restart waits for room on the disk" not in [line["event"] for line in logs]:
+                    await asyncio.sleep(0.01)
+            process = rig.record("gateway/0").process
+            assert process is not None
+            assert (rig.record("gateway/0").incarnation, rig.record("speculation/0").incarnation) == (1, 1)
+            os.kill(process.pid, signal.SIGUSR1)
+            assert (await rolling).roll.failure == ""
+        assert (rig.record("gateway/0").incarnation, rig.record("speculation/0").incarnation) == (2, 2)
+
+
+async def test_a_gateway_whose_disk_stays_full_is_not_replaced(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.restart.rolling._WRITTEN_S", 0.1)
+    async with open_rig(playing("full", "gateway/0"), playing("good", "speculation/0")) as rig:
+        await rig.until_serving()
+        await until_told(rig)
+        rolling = await rolled(rig, rig.supervisor._server, playing("busy", "gateway/0"), playing("busy", "speculation/0"))
+        assert rolling.roll.failure.startswith("gateway/0: expected journals that can be written")
+        assert (rig.record("gateway/0").incarnation, rig.record("speculation/0").incarnation) == (1, 1)
 
 
 async def test_a_child_that_does_not_hand_over_is_killed(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ busy          has a request that finishes at SIGUSR1
 faulty        meets an error at SIGUSR1
 leaves        exits with status 7 at SIGUSR1
 freezes       blocks its loop at SIGUSR1
+full          has a journal that cannot be written until SIGUSR1
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class StubActor(Actor):
             loop.add_signal_handler(signal.SIGUSR1, os._exit, 7)
         elif self.behaviour == "freezes":
             loop.add_signal_handler(signal.SIGUSR1, time.sleep, 1e6)
+        elif self.behaviour == "full":
+            loop.add_signal_handler(signal.SIGUSR1, setattr, self, "behaviour", "good")
         return {"behaviour": self.behaviour}
 
     async def stop(self) -> None:
@@ -83,6 +86,9 @@ class StubActor(Actor):
 
     def progress(self) -> tuple[int, float]:
         return (3, 1e6) if self.behaviour == "stuck" else (3, 0.0)
+
+    def statistics(self) -> dict[str, float]:
+        return {"journal_refuses": 1.0} if self.behaviour == "full" else {}
 
     def _write(self, line: str) -> None:
         with self._diary.open("a") as diary:

@@ -89,6 +89,21 @@ async def test_it_answers_when_the_last_main_replica_is_gone(how: str) -> None:
         assert (text_of(answer), answer.headers[HEADER]) == (OF_FALLBACK.strip(), SMALL)
 
 
+async def test_a_kept_answer_of_the_main_model_is_given_instead() -> None:
+    async with fallback_rig(has_main=True, answer_cache="exact") as r, r.http() as http:
+        assert text_of(await complete(http)) == OF_MAIN.strip()
+        condition(r, ReplicaCondition.DOWN)
+        answer = await complete(http)
+        assert (text_of(answer), answer.json()["model"]) == (OF_MAIN.strip(), BIG)
+        assert HEADER not in answer.headers
+        assert answer.headers["x-cache"] == "hit"
+        for headers in ({"Cache-Control": "no-cache"}, {"Cache-Control": "no-store"}):
+            answer = await complete(http, headers)
+            assert (text_of(answer), answer.headers[HEADER]) == (OF_FALLBACK.strip(), SMALL), "it wants no kept answer"
+        other = await complete(http, max_tokens=3)
+        assert other.headers[HEADER] == SMALL, "another request"
+
+
 async def test_a_stream_says_so_in_its_head_and_in_its_events() -> None:
     async with fallback_rig() as r, r.http() as http:
         answer = await complete(http, stream=True)
@@ -176,11 +191,12 @@ async def test_requests_are_held_until_the_main_model_is_back_in_time() -> None:
 async def test_kept_answers_of_two_models_are_kept_apart() -> None:
     async with fallback_rig(answer_cache="exact", answer_coalescing=True) as r, r.http() as http:
         assert text_of(await complete(http)) == OF_FALLBACK.strip()
-        await r.add_scheduler()
-        assert text_of(await complete(http)) == OF_MAIN.strip()
-        condition(r, ReplicaCondition.DOWN)
         answer = await complete(http)
         assert (text_of(answer), answer.headers["x-cache"], answer.headers[HEADER]) == (OF_FALLBACK.strip(), "hit", SMALL)
+        await r.add_scheduler()
+        answer = await complete(http)
+        assert text_of(answer) == OF_MAIN.strip()
+        assert "x-cache" not in answer.headers
 
 
 async def test_health_says_that_the_main_model_is_missing() -> None:

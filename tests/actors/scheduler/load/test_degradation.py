@@ -47,6 +47,16 @@ def test_peaks_that_do_not_last_change_nothing() -> None:
         assert degradation.update(100.0 if tenth % 4 else 0.0, tenth / 10) == 0
 
 
+def test_short_peaks_keep_no_level() -> None:
+    """A new sequence waits for a step or two, which must not begin the three seconds anew."""
+    degradation = Degradation(2.0)
+    after(degradation, 5.0, 0.0, 5.0)
+    assert degradation.level == DegradationLevel.FEWER_ANSWERS
+    levels = [degradation.update(3.0 if tenth % 10 < 2 else 0.0, 5.1 + tenth / 10) for tenth in range(200)]
+    assert levels[-1] == DegradationLevel.NORMAL
+    assert levels == sorted(levels, reverse=True)
+
+
 @given(_STEPS, st.floats(0.1, 10.0))
 def test_whatever_the_clock_does_it_changes_by_one_and_not_too_soon(steps: list[tuple[float, float]], first_s: float) -> None:
     degradation, now_s, changed_s = Degradation(first_s), 0.0, -1e9

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import msgspec
 import pytest
 
@@ -126,3 +129,23 @@ async def test_a_level_turns_drafts_off_and_falls_again_without_mail(
     assert bench.scheduler._usable_drafts() is not None
     for i in range(40):
         assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 200)
+
+
+async def test_the_pace_is_not_forgotten_while_a_gang_is_dead(cluster: MemoryCluster) -> None:
+    bench = SchedulerBench(cluster, degraded_wait_s=1.0)
+    await bench.begin()
+    looks_s = itertools.count(time.monotonic() + 1000.0, 0.1)
+    loads = bench.scheduler._reports.loads
+
+    def look() -> float:
+        loads._look(next(looks_s))
+        return loads._load().prefill_rate + loads._load().decode_rate
+
+    for i in range(8):
+        bench.gateway.submit(i, prompt_of(i, 40), 400)
+    await cluster.wait_until(lambda: look() > 0.0 and len(bench.scheduler._queues.running) == 8)
+    await cluster.kill("worker/0.0")
+    await cluster.wait_until(lambda: not bench.scheduler._gang.is_alive)
+    assert len(bench.scheduler._queues.running)
+    rate = look()
+    assert [look() for _ in range(100)] == [rate] * 100
