@@ -54,19 +54,27 @@ def logs(
     Exit status:
       0  shown
       2  an option cannot be used
-      6  there is no log
+      6  there is no log, or none that can be read
     """
     with Interrupts() as interrupts:
         from supervisor.log_reader.lines import Selection
 
         path = _path(port, run_dir, state_dir)
-        if not path.exists() and not follow:
-            fail(
-                ExitCode.NO_SERVER,
-                f"expected the log of a server at {path}, got no file; --port, --run-dir or --state-dir names it",
-            )
+        _check_log(path, may_come=follow)
         wanted = Selection(actor, request, _since_s(since, time.time()), level)
         _show(path, wanted, n_lines, as_json, interrupts if follow else None)
+
+
+def _check_log(path: Path, *, may_come: bool) -> None:
+    """End the program with a message if the log cannot be read. `may_come`: it need not be there yet."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        if not may_come:
+            wanted = f"expected the log of a server at {path}, got no file"
+            fail(ExitCode.NO_SERVER, f"{wanted}; --port, --run-dir or --state-dir names it")
+    except OSError as error:
+        fail(ExitCode.NO_SERVER, f"expected a log that can be read at {path}, got: {error.strerror}")
 
 
 def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, follow: Interrupts | None) -> None:

@@ -10,14 +10,15 @@ A sequence without a living scheduler waits here, up to its request's deadline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from actors.gateway.dispatch.balancer import Balancer
 from actors.gateway.dispatch.balancing.strategy import Choice
 from actors.gateway.dispatch.bisection import Bisection
+from actors.gateway.dispatch.breakers.full_queues import FullQueues, place_of
 from actors.gateway.dispatch.breakers.retry_budget import RetryBudget
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
+from actors.gateway.dispatch.large_requests import LargeRequests
 from actors.gateway.dispatch.moves import QueueMoves
 from actors.gateway.dispatch.post import Post, send_now
 from actors.gateway.dispatch.prefix_queries import PrefixQueries
@@ -31,11 +32,11 @@ from actors.gateway.settings import GatewaySettings
 from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Cancel, CancelReason, Holder, Refused, Submit, Taken
+from messages.ids import model_of
 from messages.lifecycle import lifecycle
 from messages.lifecycle.cordon import Cordon
 from messages.wire.arrays import int32s
 
-_SEQUENCES_A_TURN = 256  # submitted in one turn of the event loop, which takes a few milliseconds
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
 
 
@@ -64,34 +65,24 @@ class Dispatcher:
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates(0)))
         self._retries = RetryTimer(post, self._budget, self._retry)
-        self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
+        self._full, self._large = FullQueues(), LargeRequests(post, self._place)
         self.resubmissions = 0
 
     @property
     def n_waiting(self) -> int:
         """Number of sequences without an open attempt."""
-        return len(self._waiting) + len(self._queries.sequences()) + len(self._not_placed())
+        return len(self._waiting) + len(self._queries.sequences()) + len(self._large.left())
 
     def submit_request(self, request: Request) -> None:
         """Submit every sequence of a request that has not ended; sequences of one prompt go to the same replica. A large
         request is submitted in several turns of the event loop."""
-        self._submit_from(request, 0)
-
-    def _submit_from(self, request: Request, first: int) -> None:
-        """Submit the sequences with the indexes `first`, `first` + 1, ...: some of them now, the others in later turns."""
-        n, n_sequences = request.spec.n, len(request.sequences)
-        end = min(first + max(_SEQUENCES_A_TURN // n, 1) * n, n_sequences)
-        for start in range(first, end, n):
-            self._place([s for s in request.sequences[start : start + n] if s.ended is None])
-        if end < n_sequences:
-            self._unplaced[request.number] = request.sequences[end:]
-            self._post.later(0.0, partial(self._submit_from, request, end))
-        elif first:
-            del self._unplaced[request.number]
+        self._large.submit(request)
 
     def remove(self, sequence: GrowingSequence, why: CancelReason | None) -> None:
         """Close the attempt of a sequence. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it."""
         self._waiting.pop(sequence.key, None)
+        self._full.release(sequence)
+        self._full.closed(sequence.scheduler)
         if why is not None and sequence.attempt:
             send_now(
                 self._post, sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence.request.spec.terms.trace_id
@@ -148,6 +139,7 @@ class Dispatcher:
             self.book.close(sequence)
             self._place_again(sequence)
             return
+        self._full.refused(sequence.scheduler, sequence)
         self.balancer.failed(sequence.scheduler, sequence.attempt, "refused")
         self.book.close(sequence)
         self.resubmissions += 1
@@ -190,17 +182,17 @@ class Dispatcher:
         """Sequences have new tokens or have ended: others that wait for that may be submitted."""
         if self._bisection.is_active and self._bisection.advance():
             self._retry()
+        for name in self._full.take_freed():
+            model = model_of(name)
+            if name in self._candidates(model) and (sequence := self._full.take(name, model)) is not None:
+                self._route([sequence], {}, [name])
 
     def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: CancelReason) -> None:
         """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
-        for sequence in [*self.book.sequences(), *self._waiting.values(), *self._queries.sequences(), *self._not_placed()]:
+        for sequence in [*self.book.sequences(), *self._waiting.values(), *self._queries.sequences(), *self._large.left()]:
             if is_meant(sequence):
                 self.remove(sequence, why)
                 self._give_up(sequence, ended)
-
-    def _not_placed(self) -> list[GrowingSequence]:
-        """The sequences of large requests whose turn has not come yet."""
-        return [one for sequences in self._unplaced.values() for one in sequences if one.ended is None]
 
     # -- placing --------------------------------------------------------------------------------------------------
 
@@ -211,6 +203,10 @@ class Dispatcher:
             return
         model = sequences[0].request.spec.model
         candidates = self._candidates(model)
+        if self._full.is_full_for(sequences, candidates):
+            self._waiting.update((s.key, s) for s in sequences)
+            self._full.hold(sequences)
+            return
         # the directory knows prefixes of the main model alone
         if not model and (len(candidates) > 1 or (candidates and self._has_holders())) and self._queries.ask(sequences):
             return
@@ -242,6 +238,7 @@ class Dispatcher:
     def _submit(self, sequence: GrowingSequence, choice: Choice, holder: Holder | None, n_cached_pages: int) -> None:
         spec, name, sequence.avoided = sequence.request.spec, choice.name, ""
         self._waiting.pop(sequence.key, None)
+        self._full.release(sequence)
         self._budget.submitted()
         message = Submit(
             attempt=self.book.open(sequence, name),
@@ -290,7 +287,8 @@ class Dispatcher:
 
     def _retry(self) -> None:
         self._retries.clear()
-        waiting, self._waiting = list(self._waiting.values()), {}
+        self._full.clear()
+        waiting, self._waiting = sorted(self._waiting.values(), key=place_of), {}
         if self._bisection.is_active:
             waiting.sort(key=lambda sequence: not self._bisection.is_isolated(sequence))
         for sequence in waiting:

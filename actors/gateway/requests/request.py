@@ -232,6 +232,11 @@ class Request:
         return self.n_open == 0
 
     @property
+    def is_withdrawn(self) -> bool:
+        """True if the journal could not record it: it was never accepted, and its client is refused."""
+        return self.is_over and not self.is_recorded
+
+    @property
     def is_settled(self) -> bool:
         """True if an HTTP status can be sent: it is recorded, and each sequence is at a scheduler, has tokens or has ended."""
         return self.is_over or (self.is_recorded and all(s.is_taken or s.n_visible or s.is_end_visible for s in self.sequences))

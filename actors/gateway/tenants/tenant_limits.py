@@ -116,8 +116,9 @@ class TenantLimits:
         self.link.ready()
 
     def over(self, request: Request) -> None:
-        """A request is over."""
-        if tenant := self._tenant_of(request.spec.terms.caller):
+        """A request is over, or was withdrawn: then it has used nothing."""
+        tenant = self._tenant_of(request.spec.terms.caller)
+        if tenant and not request.is_withdrawn:
             self._usage.ended(tenant, request)
         self._settle(request)
 
@@ -125,7 +126,7 @@ class TenantLimits:
         one = self._by_request.get(request.spec.request)
         if one is not None and one.request is request:
             del self._by_request[request.spec.request]
-            self._opened.end(one, tokens_of(request))
+            self._opened.end(one, 0 if request.is_withdrawn else tokens_of(request))
             self.link.note_over()
 
     def _policy_of(self, caller: bytes) -> TenantPolicy:

@@ -113,7 +113,7 @@ class Tracing:
 
     def _withdrawn(self, request: Request) -> None:
         """A request that could not be recorded was never accepted, and has no trace."""
-        if not request.is_recorded:
+        if request.is_withdrawn:
             self.attempts.take(request)
 
     def _on_condition(self, scheduler: str, condition: ReplicaCondition) -> None:

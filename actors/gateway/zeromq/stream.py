@@ -51,7 +51,7 @@ class ZmqStream:
 
     def pump(self) -> None:
         """Send what can be sent now."""
-        is_withdrawn = self.request.is_over and not self.request.is_recorded
+        is_withdrawn = self.request.is_withdrawn
         if not (self.request.is_recorded or is_withdrawn):
             return
         if not self._is_answered:

@@ -12,8 +12,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from messages.lifecycle.tree import ChildState
+from messages.outcomes import ExitCode
+from supervisor.log_reader import command
 from supervisor.operator.calls import ask_status
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 from tests.support.workers.pulse import PULSE
@@ -106,3 +109,11 @@ def test_the_log_outlives_the_kill_of_a_whole_server_and_no_log_is_said(tmp_path
     nothing = call("logs", "--state-dir", str(server.run_dir), "--since", "0s")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "no such line in" in nothing.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--follow"]])
+def test_a_log_that_cannot_be_read_is_said_in_one_line(tmp_path: Path, flags: list[str]) -> None:
+    (tmp_path / "server.log").mkdir()
+    shown = CliRunner().invoke(command.logs, ["--state-dir", str(tmp_path), *flags])
+    said = f"supervisor: expected a log that can be read at {tmp_path / 'server.log'}, got: Is a directory\n"
+    assert (shown.exit_code, shown.output) == (ExitCode.NO_SERVER, said)

@@ -88,7 +88,9 @@ class DispatcherBench:
     def _blame(self, sequence: GrowingSequence, detail: str) -> None:
         self._give_up(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
 
-    def submit(self, prompt: list[int], n: int = 1, n_prompts: int = 1, **terms: object) -> list[GrowingSequence]:
+    def submit(
+        self, prompt: list[int], n: int = 1, n_prompts: int = 1, model: int = 0, **terms: object
+    ) -> list[GrowingSequence]:
         spec = RequestSpec(
             request="r",
             api="generate",
@@ -97,6 +99,7 @@ class DispatcherBench:
             sampling=Sampling(),
             terms=Terms(**{"max_tokens": 4, **terms}),  # pyright: ignore[reportArgumentType]
             n=n,
+            model=model,
         )
         self._n_requests += 1
         request = Request(self._n_requests, spec, lambda prompt: NumberText(), 0.0)

@@ -1,7 +1,8 @@
 """A circuit breaker of one replica. Pure: the caller passes the time.
 
     closed ----(failures of late: enough, and at least half of all outcomes)----> open, for `_FIRST_OPEN_S`
-       ^                                                                            |  that time is over
+       ^       (or deaths of late: enough, whatever was answered between them)      |
+       |                                                                            |  that time is over
        |                                                                            v
        +------------(the probe is answered in time)---------------------------- half-open: one sequence is let through
                                                                                     |  the probe fails
@@ -34,6 +35,7 @@ class Breaker:
 
     def __init__(self) -> None:
         self._failures, self._outcomes = DecayedSum(_HALF_LIFE_S), DecayedSum(_HALF_LIFE_S)
+        self._deaths = DecayedSum(_HALF_LIFE_S)  # a probe does not end it: what answers one may still die again and again
         self._open_s = _FIRST_OPEN_S  # of the next time
         self._until_s: float | None = None  # while it is not closed: when it is half-open
         self._probe = 0  # the attempt that is let through, 0: none
@@ -66,8 +68,10 @@ class Breaker:
             self._failures = DecayedSum(_HALF_LIFE_S)
 
     def failed(self, attempt: int, now_s: float, weight: float = 1.0) -> bool:
-        """An attempt was refused, lost or too late; 0: all that were open, which count as `weight` failures. Returns True if
-        the breaker opens."""
+        """An attempt was refused, lost or too late; 0: a death took all that were open, which count as `weight` failures.
+        Returns True if the breaker opens."""
+        if not attempt:
+            self._deaths.add(weight, now_s)
         self._outcomes.add(weight, now_s)
         self._failures.add(weight, now_s)
         if self._until_s is not None:
@@ -76,7 +80,8 @@ class Breaker:
                 self._open(now_s)
             return is_probe_over
         failures = self._failures.value(now_s)
-        if failures >= _LEAST_FAILURES and failures >= _LEAST_SHARE * self._outcomes.value(now_s):
+        is_most = failures >= _LEAST_FAILURES and failures >= _LEAST_SHARE * self._outcomes.value(now_s)
+        if is_most or (not attempt and self._deaths.value(now_s) >= _LEAST_FAILURES):
             self._open(now_s)
         return self._until_s is not None
 

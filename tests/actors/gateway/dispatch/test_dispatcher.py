@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.gateway.dispatch.dispatcher import _SEQUENCES_A_TURN
+from actors.gateway.dispatch.large_requests import SEQUENCES_A_TURN
 from actors.gateway.requests.request_spec import Ended
 from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
@@ -129,7 +129,7 @@ def test_a_large_request_is_submitted_in_several_turns() -> None:
         n_before = len(bench.post.submits())
         assert bench.dispatcher.n_waiting == len(sequences) - n_before
         bench.post.timers[-1].run()
-        assert 0 < len(bench.post.submits()) - n_before <= _SEQUENCES_A_TURN
+        assert 0 < len(bench.post.submits()) - n_before <= SEQUENCES_A_TURN
         n_turns += 1
     assert n_turns == 3
     assert [message.attempt for _, message in bench.post.submits()] == [sequence.attempt for sequence in sequences]
@@ -143,7 +143,7 @@ def test_what_ends_before_its_turn_is_not_submitted() -> None:
     bench.dispatcher.end_all(lambda sequence: sequence.index != 299, ended, "withdrawn")
     assert [sequence for sequence, _ in bench.given_up] == sequences[:299]
     bench.post.timers[-1].run()
-    assert [message.attempt for _, message in bench.post.submits()[_SEQUENCES_A_TURN:]] == [sequences[299].attempt]
+    assert [message.attempt for _, message in bench.post.submits()[SEQUENCES_A_TURN:]] == [sequences[299].attempt]
 
 
 @pytest.mark.parametrize("names_holders", [False, True])

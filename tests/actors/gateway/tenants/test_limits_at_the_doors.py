@@ -16,6 +16,7 @@ from messages.access.tenant_policy import TenantPolicy
 from messages.client import AsyncClient
 from messages.errors import Overloaded
 from tests.support.embedding.embedders import add_embedder, gateway_fields
+from tests.support.gateway.faulty_disk import replace_disk
 from tests.support.tenants.limited_rig import be_impatient, limited_rig
 
 COMPLETIONS = "/v1/completions"
@@ -110,6 +111,21 @@ async def test_what_is_refused_for_another_reason_is_given_back(tmp_path: Path, 
         assert (await http.post(COMPLETIONS, json=BODY)).status_code == 503
         assert (await http.post(COMPLETIONS, json=BODY)).status_code == 200
         await r.wait_used(7)
+
+
+async def test_what_the_journal_cannot_record_has_used_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, journal = TenantPolicy(max_sequences=1, tokens_per_day=100), str(tmp_path / "journal")
+    async with limited_rig(tmp_path, monkeypatch, policy, journal_path=journal) as r, r.http() as http:
+        disk = replace_disk(r.rig.gateway.journal)
+        disk.refuse()
+        refused = await http.post(COMPLETIONS, json={**BODY, "prompt": [1] * 50})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "journal_unavailable")
+        disk.recover()
+        await r.rig.cluster.wait_until(lambda: r.rig.gateway.journal.is_healthy)
+        assert (await http.post(COMPLETIONS, json={**BODY, "prompt": [1] * 50})).status_code == 200
+        await r.wait_used(54)
+        usage = (await http.get("/metrics")).text
+        assert 'tardigrade_tenant_requests_total{actor="gateway/0",tenant="me"} 1.0' in usage
 
 
 async def test_without_accounts_a_gateway_decides_alone_and_they_count_afterwards(

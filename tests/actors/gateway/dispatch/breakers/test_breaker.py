@@ -53,6 +53,30 @@ def test_a_death_ends_the_probe() -> None:
     assert breaker.state(2.0) is BreakerState.OPEN
 
 
+def test_the_third_of_several_deaths_opens_it_whatever_is_answered_between_them() -> None:
+    breaker, n = Breaker(), 0
+
+    def answer(begin_s: float, end_s: float) -> None:
+        nonlocal n
+        while begin_s < end_s:
+            n, begin_s = n + 1, begin_s + 0.02
+            breaker.succeeded(n, begin_s)
+
+    answer(0.0, 30.0)
+    opens: list[bool] = []
+    for second in (30.0, 31.0, 32.0):
+        opens.append(breaker.failed(0, second, weight=2.0))
+        answer(second, second + 1.0)
+    assert opens == [False, False, True]
+    breaker.begin_probe(n + 1)
+    breaker.succeeded(n + 1, 33.5)
+    assert breaker.state(33.5) is BreakerState.CLOSED
+    assert not breaker.failed(n + 2, 33.6), "what it lost since is no death"
+    assert breaker.failed(0, 33.7, weight=2.0), "a probe that is answered does not end a row of deaths"
+    apart = Breaker()
+    assert not any(apart.failed(0, 20.0 * turn, weight=2.0) for turn in range(10)), "deaths that are far apart open nothing"
+
+
 def test_failures_that_are_rare_or_far_apart_open_nothing() -> None:
     rare, slow = Breaker(), Breaker()
     for turn in range(1000):

@@ -1,0 +1,85 @@
+"""Sequences that wait because the queues of replicas are full, and the places that have become free for them. Pure.
+
+    refused for now ----------------------------------------------> held, and its replica is full
+    new, all replicas are full, and one is held that goes first --> held behind it
+    an attempt ends at a replica ---------------------------------> the first that is held goes there, else it is not full
+
+Those of smaller priority numbers go first, and of equal ones the earlier. Without this a new sequence would take each place
+that becomes free before the held ones are submitted again, which may have waited for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from actors.gateway.requests.request import GrowingSequence
+
+
+class FullQueues:
+    """The held sequences of one gateway."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, GrowingSequence] = {}  # by key
+        self._full: set[str] = set()  # schedulers that have refused one, and nothing has ended there since but for a held one
+        self._freed: list[str] = []  # schedulers at which attempts have ended since, once for each
+
+    def refused(self, scheduler: str, sequence: GrowingSequence) -> None:
+        """A scheduler has no place for this one now."""
+        self._full.add(scheduler)
+        self.hold([sequence])
+
+    def hold(self, sequences: Iterable[GrowingSequence]) -> None:
+        """These wait until a place is free."""
+        self._held.update((one.key, one) for one in sequences)
+
+    def release(self, sequence: GrowingSequence) -> None:
+        """It waits no longer."""
+        self._held.pop(sequence.key, None)
+
+    def clear(self) -> None:
+        """All of them are submitted again."""
+        self._held.clear()
+        self._full.clear()
+        self._freed.clear()
+
+    def is_full_for(self, sequences: Sequence[GrowingSequence], candidates: Sequence[str]) -> bool:
+        """True if these sequences of one prompt are new, all schedulers that may have them are full, and one of their model is
+        held that goes first."""
+        new = sequences[0]
+        spec = new.request.spec
+        return (
+            bool(self._held)
+            and not new.n_submissions
+            and self._full.issuperset(candidates)
+            and any(
+                one.request.spec.model == spec.model and one.request.spec.terms.priority <= spec.terms.priority
+                for one in self._held.values()
+            )
+        )
+
+    def closed(self, scheduler: str) -> None:
+        """An attempt is over at this scheduler."""
+        if self._held and scheduler:
+            self._freed.append(scheduler)
+        else:
+            self._full.discard(scheduler)
+
+    def take(self, scheduler: str, model: int) -> GrowingSequence | None:
+        """The sequence that gets a free place of this scheduler, which computes this model; it is held no more."""
+        waiting = (one for one in self._held.values() if one.request.spec.model == model)
+        first = min(waiting, key=place_of, default=None)
+        if first is None:
+            self._full.discard(scheduler)
+        else:
+            self.release(first)
+        return first
+
+    def take_freed(self) -> list[str]:
+        """The schedulers with free places, once for each place."""
+        freed, self._freed = self._freed, []
+        return freed
+
+
+def place_of(sequence: GrowingSequence) -> tuple[int, int]:
+    """Sequences go in the order of this."""
+    return sequence.request.spec.terms.priority, sequence.key
