@@ -37,7 +37,11 @@ _TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
 THREAD_FIELD = "thread"  # of Anthropic's API: the server would hold the conversation
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD_FIELD]}
 _MOST_PATH_CHARACTERS = 120
-_ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset"}  # vLLM's, SGLang's
+_ELSEWHERE = {  # vLLM's, SGLang's, SageMaker's
+    "/reset_prefix_cache": "/v1/cache/reset",
+    "/flush_cache": "/v1/cache/reset",
+    "/invocations": "/v1/chat/completions",
+}
 _NO_RANKING = "this server ranks and classifies nothing; /v1/embeddings gives vectors, with --embedding-model"
 _NO_STORE = "this server keeps no files; POST /v1/batch answers many prompts in one call"
 _TEXT_ONLY = "this server reads and writes texts only"
