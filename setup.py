@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: the files of ops/ that are no Python go into the wheel, inside the package that writes them.
 
-In a checkout they lie in ops/ alone. The load tools in ops/bench stay there, with their recorded data.
+In a checkout they lie in ops/ alone. The load tools in ops/bench and the scripts of measurements in ops/gpu stay there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 
 OPS = Path(__file__).parent / "ops"
 PLACE = "supervisor/host_files/ops"  # below the root of the wheel; supervisor/host_files/folder.py looks there
-_NOT_FOR_OPERATORS = ("bench",)
+_NOT_FOR_OPERATORS = ("bench", "gpu")
 _RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 
 

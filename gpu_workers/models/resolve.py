@@ -28,6 +28,8 @@ from messages.hash_chain import HASH_CHAIN
 DEFAULT_MODEL = SMOLLM2
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILE = re.compile(rf"({_HUB_NAME.pattern})/([^?#]+\.gguf)", re.IGNORECASE)
+_OLLAMA_NAME = re.compile(r"[a-z][a-z-]*\d[a-z0-9.-]*|[a-z][a-z0-9.-]*:[\w.-]+")  # such as llama3.2 and mistral:latest
+_OLLAMA_HINT = "names of Ollama's library are not known here, but hf.co/organisation/name is organisation/name"
 _HUB_ADDRESS = re.compile(rf"(?:https?://)?(?:huggingface|hf)\.co/({_HUB_NAME.pattern})(?:[/:?].*)?")
 
 OnProgress = Callable[[str, float], None]
@@ -76,12 +78,20 @@ def find_model(name: str) -> FoundModel:
         return FoundModel(ModelKind.GGUF, gguf.stem, gguf)  # a link, whose target has another name
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
         return FoundModel(ModelKind.HUB, name, None)
-    address = _HUB_ADDRESS.fullmatch(name)
-    near = address[1] if address else DEFAULT_MODEL if name.lower().startswith(DEFAULT_MODEL) else ""
+    hint = _hint(name)
     raise ModelNotFoundError(
-        f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
-        f" or organisation/name on the hub{f'; did you mean {near}?' if near else ''}"
+        f"{name}: no such file or folder; expected {DEFAULT_MODEL}, a .gguf file, a folder with config.json,"
+        f" or organisation/name on the hub{f'; {hint}' if hint else ''}"
     )
+
+
+def _hint(name: str) -> str:
+    """What was probably meant by the name of a model that is not found; "" if nothing is known."""
+    if address := _HUB_ADDRESS.fullmatch(name):
+        return f"did you mean {address[1]}?"
+    if name.lower().startswith(DEFAULT_MODEL):
+        return f"did you mean {DEFAULT_MODEL}?"
+    return _OLLAMA_HINT if _OLLAMA_NAME.fullmatch(name) else ""
 
 
 def is_default_model(name: str) -> bool:

@@ -37,7 +37,7 @@ def show(port: int, state_dir: Path | None, as_json: bool) -> None:
     import msgspec
 
     from messages.access.tenant_file import read_tenants
-    from messages.access.tenant_policy import TenantPolicy
+    from messages.access.tenant_policy import LimitName, TenantPolicy
     from messages.errors import ConfigError
     from supervisor.tables.table import table_text, terminal_width
 
@@ -50,7 +50,11 @@ def show(port: int, state_dir: Path | None, as_json: bool) -> None:
     if not found:
         click.echo("No tenant was set here; GET /v1/tenants also shows those of the configuration.", err=True)
     names = TenantPolicy.__struct_fields__
-    rows = [(tenant, *(_cell(getattr(policy, name)) for name in names)) for tenant, policy in sorted(found.items())]
+    limits = set(LimitName)
+    rows = [
+        (tenant, *(_cell(getattr(policy, name), is_limit=name in limits) for name in names))
+        for tenant, policy in sorted(found.items())
+    ]
     click.echo(table_text(("tenant", *names), rows, terminal_width()))
 
 
@@ -152,5 +156,8 @@ def _policy_text(policy: Any) -> str:
     return ", ".join([*parts, "all else by default"])
 
 
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _cell(value: float | None, *, is_limit: bool = False) -> str:
+    """A value as text. A limit of 0 is none; as a number it would be read as "nothing is allowed"."""
+    if value is None or (is_limit and value == 0):
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)

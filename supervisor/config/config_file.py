@@ -16,6 +16,7 @@ import msgspec
 
 from messages.errors import ConfigError
 from supervisor.config.units import explained, without_units
+from supervisor.foreign.values import value_hint
 
 Table = dict[str, Any]
 
@@ -151,7 +152,7 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
         return f"expected {described[0]}, got {_shown(value)}"
     choices = get_args(annotation) if get_origin(annotation) is Literal else _values_of(annotation)
     if choices:
-        return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
+        return f"expected one of {', '.join(map(str, choices))}, got {value!r}{value_hint(path, value)}"
     expected = _BACKQUOTED.sub(lambda match: _plain_type(match[1]), text.partition(", got")[0])
     if _struct_type(annotation) is not None:
         expected += f", as {path}.KEY=VALUE makes one"

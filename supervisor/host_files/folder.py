@@ -15,7 +15,7 @@ from messages.release import PACKAGE, release_version
 
 _IN_WHEEL = Path(__file__).parent / "ops"
 _IN_CHECKOUT = Path(__file__).parents[2] / "ops"
-_NOT_FOR_OPERATORS = ("bench",)  # data of the load tools, which no wheel has
+_NOT_FOR_OPERATORS = ("bench", "gpu")  # data and scripts of measurements, which no wheel has
 _RUN_BY_THE_IMAGE = "docker/trim.py"  # the only file of Python there
 _UNIT = ".service"
 _PROGRAMS = "/opt/tardigrade/.venv/bin/"  # in the units; replaced by the place of this installation

@@ -87,7 +87,8 @@ class Placement:
             weights = f"weights take {gib_text(self.weight_bytes)} of {gib_text(self.memory_bytes)} GiB"
             parts += [*self._numerics(), weights + (" on each GPU" if self.gpus else "")]
         if self.quantization_reason:
-            parts.append(f"{self.quantization}: {self.quantization_reason}")
+            form = "as floats" if self.quantization == "none" else self.quantization
+            parts.append(f"weights {form} ({self.quantization_reason})")
         if self.room_tokens:
             made_for = f"(the model was made for {self.context_tokens:,})"
             parts.append(f"memory for sequences of {self.room_tokens:,} tokens {made_for}")

@@ -1,4 +1,4 @@
-"""The commands that are imported when they are asked for, with the short helps that `supervisor --help` shows."""
+"""The commands that are imported when they are asked for, with their short helps, and the sections of `supervisor --help`."""
 
 from __future__ import annotations
 
@@ -31,4 +31,15 @@ COMMANDS = {
     "tenants": LazyCommand("supervisor.access.tenants_command", "Weights, priorities and limits of tenants."),
     "top": LazyCommand("supervisor.top.command", "Watch a server on one screen."),
     "uncordon": LazyCommand("supervisor.cordons.command", "Send requests to a replica again."),
+}
+
+# The commands of `supervisor --help`, in the order in which one comes to need them
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Serve": ("start", "check-config", "plan", "doctor", "config"),
+    "Ask": ("chat", "run", "bench"),
+    "Models": ("pull", "models", "show", "rm"),
+    "Watch": ("status", "top", "logs"),
+    "Operate": ("stop", "restart", "drain", "cordon", "uncordon", "cache", "drill"),
+    "Users": ("keys", "tenants"),
+    "Shell": ("completion",),
 }

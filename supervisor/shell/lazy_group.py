@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from supervisor.foreign.foreign_names import GroupWithHints
+from supervisor.shell.closed_output import ended_by_closed_output
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,33 @@ class CommandTable(MutableMapping[str, click.Command]):
 
 
 class LazyGroup(GroupWithHints):
-    """A group with such a table. `lazy`: its commands that are imported late."""
+    """A group with such a table. `lazy`: its commands that are imported late; `sections`: the names of all of its commands by
+    title, in the order of the help."""
 
     commands: MutableMapping[str, click.Command]
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand], **more: Any) -> None:
+    def __init__(
+        self, *arguments: Any, lazy: Mapping[str, LazyCommand], sections: Mapping[str, Sequence[str]], **more: Any
+    ) -> None:
         super().__init__(*arguments, **more)
         self._table = self.commands = CommandTable(lazy)
+        self._sections = sections
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and short helps, as click does for commands that are imported."""
-        names = self.list_commands(ctx)
-        limit = formatter.width - 6 - max(map(len, names))
-        rows = [(name, self._table.short_help(name) or self.commands[name].get_short_help_str(limit)) for name in names]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write the names and short helps, as click does for commands that are imported. The helps begin in one column."""
+        longest = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - 6 - longest
+        for title, names in self._sections.items():
+            helps = [self._table.short_help(name) or self.commands[name].get_short_help_str(limit) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), text) for name, text in zip(names, helps, strict=True)])
+
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """As click does; help texts are written here."""
+        with ended_by_closed_output():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; commands and their help texts write their output here."""
+        with ended_by_closed_output():
+            return super().invoke(ctx)

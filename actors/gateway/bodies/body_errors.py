@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from actors.gateway.bodies.fields.foreign_fields import name_here
+from actors.gateway.bodies.fields.foreign_fields import NEAR, name_here
 from actors.gateway.requests.refusals import Refusal, json_text
 
 # msgspec's messages, without the path at their end
@@ -46,7 +46,6 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # as gzip and zstd begin
 _MOST_NAME_CHARACTERS = 80
 MOST_SHOWN = 12  # of known names in an error
 _NOTHING = object()
-NEAR = 0.75  # how alike a field or a path must be to be proposed
 
 
 def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
@@ -78,14 +77,19 @@ def _has_half(words: str, raw: bytes | bytearray) -> bool:
     return _SURROGATE in words or ("truncated" in words and _HALF_AT_END.search(raw[-_MOST_NAME_CHARACTERS:]) is not None)
 
 
-def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct]) -> Refusal:
-    """The refusal of a body that is not a `kind`. `error`: what `msgspec.convert` raised for it."""
+def wrong_field(
+    error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct], unknown_names: Sequence[str] = ()
+) -> Refusal:
+    """The refusal of a body that is not a `kind`. `error`: what `msgspec.convert` raised for it. `unknown_names`: fields that
+    were taken out of it; one of them may be a misspelt name of what is missing."""
     words, path = path_of(error)
     if unknown := _UNKNOWN.match(words):
         return _unknown(path, unknown[1], kind)
     if missing := _MISSING.match(words):
         name = f"{path}.{missing[1]}" if path else missing[1]
-        return _refusal(name, f"expected {_REQUIRED.get(missing[1], 'a value')}, got nothing")
+        close = get_close_matches(missing[1], [given[:_MOST_NAME_CHARACTERS] for given in unknown_names], n=1, cutoff=NEAR)
+        got = f"nothing, and the unknown field {json_text(close[0])}" if close else "nothing"
+        return _refusal(name, f"expected {_REQUIRED.get(missing[1], 'a value')}, got {got}")
     value = value_at(body, path)
     expected = _EXPECTED.match(words)
     if expected is None and (choices := _choices(kind, path)):

@@ -228,7 +228,7 @@ class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=
     requests: list[dict[str, Any]] | None = None
 
 
-_OWN_FIELDS = frozenset(name for body in (ChatBody, CompletionBody, GenerateBody, BatchBody) for name in body.__struct_fields__)
+OWN_FIELDS = frozenset(name for body in (ChatBody, CompletionBody, GenerateBody, BatchBody) for name in body.__struct_fields__)
 B = TypeVar("B", bound=msgspec.Struct)
 _json = msgspec.json.Decoder()
 
@@ -246,13 +246,13 @@ def read_body(raw: bytes | bytearray, kind: type[B], ignored: list[str] | None =
         raise Refusal("invalid", f"body: expected a JSON object, got {json_text(fields)}")
     drop_unused(fields, kind)
     if ignored is not None:
-        take_unknown(fields, kind, _OWN_FIELDS, ignored)
+        take_unknown(fields, kind, OWN_FIELDS, ignored)
     while True:
         try:
             return msgspec.convert(fields, kind)
         except msgspec.ValidationError as error:
             if not make_integers(fields, error):
-                raise wrong_field(error, fields, kind) from None
+                raise wrong_field(error, fields, kind, ignored or ()) from None
 
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from actors.gateway.admission.admission import Admission
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.bodies.large_bodies import BodyReader
 from actors.gateway.bodies.request_name import Origin
+from actors.gateway.bodies.schema import OWN_FIELDS
 from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.forwarded_call import call_of
@@ -67,7 +68,7 @@ class Services:
     live: LivePage
     embeddings: Embeddings | None = None  # None: the server has no embedding model
     keys: KeyRing | None = None  # None: nobody is asked for an API key
-    ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
+    ignored_fields: IgnoredFieldsLog = field(default_factory=lambda: IgnoredFieldsLog(OWN_FIELDS))
 
     @property
     def model(self) -> TextModel:

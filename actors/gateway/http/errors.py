@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from actors.gateway.bodies.body_errors import MOST_SHOWN, NEAR
+from actors.gateway.bodies.body_errors import MOST_SHOWN
+from actors.gateway.bodies.fields.foreign_fields import NEAR
 from actors.gateway.requests.refusal_log import RefusalLog
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
@@ -36,7 +37,22 @@ _TOO_LONG = "prompt is too long"  # as Anthropic's API begins it
 THREAD_FIELD = "thread"  # of Anthropic's API: the server would hold the conversation
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD_FIELD]}
 _MOST_PATH_CHARACTERS = 120
-_ELSEWHERE = {"/reset_prefix_cache": "/v1/cache/reset", "/flush_cache": "/v1/cache/reset"}  # vLLM's, SGLang's
+_ELSEWHERE = {  # vLLM's, SGLang's, SageMaker's
+    "/reset_prefix_cache": "/v1/cache/reset",
+    "/flush_cache": "/v1/cache/reset",
+    "/invocations": "/v1/chat/completions",
+}
+_NO_RANKING = "this server ranks and classifies nothing; /v1/embeddings gives vectors, with --embedding-model"
+_NO_STORE = "this server keeps no files; POST /v1/batch answers many prompts in one call"
+_TEXT_ONLY = "this server reads and writes texts only"
+_ABSENT = {  # what other servers have, by the last part of a path or the one before it, and what there is instead
+    **dict.fromkeys(("rerank", "score", "classify", "pooling"), _NO_RANKING),
+    **dict.fromkeys(("files", "uploads", "batches"), _NO_STORE),
+    **dict.fromkeys(("images", "audio", "videos", "realtime"), _TEXT_ONLY),
+    **dict.fromkeys(("assistants", "threads", "conversations"), "/v1/responses goes on from previous_response_id"),
+    **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), "the model stays loaded; supervisor stop ends the server"),
+    **dict.fromkeys(("load_lora_adapter", "unload_lora_adapter"), "there is no LoRA here"),
+}
 _OF_MODELS = ("/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
@@ -129,11 +145,15 @@ async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTP
 
 
 def _unknown_path(http: HttpRequest) -> str:
-    """What is said of a path that no endpoint has: the nearest path of any API, as clients of Anthropic's and Ollama's put /v1
-    before theirs. Without one, the paths of its API, or where they are shown if they are many."""
+    """What is said of a path that no endpoint has: what there is instead of another server's endpoint, else the nearest path of
+    any API, as clients of Anthropic's and Ollama's put /v1 before theirs. Without one, the paths of its API, or where they are
+    shown if they are many."""
     if http.url.path.startswith(_OF_MODELS):
         called = f"{http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}"
         return f"path: models cannot be made or deleted here, got {called}; GET /api/tags names the one served"
+    for part in http.url.path.split("/")[1:4]:
+        if part in _ABSENT:
+            return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {_ABSENT[part]}"
     form = error_body_at(http.url.path)
     paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
     same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)

@@ -125,6 +125,9 @@ def test_the_hash_chain_has_no_config_and_an_unknown_name_is_refused() -> None:
     assert read_config(HASH_CHAIN) is None
     with pytest.raises(ModelNotFoundError, match=r"no such file or folder; expected .* on the hub$"):
         read_config("nothing-here")
+    for name in ("llama3.2", "qwen2.5:7b", "mistral:latest"):
+        with pytest.raises(ModelNotFoundError, match=r"on the hub; names of Ollama's library are not known here"):
+            read_config(name)
     for address in ("https://huggingface.co/org/model-1.gguf/tree/main", "hf.co/org/model-1.gguf:Q4_K_M"):
         with pytest.raises(ModelNotFoundError, match=r"on the hub; did you mean org/model-1\.gguf\?$"):
             read_config(address)

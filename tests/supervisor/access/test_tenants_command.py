@@ -36,7 +36,7 @@ def test_a_tenant_is_set_listed_and_removed(tmp_path: Path, monkeypatch: pytest.
     assert run(tmp_path, "set", "acme", "--priority", "-5").stderr == ""
     listed = run(tmp_path, "list").output.splitlines()
     assert listed[0].split()[:4] == ["tenant", "weight", "priority", "page_share"]
-    assert listed[1].split() == ["acme", "1", "-5", "1", "1", "0", "0", "0", "0"]
+    assert listed[1].split() == ["acme", "1", "-5", "1", "1", "-", "-", "-", "-"]  # a limit of 0 is none
     assert json.loads(run(tmp_path, "list", "--json").output)["acme"]["priority"] == -5
     assert run(tmp_path, "remove", "acme").exit_code == 0
     assert read_tenants(tmp_path / TENANT_FILE) == {}

@@ -45,6 +45,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("gateway.prefix_reuse=false", "gateway.prefix_reuse: unknown key; did you mean scheduler.prefix_reuse?"),
         ("schedular.prefix_reuse=false", "schedular: unknown key; did you mean scheduler?"),
         ("gateway.max_n=0", "gateway.max_n: expected a whole number >= 1, got 0"),
+        ("worker.dtype=half", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'half'; here it is float16"),
         ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         ("scheduler.eviction=lfu", None),
         ("scheduler.eviction=w-tinylfu", None),

@@ -83,7 +83,7 @@ def test_what_is_asked_for_is_not_changed() -> None:
 def test_the_plan_says_what_was_chosen_and_why() -> None:
     plan = plan_placement(HOST, FLOATS, PlacementRequest(standby=False, worker=AUTO))
     assert plan.quantization == "int8"
-    assert plan.text().endswith("GiB, int8: fastest on this processor")
+    assert plan.text().endswith("GiB, weights int8 (fastest on this processor)")
     assert plan.summary() == "1 replica x tp 1 on CPU cores, float32, int8 weights"
     plain = plan_placement(HOST, FLOATS, PlacementRequest(standby=False))
     assert plan.weight_bytes < 0.5 * plain.weight_bytes, "the estimate is that of the weights that will be loaded"

@@ -11,6 +11,7 @@ import msgspec
 from actors.gateway.bodies.fields.offered_fields import DEFAULTS, SAMPLING
 from actors.gateway.requests.refusals import invalid, json_text
 
+NEAR = 0.75  # how alike a field or a path must be to be proposed
 # Fields that have no effect on the answer: any value is accepted.
 IGNORED_FIELDS = frozenset(
     name

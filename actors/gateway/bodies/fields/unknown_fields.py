@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args
 
 import msgspec
 import structlog
 
-from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, name_here, names_of
+from actors.gateway.bodies.fields.foreign_fields import LOGGED_NAMES, NEAR, name_here, names_of
 
 IGNORED_HEADER = "X-Ignored-Fields"
 _INSIDE = {"structured_outputs": "whitespace_pattern"}  # a part that is ignored, of a field that has no struct
 _MOST_TOLD = 32  # names in one answer
+_MOST_COMPARED = 64  # misspelt names of a process's life
 _OTHER = "one that no known API has"
 _MOST_CHARACTERS = 80  # of a name
 # fields of one endpoint that mean nothing at the others; any other one is refused there, because a limit would be lost
@@ -52,18 +54,28 @@ def header_of(names: Iterable[str]) -> str:
 
 
 class IgnoredFieldsLog:
-    """Logs each ignored field of each endpoint once. Names that a client may have made up are never logged."""
+    """Logs each ignored field of each endpoint once. Names that a client may have made up are never logged; where one is nearly
+    that of a field, it was probably misspelt, and the log names that field. `known`: the names of all fields."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self._known = sorted(known)
         self._logged: set[tuple[str, str]] = set()
+        self._meant: dict[str, str] = {}  # what was probably meant by the first names; a comparison takes a millisecond
 
     def note(self, endpoint: str, names: Iterable[str]) -> None:
         """Fields of one body were ignored. `endpoint`: its path."""
         for name in names:
-            shown = name if name in LOGGED_NAMES else _OTHER
+            shown = name if name in LOGGED_NAMES else self._in_words(name)
             if (endpoint, shown) not in self._logged:
                 self._logged.add((endpoint, shown))
                 structlog.get_logger().warning("unknown field is ignored", field=shown, endpoint=endpoint)
+
+    def _in_words(self, name: str) -> str:
+        name = name[:_MOST_CHARACTERS]
+        if name not in self._meant and len(self._meant) < _MOST_COMPARED:
+            close = get_close_matches(name, self._known, n=1, cutoff=NEAR)
+            self._meant[name] = f"{_OTHER}, but nearly {close[0]}" if close else _OTHER
+        return self._meant.get(name, _OTHER)
 
 
 def _take(fields: dict[str, Any], name: str, path: str, ignored: list[str]) -> None:

@@ -91,6 +91,12 @@ def test_a_wrong_field(kind: type[msgspec.Struct], body: Any, field: str, words:
     assert (refusal.field, refusal.detail) == (field, f"{field}: {words}")
 
 
+def test_a_missing_field_names_the_ignored_one_that_it_may_be() -> None:
+    with pytest.raises(Refusal) as caught:
+        read_body(json.dumps({"message": HI["messages"], "colour": 1}).encode(), ChatBody, [])
+    assert caught.value.detail == 'messages: expected a list of messages, got nothing, and the unknown field "message"'
+
+
 def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
     refusal = refused(ChatBody, json.dumps(HI | {"max_token": 5}).encode())
     assert refusal.field == "max_token"

@@ -106,6 +106,16 @@ async def test_wrong_method_and_unknown_path_in_openais_shape(method: str, path:
 
 
 ELSEWHERE = [("/v1/v1/messages", "/v1/messages"), ("/v1/api/chat", "/api/chat"), ("/reset_prefix_cache", "/v1/cache/reset")]
+ELSEWHERE += [("/invocations", "/v1/chat/completions")]
+
+
+ABSENT = [
+    ("/v1/rerank", "this server ranks and classifies nothing; /v1/embeddings"),
+    ("/pooling", "this server ranks and classifies nothing; "),
+    ("/v1/batches", "this server keeps no files; POST /v1/batch "),
+    ("/v1/audio/transcriptions", "this server reads and writes texts only"),
+    ("/v1/load_lora_adapter", "there is no LoRA here"),
+]
 
 
 async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right_one() -> None:
@@ -117,6 +127,8 @@ async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right
             assert f"path: unknown, got POST {typed}; did you mean {meant}?" in answer
         absent = (await http.post("/v1/rerankings")).json()["error"]["message"]  # near no path
         assert absent == "path: unknown, got POST /v1/rerankings; GET /docs shows them all"
+        for typed, instead in ABSENT:
+            assert f"path: unknown, got POST {typed}; {instead}" in (await http.post(typed)).text
         assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
 
 

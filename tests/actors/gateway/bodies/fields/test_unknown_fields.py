@@ -53,6 +53,26 @@ async def test_each_name_is_logged_once_for_each_endpoint() -> None:
         assert told == [("stream_interval", PLAIN), ("stream_interval", BATCH), ("one that no known API has", "/tokenize")]
 
 
+async def test_a_misspelt_name_is_logged_as_the_field_that_it_nearly_is() -> None:
+    """The name itself is text of a client and is not logged."""
+    async with rig() as r, r.http() as http:
+        with capture_logs() as lines:
+            for name in ("temprature", "temperatura", "colour"):
+                answer = await http.post(PLAIN, json={"prompt": "a", "max_tokens": 2, name: 1})
+                assert answer.headers[HEADER] == name, answer.text
+        told = [line["field"] for line in lines if line["event"] == "unknown field is ignored"]
+        assert told == ["one that no known API has, but nearly temperature", "one that no known API has"]
+
+
+def test_names_that_clients_make_up_are_compared_a_bounded_number_of_times() -> None:
+    log = IgnoredFieldsLog(["temperature"])
+    with capture_logs() as lines:
+        for number in range(64):
+            log.note(PLAIN, [f"made-up-{number}"])
+        log.note(PLAIN, ["temprature"])
+    assert [line["field"] for line in lines] == ["one that no known API has"]
+
+
 async def test_a_stream_says_it_too_also_when_it_is_asked_for_again(tmp_path: Path) -> None:
     async with rig(journal_path=str(tmp_path)) as r:
         body = {"prompt": [1], "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True, "rate": 2}, "a,b": 1}

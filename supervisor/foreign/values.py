@@ -1,0 +1,25 @@
+"""Values of settings as users of other servers write them, and what to write here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_STARTS = "a checkpoint of this form starts without the flag"
+
+VALUES: Mapping[str, Mapping[str, str]] = {
+    "worker.dtype": {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"},
+    "worker.quantization": {
+        **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"), _STARTS),
+        "bitsandbytes": "int8 or int4 on CPU cores, fp8 on GPUs",
+    },
+    "worker.kv_dtype": {"fp8_e4m3": "fp8", "q8_0": "int8", "q4_0": "int4"},
+    "scheduler.policy": {"fifo": "fcfs"},
+}
+
+
+def value_hint(path: str, value: object) -> str:
+    """What to write in the place of another server's value of the key at `path`, to follow an error; "" if nothing is known."""
+    instead = VALUES.get(path, {}).get(value) if isinstance(value, str) else None
+    if instead is None:
+        return ""
+    return f"; {instead}" if instead == _STARTS else f"; here it is {instead}"
