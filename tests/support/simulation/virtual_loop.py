@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from messages.ids import role_of
+
 PROCESS: ContextVar[SimulatedLife | None] = ContextVar("PROCESS", default=None)
 _MOST_ERRORS = 100
 _EXECUTOR_S = 0.001  # virtual time that work in a thread takes
@@ -58,7 +60,7 @@ class SimulatedLife:
     """
 
     def __init__(self, name: str, pid: int = 0) -> None:
-        self.name, self.pid = name, pid
+        self.name, self.role, self.pid = name, role_of(name), pid
         self.state = LifeState.RUNNING
         self.held: list[asyncio.Handle] = []
         self.n_callbacks = 0
