@@ -136,7 +136,7 @@ class Aim:
 
 
 class _Around:
-    """See `Edges.around`. A class, because a generator costs three times as much, and each message is sent at an edge."""
+    """What a process does at an edge, at once. A generator would cost three times as much, and each message is sent at one."""
 
     __slots__ = ("_edges", "_fault", "_what")
 
