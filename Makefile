@@ -37,16 +37,21 @@ CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
-# `make test` runs two files at a time. So does test-long, but for drills: they run one after the other. Beside both, whenever
-# they leave a core idle, run the tests that have no real time: seeds and random examples.
+# Tests of whole servers run in two processes, a file at a time, but for the drills of test-long: they run one after the other.
+# They wait for other processes a third of their time. Beside them, whenever they leave a core idle, run the tests that have no
+# real time: in `make test` all of these, in test-long seeds and random examples. Files come in the order of TOGETHER and of their
+# names: by default those with the fewest tests come last, and they are the longest.
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-TOGETHER := tests/clients tests/integration tests/ops tests/supervisor tests/long/answers tests/long/deployment tests/long/installation \
-	tests/long/monitoring tests/long/traces tests/long/test_fuzz.py
-REPORT := $(VENV)/tests.xml
+TOGETHER := tests/long/monitoring tests/long/answers tests/long/deployment tests/long/installation tests/long/traces \
+	tests/long/test_fuzz.py tests/clients tests/integration tests/ops tests/supervisor
+SERVERS := $(PARALLEL) --dist loadfile --no-loadscope-reorder $(FAST_LONG:%=--ignore=%)
+BESIDE := $(VENV)/beside.txt
+REPORTS := $(VENV)/servers.xml $(VENV)/beside.xml
 TYPES := $(VENV)/types.txt
 SEEDS := $(VENV)/seeds.txt
+RUN := $(VENV)/bin/python -m pytest -m 'not gpu and not long'
 RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 MONITORING := prometheus prometheus-alertmanager
@@ -60,13 +65,17 @@ test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE :=
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
-# The types are checked beside the tests, which wait for other processes a third of their time
+# The types are checked beside the tests, too
 test: $(TEST_STAMP) style
-	@$(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; status=0; \
-	$(VENV)/bin/python -m pytest $(PARALLEL) --dist loadfile -m 'not gpu and not long' --junitxml=$(REPORT) $(ARGS) || status=$$?; \
-	wait $$types || { cat $(TYPES); status=1; }; \
-	[ $$status -eq 0 ] || exit $$status; \
-	$(VENV)/bin/python -m ops.slowest_tests $(REPORT)
+	@rm -f $(REPORTS); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
+	nice -n 10 $(RUN) --timeout=900 $(PARALLEL) --dist loadfile --junitxml=$(lastword $(REPORTS)) $(FAST_LONG) $(ARGS) \
+		> $(BESIDE) 2>&1 & beside=$$!; \
+	servers=0; $(RUN) $(SERVERS) --junitxml=$(firstword $(REPORTS)) $(ARGS) || servers=$$?; \
+	status=0; wait $$beside || status=$$?; cat $(BESIDE); \
+	[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
+	wait $$types || { cat $(TYPES); servers=1; }; \
+	[ $$servers -eq 0 ] || exit $$servers; \
+	$(VENV)/bin/python -m ops.slowest_tests $(REPORTS)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
@@ -74,7 +83,7 @@ test-fast: $(TEST_STAMP)
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
 	@nice -n 19 env $(RUN_LONG) --durations=25 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; \
 	servers=0; drills=0; \
-	$(RUN_LONG) --durations=10 $(PARALLEL) --dist loadfile $(FAST_LONG:%=--ignore=%) $(TOGETHER) $(ARGS) || servers=$$?; \
+	$(RUN_LONG) --durations=10 $(SERVERS) $(TOGETHER) $(ARGS) || servers=$$?; \
 	[ $$servers -eq 0 ] || [ $$servers -eq 5 ] || { kill $$seeds; exit 1; }; \
 	$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || drills=$$?; \
 	status=0; wait $$seeds || status=$$?; cat $(SEEDS); \

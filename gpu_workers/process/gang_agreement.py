@@ -7,16 +7,17 @@ rank accepts no more plans of the earlier epoch, so every rank decides alike.
 
     received.<rank>   [_N_ENTRIES, 2] int64: (epoch id, step after the last plan received in it), as a ring; epoch ids rise
 
-Entries are written by one thread, each number as one aligned word: an epoch's last step before the next epoch's id.
+Entries are written by one thread, each number as one aligned word: an epoch's last step before the next epoch's id. They are
+read as a flat view of integers: numpy takes several times as long for so few numbers, and every step of a gang reads them.
 """
 
 from __future__ import annotations
 
+import mmap
 import time
+from array import array
 from pathlib import Path
 from typing import NewType
-
-import numpy as np
 
 EpochId = NewType("EpochId", int)  # see `epoch_id`
 _N_ENTRIES = 64
@@ -40,23 +41,23 @@ class GangAgreement:
         """Creates this rank's file in gang_dir, which all `size` ranks of the gang share. Raises: OSError."""
         self._paths = [gang_dir / f"received.{other}" for other in range(size)]
         unfinished = gang_dir / f"unfinished.{rank}"
-        unfinished.write_bytes(np.full((_N_ENTRIES, 2), _NEVER, np.int64).tobytes())
-        self._own = _map(unfinished, "r+")
+        unfinished.write_bytes(array("q", [_NEVER] * (2 * _N_ENTRIES)).tobytes())
+        self._own = _map(unfinished, mmap.ACCESS_WRITE)
         unfinished.rename(self._paths[rank])  # other ranks see a complete file or none
         self._others = [other for other in range(size) if other != rank]
-        self._tables: dict[int, np.ndarray] = {}
+        self._tables: dict[int, memoryview[int]] = {}
         self._n_epochs = 0
 
     def note_epoch(self, epoch: EpochId) -> None:
         """Note that a Reset has come: this rank accepts no plan of an earlier epoch any more."""
-        entry = self._own[self._n_epochs % _N_ENTRIES]
+        entry = 2 * (self._n_epochs % _N_ENTRIES)
         self._n_epochs += 1
-        entry[1] = _NEVER
-        entry[0] = epoch
+        self._own[entry + 1] = _NEVER
+        self._own[entry] = epoch
 
     def note_plan(self, end: int) -> None:
         """Note that a plan of the present epoch has come. end: the number of the step after its last one."""
-        self._own[(self._n_epochs - 1) % _N_ENTRIES][1] = end
+        self._own[2 * ((self._n_epochs - 1) % _N_ENTRIES) + 1] = end
 
     def wait(self, epoch: EpochId, end: int) -> bool:
         """Wait until every rank has the plan that ends before step `end` of an epoch.
@@ -70,19 +71,19 @@ class GangAgreement:
         while True:
             table = self._table(other)
             if table is not None:
-                newest = int(table[:, 0].max())  # read before the step: the entry of an epoch that is over is final
-                steps = table[table[:, 0] == epoch, 1]
-                if len(steps) and int(steps[0]) >= end:
+                epochs = table[::2].tolist()  # read before the step: the entry of an epoch that is over is final
+                if epoch in epochs and table[2 * epochs.index(epoch) + 1] >= end:
                     return True
-                if newest > epoch:
+                if max(epochs) > epoch:
                     return False
             time.sleep(_POLL_S)
 
-    def _table(self, other: int) -> np.ndarray | None:
+    def _table(self, other: int) -> memoryview[int] | None:
         if other not in self._tables and self._paths[other].exists():
-            self._tables[other] = _map(self._paths[other], "r")
+            self._tables[other] = _map(self._paths[other], mmap.ACCESS_READ)
         return self._tables.get(other)
 
 
-def _map(path: Path, mode: str) -> np.ndarray:
-    return np.memmap(path, np.int64, mode, shape=(_N_ENTRIES, 2))  # pyright: ignore[reportCallIssue, reportArgumentType]
+def _map(path: Path, access: int) -> memoryview[int]:
+    with path.open("rb" if access == mmap.ACCESS_READ else "r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=access)).cast("q")

@@ -86,6 +86,7 @@ class MemoryMailbox(Mailbox):
     def __init__(self, network: MemoryNetwork, name: str, incarnation: int, endpoint: str | None = None) -> None:
         self.name, self.incarnation = name, incarnation
         self.endpoint = endpoint or f"memory://{name}.{incarnation}"
+        self._route = f"{incarnation} {self.endpoint}".encode()  # of a connection, which ends with its process
         self._network = network
         self._core = MailboxCore(name, incarnation, self._reply)
         self._outbox: dict[str, Outbox] = {}
@@ -138,8 +139,7 @@ class MemoryMailbox(Mailbox):
 
     def _carry(self, outbox: Outbox, frames: list[bytes]) -> None:
         target = self._network.mailbox_by_endpoint[self._endpoint_of[outbox.peer]]
-        route = f"{self.incarnation} {self.endpoint}".encode()  # of a connection, which ends with its process
-        self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, route, frames))
+        self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self._route, frames))
 
     def _reply(self, route: bytes, answer: LinkAnswer) -> bool:
         incarnation, _, endpoint = route.decode().partition(" ")

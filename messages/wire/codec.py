@@ -7,7 +7,8 @@ link is one frame.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cache, reduce
 from operator import or_
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,23 @@ _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, Recursion
 _LARGE_BYTES = 64 << 10
 
 
+@dataclass(frozen=True)
+class _Vocabulary:
+    """What all codecs of one set of message classes share: it takes several times as long to make as the rest of a codec."""
+
+    kinds: Any  # their union
+    names: frozenset[str]
+    descriptors: msgspec.msgpack.Decoder[Any]  # of the fields that are arrays in any of them
+
+
+@cache
+def _vocabulary(kinds: tuple[type[Message], ...]) -> _Vocabulary:
+    fields = sorted({name for kind in kinds for name, _, _ in array_fields(kind)})
+    descriptors = msgspec.defstruct("_Descriptors", [(name, tuple[str, int, int] | None, None) for name in fields])
+    names = frozenset(kind.__name__ for kind in kinds)
+    return _Vocabulary(reduce(or_, kinds), names, msgspec.msgpack.Decoder(descriptors))
+
+
 class Codec(Generic[M]):
     """Encodes and decodes one vocabulary (a set of message classes). Not thread-safe: one per mailbox or thread."""
 
@@ -31,19 +49,16 @@ class Codec(Generic[M]):
         self._arrays = ArrayFrame()
         self._frame: bytes | memoryview = b""
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._array_out)
-        self._decoder = msgspec.msgpack.Decoder(reduce(or_, kinds), dec_hook=self._array_in)
-        self._kinds = {kind.__name__ for kind in kinds}
-        names = sorted({name for kind in kinds for name, _, _ in array_fields(kind)})
-        descriptors = msgspec.defstruct("_Descriptors", [(name, tuple[str, int, int] | None, None) for name in names])
-        self._descriptors = msgspec.msgpack.Decoder(descriptors)
+        self._vocabulary = _vocabulary(tuple(kinds))
+        self._decoder = msgspec.msgpack.Decoder(self._vocabulary.kinds, dec_hook=self._array_in)
 
     def encode(self, message: M) -> tuple[bytes, bytes]:
         """The frames (message, arrays).
 
         Raises: WireError for a message outside of this vocabulary, which is a bug of the caller.
         """
-        if type(message).__name__ not in self._kinds:
-            raise WireError(f"kind: expected one of {sorted(self._kinds)}, got {type(message).__name__}")
+        if type(message).__name__ not in self._vocabulary.names:
+            raise WireError(f"kind: expected one of {sorted(self._vocabulary.names)}, got {type(message).__name__}")
         return self._encoder.encode(message), self._arrays.take()
 
     def decode(self, body: bytes | memoryview, arrays: bytes | memoryview) -> M:
@@ -55,7 +70,7 @@ class Codec(Generic[M]):
         try:
             if len(body) > _LARGE_BYTES:
                 # `read_array` gets whatever is in an array's field as objects: 16 MiB of empty lists take seconds
-                self._descriptors.decode(body)
+                self._vocabulary.descriptors.decode(body)
             return self._decoder.decode(body)
         except _DECODE_ERRORS as error:
             raise WireError(f"message: {error}") from None

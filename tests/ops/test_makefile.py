@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ops.slowest_tests import slowest
+
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 _WITHOUT_ENSUREPIP = """#!/bin/sh
 # as Debian's python3 without python3-venv: the interpreter is there, pip is not, and the status is 1
@@ -49,17 +51,22 @@ def make(target: str, venv: Path, programs: dict[str, str]) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize(("tests", "types"), [(0, 0), (1, 0), (0, 1)])
-def test_tests_and_types_both_have_to_pass_and_compiled_modules_are_kept(tmp_path: Path, tests: int, types: int) -> None:
-    """The types are checked beside the tests. Who forbids Python to write compiled modules forbids it to all but these."""
-    programs = {
-        "python": f'case "$*" in *pytest*) echo "tests, [$PYTHONDONTWRITEBYTECODE]"; exit {tests};; esac',
-        "pyright": f"echo types; exit {types}",
-        "ruff": "",
-    }
-    done = make("test", tmp_path, programs)
-    assert (done.returncode == 0) is (tests == types == 0)
-    assert "tests, []" in done.stdout
+@pytest.mark.parametrize(
+    ("servers", "beside", "types", "is_right"),
+    [(0, 0, 0, True), (1, 0, 0, False), (0, 1, 0, False), (0, 0, 1, False), (5, 0, 0, True), (0, 5, 0, True), (5, 5, 0, False)],
+)
+def test_tests_and_types_all_have_to_pass_and_compiled_modules_are_kept(
+    tmp_path: Path, servers: int, beside: int, types: int, is_right: bool
+) -> None:
+    """The types and the tests without servers are checked beside the others; 5 is what pytest ends with where ARGS selects no
+    test. Who forbids Python to write compiled modules forbids it to all but these."""
+    lines = (
+        f'case "$*" in *ignore=tests/actors*) echo "servers [$PYTHONDONTWRITEBYTECODE]"; exit {servers};; '
+        f'*pytest*tests/actors*) echo "beside [$PYTHONDONTWRITEBYTECODE]"; exit {beside};; esac'
+    )
+    done = make("test", tmp_path, {"python": lines, "pyright": f"echo types; exit {types}", "ruff": ""})
+    assert (done.returncode == 0) is is_right
+    assert [line for line in done.stdout.splitlines() if "[]" in line] == ["servers []", "beside []"]
     assert ("types" in done.stdout) is (types != 0)
 
 
@@ -87,3 +94,18 @@ def test_a_server_that_fails_ends_the_seeds_and_there_are_no_drills(tmp_path: Pa
     done = make("test-long", tmp_path, {"python": lines})
     assert done.returncode != 0
     assert "drills" not in done.stdout
+
+
+def report(path: Path, begin: str, took_s: float, tests_s: list[float]) -> str:
+    cases = "".join(f'<testcase classname="tests.{path.stem}" name="test_{at}" time="{s}"/>' for at, s in enumerate(tests_s))
+    path.write_text(f'<testsuites><testsuite time="{took_s}" timestamp="{begin}">{cases}</testsuite></testsuites>')
+    return str(path)
+
+
+def test_runs_beside_each_other_took_as_long_as_from_the_first_begin_to_the_last_end(tmp_path: Path) -> None:
+    one = report(tmp_path / "one.xml", "2026-11-29T10:00:00.000000+00:00", 60.0, [float(n) for n in range(8)])
+    other = report(tmp_path / "other.xml", "2026-11-29T10:00:30.000000+00:00", 90.0, [0.5, 6.5, 8.0])
+    head, *lines = slowest([one, other])
+    assert head.startswith("11 tests in 2.0 minutes")
+    assert [line.split() for line in lines[:2]] == [["8.00", "tests.other::test_2"], ["7.00", "tests.one::test_7"]]
+    assert len(lines) == 10

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +17,7 @@ from gpu_workers.process.gang_agreement import EpochId
 from messages.steps import Result
 from messages.wire.arrays import int32s
 from tests.support.depth import DEPTH
-from tests.support.simulation.edges import Count
+from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.seeds import coverage, many_seeds
 from tests.support.simulation.seeds.many_seeds import run_seeds
@@ -22,24 +25,37 @@ from tests.support.simulation.threads import SimulatedStepThread
 from tests.support.simulation.world import simulate
 
 _SEEDS_PER_TEST = 20
-_hit: Count = Counter()  # in this process
+_hit: Count = Counter()  # in this process, and at the end in others
 _N_TESTS = 3 if DEPTH == 1 else 20 * DEPTH  # 2,000 seeds in `make test-long`
 _HALVES = ("even blocks", "odd blocks")  # one for each process of `make test-long`
 
 
+@pytest.fixture(scope="module")
+def hits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all test processes of this run: a file of each says which pairs its seeds have hit."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "hits"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.mark.seeds
 @pytest.mark.parametrize("block", [pytest.param(n, marks=pytest.mark.xdist_group(_HALVES[n % 2])) for n in range(_N_TESTS)])
-def test_every_promise_holds(block: int) -> None:
+def test_every_promise_holds(block: int, hits: Path) -> None:
     for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
         outcome = simulate(seed)
         _hit.update(outcome.hit)
         assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"
+    (hits / f"{os.getpid()}.new").write_text(json.dumps([(edge, fault.value) for edge, fault in _hit]))
+    (hits / f"{os.getpid()}.new").rename(hits / f"{os.getpid()}.json")
 
 
 @pytest.mark.long
 @pytest.mark.xdist_group(_HALVES[0])
-def test_every_fault_hits_every_edge_once() -> None:
-    """Pairs that the seeds above have not hit are sought, each in runs of its own."""
+def test_every_fault_hits_every_edge_once(hits: Path) -> None:
+    """Pairs that the seeds above, here and in the other process, have not hit are sought, each in runs of its own."""
+    for file in hits.glob("*.json"):
+        _hit.update((edge, Fault(value)) for edge, value in json.loads(file.read_text()))
     never = []
     for pair in coverage.missing(_hit):
         has_hit = False

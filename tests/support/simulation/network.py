@@ -92,7 +92,7 @@ class SimulatedNetwork(MemoryNetwork):
             self.n_lost += 1
             return
         slow = chance.random() < _SLOW_SHARE
-        delay_s = chance.uniform(_SHORTEST_S, _LONGEST_S if slow else _USUAL_S)
+        delay_s = _SHORTEST_S + ((_LONGEST_S if slow else _USUAL_S) - _SHORTEST_S) * chance.random()
         for _ in range(2 if chance.random() < self.loss.repeated_share else 1):
             at_s = max(loop.time() + delay_s, self._last_s.get(link, 0.0) + _APART_S)
             if self.loss.reordered_share and chance.random() < self.loss.reordered_share:

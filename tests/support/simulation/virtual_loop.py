@@ -19,9 +19,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from messages.ids import role_of
+
 PROCESS: ContextVar[SimulatedLife | None] = ContextVar("PROCESS", default=None)
 _MOST_ERRORS = 100
 _EXECUTOR_S = 0.001  # virtual time that work in a thread takes
+_RESOLUTION_S = 1e-9
+_LONGEST_JUMP_S = 24 * 3600.0
+_MANY_TIMERS = 100
 
 
 class Deadlock(Exception):
@@ -55,7 +60,7 @@ class SimulatedLife:
     """
 
     def __init__(self, name: str, pid: int = 0) -> None:
-        self.name, self.pid = name, pid
+        self.name, self.role, self.pid = name, role_of(name), pid
         self.state = LifeState.RUNNING
         self.held: list[asyncio.Handle] = []
         self.n_callbacks = 0
@@ -72,26 +77,18 @@ class SimulatedLife:
         return self.state is LifeState.RUNNING
 
 
-class _Handle(asyncio.Handle):
-    def _run(self) -> None:
-        life = self._context.get(PROCESS)  # type: ignore[attr-defined]
-        if life is None or life.may_run(self):
-            super()._run()  # type: ignore[misc]
+class _Due(float):
+    """When a timer is due. Timers are compared often, and a float is compared without a call of Python."""
 
-
-class _TimerHandle(asyncio.TimerHandle):
-    def _run(self) -> None:
-        life = self._context.get(PROCESS)  # type: ignore[attr-defined]
-        if life is None or life.may_run(self):
-            super()._run()  # type: ignore[misc]
+    __slots__ = ("timer",)
+    timer: asyncio.TimerHandle
 
 
 class _Selector(selectors.EpollSelector):
-    """Waiting moves the time. Descriptors that are ready are found in the order of their registration."""
+    """Finds descriptors that are ready in the order of their registration."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now_s = 1000.0
         self._n_registered = 0
         self._number_by_fd: dict[int, int] = {}
 
@@ -102,13 +99,11 @@ class _Selector(selectors.EpollSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """The descriptors that are ready now; it never waits."""
+        if not self._selector.poll(0, 1):  # type: ignore[attr-defined]  # as most often: the rest costs several times as much
+            return []
         ready = [one for one in super().select(0) if not _is_paused(one[0])]
-        if ready or timeout == 0:
-            return sorted(ready, key=lambda one: self._number_by_fd[one[0].fd])
-        if timeout is None:
-            raise Deadlock("nothing is ready and no timer is set")
-        self.now_s += timeout
-        return []
+        return sorted(ready, key=lambda one: self._number_by_fd[one[0].fd])
 
 
 def _is_paused(key: selectors.SelectorKey) -> bool:
@@ -128,13 +123,59 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.selector = _Selector()
         super().__init__(self.selector)
-        self._clock_resolution = 1e-9
+        self.now_s = 1000.0
+        self._timers: list[_Due] = []  # a heap
+        self._n_cancelled = 0  # timers in it that were cancelled
         self.tasks: list[asyncio.Task[Any]] = []  # kept, so that a dead process's tasks are not finalised
         self.set_task_factory(self._make_task)
         self.errors: list[dict[str, Any]] = []
 
     def time(self) -> float:
-        return self.selector.now_s
+        return self.now_s
+
+    def _run_once(self) -> None:
+        """As in asyncio, but for time, which jumps, and for processes that are dead or paused."""
+        ready = self._ready  # type: ignore[attr-defined]
+        self._drop_cancelled()
+        events = self.selector.select()
+        self._process_events(events)  # type: ignore[attr-defined]
+        if not (events or ready or self._stopping):  # type: ignore[attr-defined]
+            if not self._timers:
+                raise Deadlock("nothing is ready and no timer is set")
+            self.now_s += min(max(0, self._timers[0] - self.now_s), _LONGEST_JUMP_S)
+        end_s = self.now_s + _RESOLUTION_S
+        while self._timers and self._timers[0] < end_s:
+            ready.append(self._take_timer())
+        for _ in range(len(ready)):
+            self._call(ready.popleft())
+
+    def _call(self, handle: asyncio.Handle) -> None:
+        """Run a callback if its process may run."""
+        if not handle._cancelled:  # type: ignore[attr-defined]
+            life = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+            if life is None or life.may_run(handle):
+                handle._run()  # type: ignore[attr-defined]
+
+    def _take_timer(self) -> asyncio.TimerHandle:
+        timer = heapq.heappop(self._timers).timer
+        timer._scheduled = False  # type: ignore[attr-defined]
+        return timer
+
+    def _drop_cancelled(self) -> None:
+        """Timers that were cancelled, once they are the next ones or most of all."""
+        timers = self._timers
+        if len(timers) > _MANY_TIMERS and self._n_cancelled > len(timers) / 2:
+            for due in timers:
+                due.timer._scheduled = not due.timer.cancelled()  # type: ignore[attr-defined]
+            self._timers = [due for due in timers if not due.timer.cancelled()]
+            heapq.heapify(self._timers)
+            self._n_cancelled = 0
+        while self._timers and self._timers[0].timer._cancelled:  # type: ignore[attr-defined]
+            self._n_cancelled -= 1
+            self._take_timer()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._n_cancelled += handle._scheduled  # type: ignore[attr-defined]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep an exception that nobody has handled, unless it comes from the remains of a dead process."""
@@ -165,13 +206,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ready.extend(held)  # type: ignore[attr-defined]
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
-        timer = _TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        due = _Due(when)
+        due.timer = timer
+        heapq.heappush(self._timers, due)
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
@@ -216,17 +262,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _add_callback(self, handle: asyncio.Handle) -> None:
         """A descriptor is ready. Its callback belongs to a process as every other one does."""
         if not handle.cancelled():
-            self._ready.append(_Handle(_run_unless_cancelled, (handle,), self, handle._context))  # type: ignore[attr-defined]
+            self._ready.append(asyncio.Handle(_run_unless_cancelled, (handle,), self, handle._context))  # type: ignore[attr-defined]
 
     def serve(self, name: str) -> None:
         """Let a process answer now what waits on its sockets, because another one waits for the answer and does nothing else.
 
         `name`: the beginning of its name.
         """
-        for key, _ in self.selector.select(0):
+        for key, _ in self.selector.select():
             reader, life = key.data[0], life_of_key(key)
             if reader is not None and life is not None and life.name.startswith(name) and life.state is LifeState.RUNNING:
-                _Handle(_run_unless_cancelled, (reader,), self, reader._context)._run()
+                self._call(asyncio.Handle(_run_unless_cancelled, (reader,), self, reader._context))
 
     def _check_closed(self) -> None:
         """The remains of processes that were killed may still use a loop that is closed; nothing of it runs."""
