@@ -42,9 +42,6 @@ class ExactCpuOps(CpuOps):
 
     def __init__(self, dtype: torch.dtype, machine: Machine, page_dtype: torch.dtype | None = None) -> None:
         super().__init__(dtype, machine, page_dtype)
-        has_wide_vectors = machine.lanes * 4 == BLOCK
-        self._direct_rows = exact_matrix.MOST_DIRECT_ROWS if has_wide_vectors else 1
-        self._tile_rows = exact_matrix.MOST_TILE_ROWS if has_wide_vectors else 1
         self._direct: dict[Bits, Kernel] = {}
         self._tiled: Kernel | None = None
         self._packing: dict[Bits, Kernel] = {}
@@ -91,9 +88,9 @@ class ExactCpuOps(CpuOps):
 
     def _product_of(self, weight: ExactWeight, n_rows: int) -> tuple[Kernel, int]:
         """The kernel for so many rows, and the most rows of one of its passes."""
-        if n_rows <= _DIRECT_PASSES * self._direct_rows or self._tiled is None:
-            return self._direct[weight.bits], self._direct_rows
-        return self._tiled, self._tile_rows
+        if n_rows <= _DIRECT_PASSES * exact_matrix.MOST_DIRECT_ROWS or self._tiled is None:
+            return self._direct[weight.bits], exact_matrix.MOST_DIRECT_ROWS
+        return self._tiled, exact_matrix.MOST_TILE_ROWS
 
     def _integers_of(self, weight: torch.Tensor, bits: Bits) -> torch.Tensor | None:
         """The packed form with integers of so many bits; None if the weight is not made of them. The first block tells it of
