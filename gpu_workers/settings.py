@@ -45,13 +45,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # of keys and values in their pages; auto: as dtype; 8 bits with a scale for each token and head: int8, integers, or fp8,
     # floats (e4m3), on GPUs only; int4: keys of 5 bits and values of 3.5, for heads whose size is a power of two
     kv_dtype: KvDtype = "auto"
-    # of the weights of linear layers; exact: as the files have them: on CPU cores with AVX-512, in float32, the integers of
-    # GGUF files of type Q4_1 or Q8_0 and of quantised checkpoints stay as they are and are multiplied with floats; on GPUs
-    # fp8 for checkpoints of 8-bit floats with scales of rows and inputs of 8 bits; elsewhere none; none: floats; int8, int4:
-    # integers with a scale for each group of inputs, and inputs rounded to integers, on CPU cores only; fp8: 8-bit floats
+    # of the weights of linear layers; exact: as the files have them: on CPU cores with AVX-512 or AVX2, in float32, the
+    # integers of GGUF files of type Q4_1 or Q8_0 and of quantised checkpoints stay as they are and are multiplied with floats;
+    # on GPUs fp8 for checkpoints of 8-bit floats with scales of rows and inputs of 8 bits; elsewhere none; none: floats; int8,
+    # int4: integers with a scale for each group of inputs, and inputs rounded to integers, on CPU cores only; fp8: 8-bit floats
     # (e4m3) with a scale for each row, on GPUs only, and the head keeps the dtype; auto: on GPUs fp8 for checkpoints of 8-bit
-    # floats, else none; on CPU cores with instructions for 8-bit integers (VNNI), unless a dtype is named: int4 for GGUF
-    # files of type Q4_1 and checkpoints of 4-bit integers, int8 for others
+    # floats, else none; on CPU cores with instructions for 8-bit integers (VNNI), unless a dtype is named: int4 for GGUF files
+    # of type Q4_1 and checkpoints of 4-bit integers, int8 for others
     quantization: QuantizationChoice = "exact"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0

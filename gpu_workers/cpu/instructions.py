@@ -8,7 +8,7 @@ from pathlib import Path
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _WIDE, _WIDE_INT8 = "avx512f", {"avx512_vnni", "avx512bw"}
-_NARROW_INT8 = {"avx2", "fma", "avx_vnni"}
+_NARROW_FLOATS, _NARROW_INT8 = {"avx2", "fma", "f16c"}, {"avx2", "fma", "avx_vnni"}
 
 
 def may_execute() -> bool:
@@ -19,10 +19,11 @@ def may_execute() -> bool:
     return protect(ctypes.addressof(ctypes.c_char.from_buffer(page)), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0
 
 
-def has_wide_vectors(cpu_info: Path = _CPU_INFO) -> bool:
-    """True if kernels with vectors of 16 float32 (AVX-512) can be compiled here. cpu_info: Linux's description of the
-    processors."""
-    return _WIDE in _flags(cpu_info) and may_execute()
+def has_exact_products(cpu_info: Path = _CPU_INFO) -> bool:
+    """True if kernels can be compiled here that multiply floats with stored integers faster than floats are read: with AVX-512,
+    or with AVX2, FMA and F16C. cpu_info: Linux's description of the processors."""
+    flags = _flags(cpu_info)
+    return (_WIDE in flags or flags >= _NARROW_FLOATS) and may_execute()
 
 
 def has_int8_dot(cpu_info: Path = _CPU_INFO) -> bool:

@@ -115,7 +115,7 @@ def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:
     """The machine to plan for: this one, or one with GPUs of a kind."""
     import os
 
-    from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors
+    from gpu_workers.cpu.instructions import has_exact_products, has_int8_dot
     from gpu_workers.runner.memory_estimate import memory_bytes
     from messages.errors import ConfigError
     from supervisor.capacity.gpu_kinds import find_kind
@@ -129,7 +129,7 @@ def _host(config: ServerConfig, gpu: str | None, memory: str | None) -> Host:
         gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
         if config.gpus and not gpus:
             raise ConfigError(f"gpus: expected --gpu KIND to plan for GPUs that are not here, got {config.gpus}")
-        return Host(gpus, memory_bytes(), has_wide_vectors(), has_int8_dot())
+        return Host(gpus, memory_bytes(), has_exact_products(), has_int8_dot())
     kind = find_kind(gpu)
     each_bytes = without_units({"gpu_memory_bytes": int(memory) if memory and memory.isdecimal() else memory})
     n_bytes = each_bytes["gpu_memory_bytes"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors
+from gpu_workers.cpu.instructions import has_exact_products, has_int8_dot
 from gpu_workers.models.resolve import resolve_model
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
@@ -30,5 +30,5 @@ def fallback_facts(config: ServerConfig, url: str) -> FallbackFacts | None:
     name = config.fallback.model_name or model.name
     if model.config is None:
         return FallbackFacts(name, model.setting, 0, "")
-    placement = plan_fallback(config, Host((), memory_bytes(), has_wide_vectors(), has_int8_dot()))
+    placement = plan_fallback(config, Host((), memory_bytes(), has_exact_products(), has_int8_dot()))
     return FallbackFacts(name, model.setting, model.config.max_position, placement.dtype, placement.quantization)

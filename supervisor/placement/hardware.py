@@ -21,5 +21,5 @@ class Host:
 
     gpus: tuple[Gpu, ...]
     memory_bytes: int
-    has_wide_vectors: bool = False  # its processor has AVX-512, and kernels may be compiled
+    has_exact_products: bool = False  # its processor has AVX-512 or AVX2, and kernels may be compiled
     has_int8_dot: bool = False  # its processor has instructions for products of 8-bit integers

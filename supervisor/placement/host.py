@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.gpu_monitor.nvml_handles import handle_of, text_of
-from gpu_workers.cpu.instructions import has_int8_dot, has_wide_vectors
+from gpu_workers.cpu.instructions import has_exact_products, has_int8_dot
 from gpu_workers.embedding.model_files import check_model
 from gpu_workers.layers.vector_bytes import check_small_places
 from gpu_workers.model_store.model_config import ModelConfig
@@ -88,7 +88,7 @@ def placed(host: Host, model: ModelConfig | None, config: ServerConfig) -> Place
 
 def _this_host(config: ServerConfig) -> Host:
     gpus = () if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE))
-    return Host(gpus, memory_bytes(), has_wide_vectors(), has_int8_dot())
+    return Host(gpus, memory_bytes(), has_exact_products(), has_int8_dot())
 
 
 def _check_devices(placement: Placement, config: ServerConfig) -> None:

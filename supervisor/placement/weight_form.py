@@ -69,7 +69,7 @@ def _exact_form(host: Host, model: ModelConfig | None, worker: WorkerSettings, *
     stored = model.quantized
     if model.stored_as not in _EXACT_TYPES and not (stored and stored.has_whole_groups):
         return WeightForm()
-    if not host.has_wide_vectors:
-        return WeightForm("none", "this processor has no AVX-512, or kernels cannot be compiled here")
+    if not host.has_exact_products:
+        return WeightForm("none", "this processor has neither AVX-512 nor AVX2, or kernels cannot be compiled here")
     name = f"{stored.numbers.value} of {stored.method}" if stored else model.stored_as
     return WeightForm("exact", f"the file's own numbers ({name}), nothing is rounded")

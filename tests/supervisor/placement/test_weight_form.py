@@ -20,7 +20,7 @@ from tests.support.quantized.writer import FORMATS
 SMOLLM2 = read_config("smollm2")
 assert SMOLLM2 is not None
 FLOATS = replace(SMOLLM2, stored_as="F16")
-HOST = Host((), 64 << 30, has_wide_vectors=True, has_int8_dot=True)
+HOST = Host((), 64 << 30, has_exact_products=True, has_int8_dot=True)
 AUTO = WorkerSettings(quantization="auto")
 H200 = Gpu("0", "NVIDIA H200", 150_000_000_000, (9, 0))
 
@@ -55,8 +55,11 @@ def test_integers_of_a_file_are_kept_by_default_where_they_can_be_multiplied_as_
         for worker in (WorkerSettings(), WorkerSettings(dtype="float32")):
             form = choose_form(HOST, replace(SMOLLM2, stored_as=stored_as), worker, is_on_cpu=True)
             assert (form.quantization, form.reason) == ("exact", f"the file's own numbers ({stored_as}), nothing is rounded")
-    old = choose_form(replace(HOST, has_wide_vectors=False), SMOLLM2, WorkerSettings(), is_on_cpu=True)
-    assert (old.quantization, old.reason) == ("none", "this processor has no AVX-512, or kernels cannot be compiled here")
+    old = choose_form(replace(HOST, has_exact_products=False), SMOLLM2, WorkerSettings(), is_on_cpu=True)
+    assert (old.quantization, old.reason) == (
+        "none",
+        "this processor has neither AVX-512 nor AVX2, or kernels cannot be compiled here",
+    )
 
 
 @pytest.mark.parametrize(
