@@ -93,6 +93,11 @@ def test_two_in_flight_equals_one(runner: ModelRunner, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_right", [0, 1, 3])
 def test_drafts_change_nothing(runner: ModelRunner, kind: str, n_right: int) -> None:
+    check_drafts(runner, kind, n_right)
+
+
+def check_drafts(runner: ModelRunner, kind: str, n_right: int) -> None:
+    """A sequence with drafts, of which so many are right, has the tokens that it has alone."""
     expected = alone(runner, prompt_of(45), KINDS[kind], 30)
 
     def work(scheduler: SmallScheduler, s: Running) -> None:
