@@ -280,5 +280,8 @@ class Request:
 
     def wake(self) -> None:
         """Call the watchers."""
+        if len(self.watchers) == 1:  # the most frequent case
+            self.watchers[0]()
+            return
         for watcher in tuple(self.watchers):
             watcher()
