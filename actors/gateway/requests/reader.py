@@ -134,7 +134,8 @@ class Reader:
             self.request.on_unwatched(self.request)
         if self._timer is not None:
             self._timer.cancel()
-        self._on_update, self._timer, self._take_now = _nothing, None, None  # they refer to this reader: without them it is freed at once
+        # they refer to this reader: without them it is freed at once
+        self._on_update, self._timer, self._take_now = _nothing, None, None
 
     def _wakes(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """A future that is done when the present wait may be over."""
