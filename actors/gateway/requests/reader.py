@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 
 import msgspec
 
@@ -62,7 +61,8 @@ class Reader:
         self._limit_s = 0.0  # when the present wait has lasted long enough, on the event loop's clock
         self._is_late = False  # it has
         self._timer: asyncio.TimerHandle | None = None
-        self._take_now: Callable[[], bool] | None = None  # of the present wait
+        self._take_now: Callable[[], bool] | None = None  # of the present wait, whose length is `_longest_s`
+        self._longest_s, self._now_s = 0.0, _nothing_s
         self._on_update = on_update or self._wake
         self.has_left = False
         request.watchers.append(self._on_update)
@@ -110,7 +110,7 @@ class Reader:
         if not (self._has_update or self.has_left):
             loop = asyncio.get_running_loop()
             self._limit(loop, longest_s)
-            self._take_now = None if take_now is None else partial(self._taken, take_now, loop, longest_s)
+            self._take_now, self._longest_s, self._now_s = take_now, longest_s, loop.time
             await self._wakes(loop)
             self._take_now = None
         has_update, self._has_update = self._has_update, False
@@ -164,16 +164,10 @@ class Reader:
     def _wake(self) -> None:
         take_now, waiter = self._take_now, self._waiter
         if take_now is not None and waiter is not None and not (waiter.done() or self.has_left) and take_now():
+            self._limit_s = self._now_s() + self._longest_s
             return
         self._has_update = True
         self._wake_waiter()
-
-    def _taken(self, take_now: Callable[[], bool], loop: asyncio.AbstractEventLoop, longest_s: float) -> bool:
-        """True if what is new has been taken; then the present wait begins anew."""
-        if not take_now():
-            return False
-        self._limit_s = loop.time() + longest_s
-        return True
 
     def _wake_waiter(self) -> None:
         if self._waiter is not None and not self._waiter.done() and self._has_come():
@@ -187,6 +181,11 @@ class Reader:
         if self._awaits is _Awaits.END:
             return False
         return request.is_settled or (self._is_late and request.is_recorded)
+
+
+def _nothing_s() -> float:
+    """In place of a clock before the first wait."""
+    return 0.0
 
 
 def _nothing() -> None:

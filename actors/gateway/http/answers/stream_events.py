@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from actors.gateway.http.formats.format import PART_BASE, StreamWriter
-from actors.gateway.requests.request import Request
+from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.stream_items import END_ITEM, PING_ITEM, RUN_ITEM
 
@@ -138,10 +138,20 @@ class StreamEvents:
         if n > _FEW_EVENTS or request.runs or self._again or self.is_behind or not self._is_opened or request.is_over:
             return None
         self._n_taken = first + n
+        if self._n_parts or not (self._has_retry and self._has_ids) or len(request.sequences) > 1 or any(items[first:]):
+            return [event for item in items[first:] if (event := self._event(item))]
+        return self._next_of_one(request.sequences[0], n)
+
+    def _next_of_one(self, sequence: GrowingSequence, n: int) -> list[bytes]:
+        """The events of the next `n` tokens of the only sequence, with ids: as `_event`, in a part of the time."""
+        token, event = self._cursors[0], self._base + self._count + 1
+        self._cursors[0] = token + n
+        self._count += n
         if n == 1:
-            event = self._event(items[first])
-            return [event] if event else []
-        return [event for item in items[first:] if (event := self._event(item))]
+            line = self._writer.token(sequence, token)
+            return [b"%bid: %d\n\n" % (line, event)] if line else []
+        lines = self._writer.tokens(sequence, token, token + n)
+        return [b"%bid: %d\n\n" % (line, number) for number, line in enumerate(lines, event) if line]
 
     @property
     def has_more(self) -> bool:
