@@ -21,6 +21,7 @@ from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.tls.certificates import Certificates
 from actors.gateway.zeromq.server import ZmqServer
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 
 
 class GatewayServers:
@@ -64,13 +65,15 @@ class GatewayServers:
         """The ids of the requests whose answers were on these connections."""
         return self._left.requests
 
-    async def open(self, services: Services, incarnation: int, listen_fd: int | None, *, waits: bool = True) -> str:
+    async def open(self, services: Services, incarnation: int, descriptors: Mapping[str, int], *, waits: bool = True) -> str:
         """Listen for everyone, and go on with the connections of the last incarnation.
 
-        `listen_fd`: the socket for HTTP clients, None: there is none. Returns its address as text, "" without one.
+        `descriptors`: those of the process, by name; the socket for HTTP clients may be among them. Returns its address as
+        text, "" without one.
         `waits` False: return before they listen. Clients wait in the queue of the socket, and what the last incarnation had
         under way is submitted meanwhile: its streams wait for schedulers first, then for their connections.
         """
+        listen_fd = descriptors.get(LISTEN_SOCKET)
         self._opening = asyncio.create_task(self._open(services, incarnation, listen_fd, first_turns=0 if waits else 1))
         if waits or listen_fd is None:
             return await self._opening
