@@ -58,7 +58,7 @@ from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
 from messages.lifecycle import lifecycle
 from messages.lifecycle.cache_figures import cache_figures
-from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.lifecycle.tree import StatusReport
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -77,9 +77,7 @@ class GatewayActor(Actor, Post, Status):
         self.of_page = OwnGateway(spawn_spec, self.tree, self.registry, self.statistics)
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
-        self.servers = GatewayServers(
-            self.settings, self.custody, self.metrics.count_cut, lambda e: self.fail("connections of the dead gateway", e)
-        )
+        self.servers = GatewayServers(self.settings, self.custody, self.metrics.count_cut, lambda e: self.fail("servers", e))
         self.access = GatewayAccess(self.settings, self, self.registry)
         self.draining: Draining | None = None
         self.tracing = None
@@ -135,7 +133,7 @@ class GatewayActor(Actor, Post, Status):
         services = Services(
             settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, embeddings, access.keys
         )
-        address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors.get(LISTEN_SOCKET))
+        address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors, waits=not resumed)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def stop(self) -> None:

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from actors.gateway.dispatch.balancing_metrics import BalancingMetrics
 from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.request_metrics import RequestMetrics
-from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.request import Request
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
 from messages.outcomes import EndReason
@@ -112,12 +112,13 @@ class GatewayMetrics:
         self.moved.inc(n_moved - self._n_moved)
         self._n_resubmitted, self._n_moved = n_resubmitted, n_moved
 
-    def observe_tokens(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
-        """Record the latency of `n_tokens` tokens that become visible at `now_s`. Call it before `sequence.note_visible`."""
-        if sequence.last_visible_s:
-            self.gap_s.observe((now_s - sequence.last_visible_s) / n_tokens, n_tokens)
-        elif not sequence.request.first_token_s:
-            self.first_token_s.observe(now_s - sequence.request.began_s)
+    def observe_first(self, request: Request, now_s: float) -> None:
+        """Record the latency of the first token of a request, which becomes visible at `now_s`."""
+        self.first_token_s.observe(now_s - request.began_s)
+
+    def observe_gaps(self, gap_s: float, n_tokens: int, n_rows: int) -> None:
+        """Record that `n_rows` sequences have `n_tokens` new tokens each, `gap_s` after their last ones became visible."""
+        self.gap_s.observe(gap_s / n_tokens, n_tokens * n_rows)
 
     def set_journal(self, is_healthy: bool, waiting_bytes: int) -> None:
         """Note whether the journal's disk accepts writes, and what waits for it."""

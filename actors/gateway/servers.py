@@ -13,7 +13,7 @@ from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services
 from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
-from actors.gateway.http.server import HttpServer
+from actors.gateway.http.server import HttpServer, address_of
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.page.feed import LiveFeed
 from actors.gateway.settings import GatewaySettings
@@ -21,6 +21,7 @@ from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
 from actors.gateway.tls.certificates import Certificates
 from actors.gateway.zeromq.server import ZmqServer
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 
 
 class GatewayServers:
@@ -43,6 +44,8 @@ class GatewayServers:
         self._settings, self._custody, self._on_cut = settings, custody, on_cut
         self._left = LeftAnswers(custody, on_failure)
         self._certificates = Certificates(settings) if settings.tls_cert else None
+        self._on_failure = on_failure
+        self._opening: asyncio.Task[str] | None = None  # where `open` has not waited
         self.http: HttpServer | None = None
         self.for_gateways: HttpServer | None = None  # for calls that other gateways forward
         self.zeromq: ZmqServer | None = None
@@ -62,11 +65,38 @@ class GatewayServers:
         """The ids of the requests whose answers were on these connections."""
         return self._left.requests
 
-    async def open(self, services: Services, incarnation: int, listen_fd: int | None) -> str:
+    async def open(self, services: Services, incarnation: int, descriptors: Mapping[str, int], *, waits: bool = True) -> str:
         """Listen for everyone, and go on with the connections of the last incarnation.
 
-        `listen_fd`: the socket for HTTP clients, None: there is none. Returns its address as text, "" without one.
+        `descriptors`: those of the process, by name; the socket for HTTP clients may be among them. Returns its address as
+        text, "" without one.
+        `waits` False: return before they listen. Clients wait in the queue of the socket, and what the last incarnation had
+        under way is submitted meanwhile: its streams wait for schedulers first, then for their connections.
         """
+        listen_fd = descriptors.get(LISTEN_SOCKET)
+        self._opening = asyncio.create_task(self._open(services, incarnation, listen_fd, first_turns=0 if waits else 1))
+        if waits or listen_fd is None:
+            return await self._opening
+        self._opening.add_done_callback(self._opened)
+        return address_of(listen_fd, has_tls=self._certificates is not None)
+
+    def _opened(self, opening: asyncio.Task[str]) -> None:
+        if not opening.cancelled() and (error := opening.exception()) is not None:
+            self._on_failure(error)
+
+    async def wait_open(self) -> None:
+        """Wait until everything that `open` opens is open."""
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+
+    def abandon(self) -> None:
+        """Open nothing more."""
+        if self._opening is not None:
+            self._opening.cancel()
+
+    async def _open(self, services: Services, incarnation: int, listen_fd: int | None, first_turns: int) -> str:
+        for _ in range(first_turns):
+            await asyncio.sleep(0)
         if self._settings.zeromq_endpoint:
             admission, manager, summary = services.admission, services.manager, services.status.summary
             self.zeromq = ZmqServer(
@@ -107,11 +137,13 @@ class GatewayServers:
 
     async def leave(self) -> bool:
         """Leave the HTTP connections to the next incarnation; returns False, having done nothing, if nobody keeps them."""
+        await self.wait_open()
         self._dismiss_viewers()
         return await leave_connections(self.http, self._custody)
 
     async def close(self) -> None:
         """Close all servers and their connections."""
+        await self.wait_open()
         self._dismiss_viewers()
         await self._left.wait()
         # together: what one gateway forwards ends with the answer of another one that ends now

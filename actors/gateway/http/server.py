@@ -73,6 +73,13 @@ def _config(app: ASGIApp, connection: Any, settings: GatewaySettings) -> uvicorn
     )
 
 
+def address_of(listen_fd: int, *, has_tls: bool) -> str:
+    """The address of a listening socket, such as "http://127.0.0.1:8000"; the path of a unix socket."""
+    with socket.socket(fileno=os.dup(listen_fd)) as listener:
+        name = listener.getsockname()
+    return name if isinstance(name, str) else f"{'https' if has_tls else 'http'}://{name[0]}:{name[1]}"
+
+
 class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
@@ -144,10 +151,7 @@ class HttpServer:
         self._check_connections()
         if self._tls is not None:
             self._tls.open()
-        if self._path:
-            return self._path
-        host, port = self.address
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+        return address_of(self._socket.fileno(), has_tls=self._tls is not None)
 
     async def adopt(self, client: socket.socket, make: Callable[..., Connection]) -> None:
         """Serve a connection that another process has accepted. `make` is called as `Connection` is."""

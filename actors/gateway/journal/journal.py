@@ -64,6 +64,7 @@ class Journal:
         self.commits = 0
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds of one commit; on the event loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None  # the journal can record nothing any more
+        self.on_answered: Callable[[], None] = lambda: None  # the callbacks of all entries of one commit have been called
         self.on_pinned: Callable[[list[int]], None] = lambda numbers: None  # call `request`, `answer` or `delete` for each
 
     @property
@@ -148,7 +149,7 @@ class Journal:
         self._writer = JournalWriter(self._files, self._buffer_bytes, self._window_s, self._hang_s, self._path or "memory")
         self._writer.on_hang = self._withdraw
         self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
-        self._writer.on_pinned = self._pinned
+        self._writer.on_pinned, self._writer.on_answered = self._pinned, lambda: self.on_answered()
         self._put = self._writer.put
         self._writer.start()
         for number in self._unreadable:  # they would keep old files from being deleted

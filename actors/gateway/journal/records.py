@@ -204,8 +204,10 @@ def n_tokens_in(blob: bytes) -> int:
 def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
     """The row of tokens first .. stop - 1 of a sequence."""
     known, n_cached = sequence.ids, 0 if first else sequence.n_cached
-    if stop == first + 1:  # the most frequent case
+    if stop == first + 1:
         ids = known[first].to_bytes(4, "little", signed=True)
+        if first and not sequence.wants_logprobs:  # the most frequent case
+            return StepRow(sequence.key, first, ids)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
     prompt = None if first or not stop else sequence.logprobs.prompt

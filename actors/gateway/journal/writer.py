@@ -63,10 +63,11 @@ class JournalWriter:
         self._trouble = ""
         self._retry_at_s = self._retry_wait_s = 0.0
         self.state = JournalState()  # changes on the event loop only
-        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; this and the next three run on the event loop
+        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; this and the next four run on the event loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_hang: Callable[[], None] = lambda: None
         self.on_pinned: Callable[[list[int]], None] = lambda numbers: None  # requests that must be written again
+        self.on_answered: Callable[[], None] = lambda: None  # the callbacks of one commit have been called
         self._busy_since_s = 0.0  # monotonic time at which the running call of the system began, 0: none runs
         self._check_timer: asyncio.TimerHandle | None = None
 
@@ -192,8 +193,11 @@ class JournalWriter:
         self._set_state(state)
         if took_s >= 0.0:
             self.on_commit(took_s)
-        for call in calls:
-            call()
+        try:
+            for call in calls:
+                call()
+        finally:
+            self.on_answered()
 
     def _check_hang(self) -> None:
         """Set `is_hanging` and call `on_hang` when a call of the system has run for longer than `hang_s`."""

@@ -61,6 +61,8 @@ class Reader:
         self._limit_s = 0.0  # when the present wait has lasted long enough, on the event loop's clock
         self._is_late = False  # it has
         self._timer: asyncio.TimerHandle | None = None
+        self._take_now: Callable[[], bool] | None = None  # of the present wait, whose length is `_longest_s`
+        self._longest_s, self._now_s = 0.0, _nothing_s
         self._on_update = on_update or self._wake
         self.has_left = False
         request.watchers.append(self._on_update)
@@ -99,12 +101,18 @@ class Reader:
             await self._wakes(loop)
         self._awaits = _Awaits.UPDATE
 
-    async def wait_update(self, longest_s: float) -> bool:
-        """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left."""
+    async def wait_update(self, longest_s: float, take_now: Callable[[], bool] | None = None) -> bool:
+        """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left.
+
+        `take_now`: called in place of an end of the wait when more may be visible. It takes what is new, and the wait begins
+        anew: no task is woken, which would take as long as the rest of what a token needs. False: it has taken nothing.
+        """
         if not (self._has_update or self.has_left):
             loop = asyncio.get_running_loop()
             self._limit(loop, longest_s)
+            self._take_now, self._longest_s, self._now_s = take_now, longest_s, loop.time
             await self._wakes(loop)
+            self._take_now = None
         has_update, self._has_update = self._has_update, False
         return has_update and not self.has_left
 
@@ -126,7 +134,8 @@ class Reader:
             self.request.on_unwatched(self.request)
         if self._timer is not None:
             self._timer.cancel()
-        self._on_update, self._timer = _nothing, None  # both refer to this reader: without them it is freed at once
+        # they refer to this reader: without them it is freed at once
+        self._on_update, self._timer, self._take_now = _nothing, None, None
 
     def _wakes(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """A future that is done when the present wait may be over."""
@@ -153,6 +162,10 @@ class Reader:
             self._wake_waiter()
 
     def _wake(self) -> None:
+        take_now, waiter = self._take_now, self._waiter
+        if take_now is not None and waiter is not None and not (waiter.done() or self.has_left) and take_now():
+            self._limit_s = self._now_s() + self._longest_s
+            return
         self._has_update = True
         self._wake_waiter()
 
@@ -168,6 +181,11 @@ class Reader:
         if self._awaits is _Awaits.END:
             return False
         return request.is_settled or (self._is_late and request.is_recorded)
+
+
+def _nothing_s() -> float:
+    """In place of a clock before the first wait."""
+    return 0.0
 
 
 def _nothing() -> None:

@@ -51,6 +51,7 @@ class GrowingSequence:
         "is_recalled",
         "is_resumable",
         "is_taken",
+        "key",
         "last_visible_s",
         "logprobs",
         "moved_s",
@@ -70,6 +71,7 @@ class GrowingSequence:
 
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
         self.request, self.index = request, index
+        self.key = request.number << KEY_BITS | index  # its number in the journal
         self._stream_items = request.stream_items
         self.wants_logprobs = request.spec.sampling.logprobs >= 0
         self.is_resumable = request.spec.is_resumable
@@ -94,11 +96,6 @@ class GrowingSequence:
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
-
-    @property
-    def key(self) -> int:
-        """Number of this sequence in the journal."""
-        return self.request.number << KEY_BITS | self.index
 
     def accept(self, first: int, new_ids: Sequence[int], logprobs: TokenLogprobs | None = None, n_cached: int = 0) -> int:
         """Append tokens with numbers `first`, first + 1, ...; returns how many of them were appended.
@@ -162,12 +159,6 @@ class GrowingSequence:
         if with_end and not self.is_end_visible:
             items.append(END_ITEM | self.index)
             self.is_end_visible = True
-
-    def note_visible(self, now_s: float) -> None:
-        """Note that tokens have become visible at `now_s`: for this sequence, and for the request if they are its first."""
-        self.last_visible_s = now_s
-        if not self.request.first_token_s:
-            self.request.first_token_s = now_s
 
     def add_prompt_logprobs(self, part: PromptLogprobs) -> None:
         """Add log probabilities of the next tokens of its prompt. A sequence that has tokens has all of them."""
@@ -285,5 +276,8 @@ class Request:
 
     def wake(self) -> None:
         """Call the watchers."""
+        if len(self.watchers) == 1:  # the most frequent case
+            self.watchers[0]()
+            return
         for watcher in tuple(self.watchers):
             watcher()

@@ -65,8 +65,8 @@ class LeftAnswers:
     def unread_by_connection(self, server: HttpServer | None) -> Mapping[Hashable, int]:
         """How many bytes each client of the server has not read yet. Until all connections are adopted, they count as one with
         1 byte."""
-        if self._task is not None and not self._task.done():
-            return {self._task: 1}
+        if self._left and (self._task is None or not self._task.done()):
+            return {self: 1}
         return {} if server is None else server.unread_by_connection()
 
     async def _run(self, services: Services, server: HttpServer | None) -> None:

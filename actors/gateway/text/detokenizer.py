@@ -60,28 +60,24 @@ class ByteText(Detokenizer):
     def __init__(self, bytes_of: Sequence[bytes], text_of: Sequence[str | None] = ()) -> None:
         self._bytes_of, self._text_of = bytes_of, text_of
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._has_rest = False  # the newest character is incomplete
 
     def push(self, token: int) -> str:
-        return self._decoder.decode(self._bytes_of[token]) if token < len(self._bytes_of) else ""
+        if not self._has_rest and token < len(self._text_of) and (text := self._text_of[token]) is not None:
+            return text
+        if token >= len(self._bytes_of):
+            return ""
+        text = self._decoder.decode(self._bytes_of[token])
+        self._has_rest = bool(self._decoder.getstate()[0])
+        return text
 
     def push_all(self, tokens: Sequence[int]) -> list[str]:
         if max(tokens, default=0) >= len(self._text_of):
             return super().push_all(tokens)
-        texts, has_rest = list(map(self._text_of.__getitem__, tokens)), self._has_rest
-        if not has_rest and None not in texts:
+        texts = list(map(self._text_of.__getitem__, tokens))
+        if not self._has_rest and None not in texts:
             return texts  # pyright: ignore[reportReturnType] none of them is None
-        shown = list[str]()
-        for token, text in zip(tokens, texts, strict=True):
-            if text is None or has_rest:
-                text = self.push(token)
-                has_rest = self._has_rest
-            shown.append(text)
-        return shown
-
-    @property
-    def _has_rest(self) -> bool:
-        """True if the newest character is incomplete."""
-        return bool(self._decoder.getstate()[0])
+        return [self.push(token) if text is None or self._has_rest else text for token, text in zip(tokens, texts, strict=True)]
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,6 +43,7 @@ class Rig:
         cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         self.gateway = actor
         await cluster.wait_until(lambda: name in cluster.up)
+        await actor.servers.wait_open()
         return actor
 
     async def add_scheduler(self, name: str = "scheduler/0", incarnation: int = 1, **options: bool) -> FakeScheduler:
@@ -65,6 +67,7 @@ class Rig:
         gateway = self.gateway
         if gateway.draining is not None:
             gateway.draining.stop()
+        gateway.servers.abandon()
         if gateway.servers.zeromq is not None:
             await gateway.servers.zeromq.close()
         if gateway._manager is not None:
@@ -86,6 +89,15 @@ class Rig:
         """Host and port of the gateway's HTTP socket."""
         assert self.gateway.servers.http is not None
         return self.gateway.servers.http.address
+
+    def leave_socket(self) -> int:
+        """A duplicate of the gateway's listening socket, for `listen_at`: the supervisor keeps one."""
+        assert self.gateway.servers.http is not None
+        return os.dup(self.gateway.servers.http._socket.fileno())
+
+    def listen_at(self, listen_fd: int) -> None:
+        """The next gateway gets this listening socket."""
+        self._descriptors = {LISTEN_SOCKET: listen_fd}
 
     def http(self) -> httpx.AsyncClient:
         """An HTTP client that calls the ASGI application without a socket."""

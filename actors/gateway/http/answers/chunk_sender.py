@@ -31,6 +31,15 @@ class ChunkSender(Protocol):
         """Send the last event and the end of the response."""
         ...
 
+    @property
+    def can_send_now(self) -> bool:
+        """True if `send_now` may be called now."""
+        return False
+
+    def send_now(self, events: list[bytes]) -> None:
+        """As `send`, without a wait."""
+        raise AssertionError("only where `can_send_now`")
+
 
 class AsgiSender(ChunkSender):
     """Sends by ASGI messages alone, one for each event."""
@@ -69,8 +78,19 @@ class ConnectionSender(AsgiSender):
         cycle = self._cycle
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
-        if events and not cycle.disconnected:
-            cycle.transport.write(b"".join(map(as_chunk, events) if self._has_chunks else events))
+        if not cycle.disconnected:
+            self.send_now(events)
+
+    @property
+    def can_send_now(self) -> bool:
+        cycle = self._cycle
+        return not (cycle.flow.write_paused or cycle.disconnected)
+
+    def send_now(self, events: list[bytes]) -> None:
+        if self._has_chunks and len(events) == 1:  # the most frequent case
+            self._cycle.transport.write(as_chunk(events[0]))
+        elif events:
+            self._cycle.transport.write(b"".join(map(as_chunk, events) if self._has_chunks else events))
 
     async def end(self, last: bytes) -> None:
         if not self._has_chunks:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.http.answers.chunk_sender import chunk_sender, cut
+from actors.gateway.http.answers.chunk_sender import ChunkSender, chunk_sender, cut
 from actors.gateway.http.answers.hangup import may_return, nothing, on_stop, watch_hangup
 from actors.gateway.http.answers.load_headers import load_headers
 from actors.gateway.http.answers.stream_bytes import stream_headers
@@ -163,6 +163,20 @@ class EventStream(_Answer):
     ) -> None:
         super().__init__(manager, request, longest_s, events.start)
         self._events, self._ping_s = events, ping_s
+        self._error: Exception | None = None  # of `_send_now`
+
+    def _send_now(self, sender: ChunkSender) -> bool:
+        """Send what is new, in the turn of the event loop in which it becomes visible. False: the task has to do it."""
+        if not sender.can_send_now:
+            return False
+        try:
+            if (events := self._events.take_few()) is None:
+                return False
+            sender.send_now(events)
+        except Exception as error:  # it is this stream's alone: whoever publishes goes on with the others
+            self._error = error
+            return False
+        return True
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         reader = self.reader
@@ -174,13 +188,16 @@ class EventStream(_Answer):
             return
         self._has_begun, sender, run = True, chunk_sender(scope, send), _HeldRun(scope)
         await sender.begin(stream_headers(self.request, self._events.content_type))
+        send_now = partial(self._send_now, sender)
         while not reader.has_left:
             if self._events.has_more:
                 await asyncio.sleep(0)
-            elif not await reader.wait_update(self._ping_s):
+            elif not await reader.wait_update(self._ping_s, send_now):
                 if not reader.has_left:
                     self._manager.ping(self.request)
                 continue
+            if self._error is not None:
+                raise self._error
             events = self._events.take_some()
             if run.is_new(self._events.run):
                 await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written

@@ -36,6 +36,10 @@ class StreamWriter(Protocol):
         """The event of one token; b"" if it shows nothing. Called for each token of a sequence in order."""
         ...
 
+    def tokens(self, sequence: GrowingSequence, first: int, stop: int) -> list[bytes]:
+        """The events of the tokens `first` to `stop` - 1, as `token` returns them."""
+        return [self.token(sequence, number) for number in range(first, stop)]
+
     def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> np.ndarray | None:
         """The lengths of what `token` returns for the tokens `first` to `stop` - 1: int64 [n]; None where only making them
         tells. Where there are lengths, `token` need not be called for these tokens."""

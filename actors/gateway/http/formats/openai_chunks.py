@@ -106,6 +106,12 @@ class ChunkWriter(StreamWriter):
             ids = token_ids(sequence, slice(number, number + 1), with_prompt=not (self._is_chat or number))
         return self._event(sequence.index, text, logprobs, b"null", ids)
 
+    def tokens(self, sequence: GrowingSequence, first: int, stop: int) -> list[bytes]:
+        if not self._is_plain:
+            return [self.token(sequence, number) for number in range(first, stop)]
+        before, after = self._before_text[sequence.index], self._plain_token
+        return [before + _encode(text) + after if text else b"" for text in sequence.texts[first:stop]]
+
     def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> np.ndarray | None:
         if not self._is_plain:
             return None

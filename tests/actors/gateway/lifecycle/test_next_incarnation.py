@@ -15,6 +15,7 @@ import pytest
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.journal import clock, restore
 from actors.gateway.models.model_identity import ModelIdentity
+from actors.gateway.servers import GatewayServers
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import written
@@ -167,3 +168,33 @@ async def test_finished_answers_are_decoded_when_they_are_asked_for(tmp_path: Pa
         assert decoded == []
         assert (await both_answers(r, scheduler))[1].json()["tokens"] == oracle([3], 2)
         assert len(decoded) == 1
+
+
+async def test_sequences_are_submitted_again_before_the_servers_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams wait for schedulers before they wait for their connections."""
+    may_listen = asyncio.Event()
+    opens = GatewayServers._open
+
+    async def later(servers: GatewayServers, *arguments: Any, **more: Any) -> str:
+        await may_listen.wait()
+        return await opens(servers, *arguments, **more)
+
+    async with rig(with_scheduler=False, with_socket=True, journal_path=str(tmp_path / "journal-0")) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with r.http() as http:
+            asked = asyncio.ensure_future(http.post("/v1/generate", json=RUNNING))
+            await until(lambda: len(scheduler.running) == 1)
+            await written(r.gateway.journal)
+            address = r.address
+            listen_fd = r.leave_socket()
+            await r.kill_gateway()
+            asked.cancel()
+        scheduler.running.clear()
+        monkeypatch.setattr(GatewayServers, "_open", later)
+        r.listen_at(listen_fd)
+        starting = asyncio.ensure_future(r.start_gateway(2))
+        await until(lambda: len(scheduler.running) == 1)
+        assert not starting.done()
+        may_listen.set()
+        await starting
+        assert r.address == address
