@@ -1,6 +1,7 @@
 """The scheduler: receives mail from gateways and from its gang, sends plans and tokens. After each batch of mail:
 
-    plan until enough is in flight -> send tokens (one message a gateway) -> update directory and speculation
+    plan until enough is in flight -> send tokens (one message a gateway) -> move pages ahead of their eviction
+    -> update directory and speculation
 
 It keeps nothing on disk. When it dies, gateways submit their sequences again; its next incarnation begins a new epoch."""
 
@@ -246,6 +247,7 @@ class SchedulerActor(Actor):
         for gateway, outgoing in self._outgoing.items():
             if (message := outgoing.take()) is not None and gateway in self.child.peers:
                 self.send(gateway, message)
+        self._moves.catch_up()
         self._hints.send_changes()
         self._gang.audit()
         self._resets.tell()

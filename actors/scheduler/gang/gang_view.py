@@ -217,6 +217,8 @@ class GangView:
         tracker, planner, urgent = self.tracker, self._planner, self._urgent
         if planner is None or urgent is None or self.capacity is None:
             return None
+        if len(self._queues.waiting):
+            self.tier.settle()
         if self._trial.is_running:
             planned = self._trial.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
         elif self.probation.is_active:
@@ -281,6 +283,7 @@ class GangView:
     def release(self, sequence: Sequence) -> None:
         """A sequence has ended: remove it, seal its full pages and give them back."""
         if sequence.state is State.RUNNING and self._planner is not None:
+            self.tier.settle()
             self._planner.seal_known(sequence, is_planned=False)
         self._memory.release(self._queues.finish(sequence))
         self.probation.clear(sequence)
