@@ -61,7 +61,6 @@ class HostTier:
         self._host = HostLedger(private_table(0, 0))
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
         self._has_begun, self._epoch, self._number = False, 0, 0
-        self._has_come = False  # a load of `_loads`
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._evictions = EvictedPages(self._stores)
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
@@ -117,7 +116,6 @@ class HostTier:
         """Moves that have not been answered may never be done."""
         for load in self._loads:
             self._end(load)
-        self._has_come = False
         for store in self._stores.take_except(()):
             self._host.discard(store.content_hash)
         self._stores_ahead.clear()
@@ -135,7 +133,6 @@ class HostTier:
         for load in self._loads:
             load.n_good = 0
             self._end(load)
-        self._has_come = False
         self._stores.take_except(())
         self._stores_ahead.clear()
         self.disk.clear()
@@ -207,16 +204,8 @@ class HostTier:
     def settle(self) -> None:
         """Give the pages of loads that have come to the ledger. To be called before waiting sequences look for their prefixes,
         and when tokens have been sent, which do not wait for this."""
-        if self._has_come:
-            for load in self._loads:
-                if load.is_whole:
-                    self._end(load)
-            self._has_come = False
-
-    def keeps_unsealed(self, sequence: Sequence) -> bool:
-        """True while no page of this sequence may be sealed, because pages before it may not have come, or are not sealed
-        yet."""
-        return self._has_come or self.ahead.has(sequence)
+        for load in list(self._loads.come):
+            self._end(load)
 
     def take_sent(self) -> bool:
         """True if a load was sent to its end since the last call, so that its sequence may enter ahead of it."""
@@ -241,8 +230,7 @@ class HostTier:
         return [*moves, *loads, *self.disk.take_moves(), *self._take_exchanges()]
 
     def take_stores_ahead(self) -> list[MovePages]:
-        """Copies of pages that are evicted soon, while nothing else is to be moved, and where nobody waits for these. To be
-        called when all moves are taken."""
+        """Copies of pages that are evicted soon, once all moves are taken, and while nobody waits for moves."""
         self._evictions.note_used(self._host)
         if not self._load_cost.is_beside or self._ledger is None or self._stores or self._loads.is_busy:
             return []
@@ -268,9 +256,8 @@ class HostTier:
     def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
         """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
         most, targets = self._load_cost.most_pages, self._loads.targets
-        if planned is None or len(self._stores) <= most:
-            return self._stores.take_except(targets, most)
-        stores = self._stores.take_of(planned.written_pages(), [])
+        is_short = planned is not None and len(self._stores) > most
+        stores = self._stores.take_of(planned.written_pages(), []) if is_short else []
         return stores + self._stores.take_except(targets, max(most - len(stores), 0))
 
     def _stored(self, stores: list[Store]) -> MovePages:
@@ -292,7 +279,6 @@ class HostTier:
         if piece.failed:
             self._end(load)
         elif load.is_whole:  # results that wait for it go on; `settle` does the rest
-            self._has_come = True
             self.ahead.end(load, self._ledger)
         for index in piece.failed if not piece.is_early else ():
             self._host.discard(piece.contents[index][0])

@@ -89,6 +89,7 @@ class PageLoads:
         self._arriving: dict[int, PageLoad] = {}  # by hash of a content
         self.has_arriving = self._arriving.__contains__  # True for the hash of a content that a load brings
         self._waiting: dict[int, PageLoad] = {}  # by number of the sequence that waits
+        self.come: list[PageLoad] = []  # loads that are whole, and have not ended
         self.targets: set[int] = set()  # pages that no message has named yet
         self._early_until_s = -math.inf
         self._has_sent = False  # a message has named the last pages of a load since `take_sent`
@@ -121,8 +122,9 @@ class PageLoads:
     def end(self, load: PageLoad) -> None:
         """Nobody waits for this load any more."""
         self._loads.remove(load)
-        if load in self._unsent:
-            self._unsent.remove(load)
+        for some in (self._unsent, self.come):
+            if load in some:
+                some.remove(load)
         if self._piece is not None and self._piece.load is load:
             self._piece = None
         self.targets.difference_update(load.pages)
@@ -190,6 +192,8 @@ class PageLoads:
             return None
         self._piece = None
         piece.load.n_good = piece.first + min(piece.failed, default=piece.end - piece.first)
+        if piece.load.is_whole:
+            self.come.append(piece.load)
         return piece
 
     @property
