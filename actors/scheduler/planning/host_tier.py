@@ -256,8 +256,8 @@ class HostTier:
     def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
         """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
         most, targets = self._load_cost.most_pages, self._loads.targets
-        is_short = planned is not None and len(self._stores) > most
-        stores = self._stores.take_of(planned.written_pages(), []) if is_short else []
+        written = planned.written_pages() if planned is not None and len(self._stores) > most else []
+        stores = self._stores.take_of(written, [])
         return stores + self._stores.take_except(targets, max(most - len(stores), 0))
 
     def _stored(self, stores: list[Store]) -> MovePages:

@@ -38,7 +38,6 @@ DECODE_ROWS = (
     (64, 1),
     (500, 1),
 )
-CHUNK_ROWS = ((511, 16), (1017, 16), (1020, 33), (700, 2), (0, 16))
 MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))
 
 
@@ -218,26 +217,6 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
     assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
 
 
-def check_short_chunk(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
-    """A chunk after many keys, as a captured step has it while pages arrive: its keys are split between programs, and some of
-    its tokens see no key of the last part."""
-    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
-        for row in CHUNK_ROWS:
-            step, n_pages = make_step([row], 0, device)
-            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
-            tiles = list_tiles(np.zeros(1, np.int64), step.row_starts, step.row_counts, step.row_offsets, attention.tile_tokens)
-            padded = torch.from_numpy(np.concatenate((tiles, np.zeros_like(tiles)))).to(device)
-            captured = replace(step, device_tiles=DeviceTiles(padded, step.page_table), page_table=step.page_table[:0])
-            expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
-            prepared = attention.prepare(replace(captured, arrives=True))
-            assert prepared.prefill_splits > 1
-            for splits in {2, prepared.prefill_splits}:
-                with poisoned_memory():
-                    got = replace(prepared, prefill_splits=splits).attend(q, k_pages, v_pages, head_dim**-0.5)
-                assert_near(got, expected, computed_in(dtype, page_dtype))
-
-
 def check_far_pages(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Pages whose offsets pass 2^31 numbers; on devices with the memory for them."""
     if device.type != "cuda" or dtype == torch.float32:
@@ -284,7 +263,6 @@ ATTENTION_CHECKS: dict[str, Check] = {
     "padding": check_padding,
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
-    "short_chunk": check_short_chunk,
     "far_pages": check_far_pages,
 }
 SMALL_PAGE_CHECKS: dict[str, Check] = {
@@ -298,7 +276,6 @@ SMALL_PAGE_CHECKS: dict[str, Check] = {
         ("padding", check_padding),
         ("mixed", check_mixed),
         ("device tiles", check_device_tiles),
-        ("short chunk", check_short_chunk),
         ("far pages", check_far_pages),
     )
 }
