@@ -83,8 +83,8 @@ class ForgettingLedger(PageLedger):
         page_of, hash_of, content_of, evicted = self._page_of, self._hash_of, self._content, list[EvictedPage]()
         pages = [self._cached.evict() for _ in range(n_pages)]
         for page in pages:
-            content = content_of.pop(page, None) or self._content_of(page)
-            del page_of[content[0]], hash_of[page]
+            content = self._content_of(page)
+            del page_of[content[0]], hash_of[page], content_of[page]
             evicted.append((page, content))
         hashes = [content[0] for _, content in evicted]
         self._forget_states(pages, hashes)
