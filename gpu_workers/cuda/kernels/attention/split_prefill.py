@@ -19,7 +19,7 @@ from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from messages.steps import PAGE_TOKENS
 
-_PROGRAMS = 128  # that read keys: about one for each multiprocessor of an H100 or H200
+_PROGRAMS = 128  # that read keys, about one for each multiprocessor of an H100 or H200; 0: no keys are split
 _LEAST_PAIRS = 32  # (token, head) pairs of a program
 _PAIRS_OF_WARP = 16
 
