@@ -65,10 +65,9 @@ def test_records_are_compared_and_erased_together() -> None:
         table.record(page, *content)
     assert table.n_equal(pages, chain) == 4
     assert table.n_equal([], chain) == 0
-    for place in range(3):
-        other = list(chain[2])
-        other[place] = tokens_of(9) if place == 2 else 5
-        assert table.n_equal(pages, [*chain[:2], tuple(other), chain[3]]) == 2
+    content_hash, parent, tokens = chain[2]
+    for other in ((5, parent, tokens), (content_hash, 5, tokens), (content_hash, parent, tokens_of(9))):
+        assert table.n_equal(pages, [*chain[:2], other, chain[3]]) == 2
     table.erase_all([4, 5])
     assert contents_of(table) == {0: chain[1], 2: chain[3]}
     assert table.n_equal(pages, chain) == 0
