@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -38,39 +38,52 @@ class HostLedger:
         is_whole = len(self._entries) == len(places)  # no damaged record says that a content is at another place too
         self._is_free[places if is_whole else list(self._entries.values())] = False
         self._free = deque(np.flatnonzero(self._is_free).tolist())  # and places that `adopt` has taken, each once more
-        self._pinned: dict[int, int] = {}  # entries that are in no order while loads read them
-        self._n_pins: dict[int, int] = {}  # by hash
+        self._n_pins: dict[int, int] = {}  # by hash: loads that read an entry, which is passed over meanwhile
         self._now_s, self._used_s = now_s, array("d", [now_s()]) * self.n_places  # by place
         self.n_evicted = 0
         self._added, self._removed = dict[int, None](), list[int]()  # since the last `take_changes`, in order
 
     def __len__(self) -> int:
         """Number of contents."""
-        return len(self._entries) + len(self._pinned)
+        return len(self._entries)
 
     def find(self, content: Content) -> int | None:
         """The place of this content; None if it has none."""
         place = self._entries.get(content[0])
-        if place is None:
-            place = self._pinned.get(content[0])
         return place if place is not None and self._table.content(place) == content else None
+
+    def first_of(self, contents: Iterable[Content], is_other: Callable[[int], bool]) -> tuple[list[Content], list[int]]:
+        """The first of these contents that have places, up to one that has none or for whose hash `is_other` is True; and their
+        places. As `find` for each, in less time."""
+        entries, found, places = self._entries, list[Content](), list[int]()
+        for content in contents:
+            place = entries.get(content[0])
+            if place is None or is_other(content[0]):
+                break
+            found.append(content)
+            places.append(place)
+        n = self._table.n_equal(places, found)
+        return found[:n], places[:n]
+
+    def has_hash(self, content_hash: int) -> bool:
+        """True if a content with this hash has a place."""
+        return content_hash in self._entries
 
     def store(self, content: Content) -> int | None:
         """Note a content that the device evicts. Returns the place to which it must be copied; None if it has one already, or
         if loads read all places."""
         content_hash = content[0]
-        if content_hash in self._pinned:
+        if content_hash in self._n_pins:
             return None
-        if content_hash in self._entries:
-            self._entries.move_to_end(content_hash)
-            place = self._entries[content_hash]
-            self._used_s[place] = self._now_s()
-            if self._table.content(place) == content:
-                return None  # otherwise the place has another content of the same hash
+        if (known := self._entries.get(content_hash)) is not None:
+            self.touch([content_hash])
+            if self._table.content(known) == content:
+                return None
+            place = known  # which has another content of the same hash
         elif (free := self._take_free()) is not None:
             place = free
-        elif self._entries:
-            place = self._evict()
+        elif (evicted := self._evict()) is not None:
+            place = evicted
         else:
             return None
         self._table.erase(place)
@@ -82,15 +95,16 @@ class HostLedger:
     def reserve(self) -> int | None:
         """A place for a content that is on its way from elsewhere; None if loads read all others. `fill` or `give_back` ends
         this."""
-        if (free := self._take_free()) is not None or not self._entries:
+        if (free := self._take_free()) is not None:
             return free
         place = self._evict()
-        self._table.erase(place)
+        if place is not None:
+            self._table.erase(place)
         return place
 
     def fill(self, place: int, content: Content) -> None:
         """A reserved place has this content now. It stays empty if the content has got another place meanwhile."""
-        if content[0] in self._entries or content[0] in self._pinned:
+        if content[0] in self._entries:
             self.give_back(place)
         else:
             self._table.record(place, *content)
@@ -103,19 +117,29 @@ class HostLedger:
 
     def pin(self, contents: list[Content]) -> list[int]:
         """A load reads the places of these contents, which `find` has returned. Returns the places."""
+        n_pins, entries = self._n_pins, self._entries
         for content_hash, _, _ in contents:
-            self._n_pins[content_hash] = self._n_pins.get(content_hash, 0) + 1
-            if content_hash in self._entries:
-                self._pinned[content_hash] = self._entries.pop(content_hash)
-        return [self._pinned[content_hash] for content_hash, _, _ in contents]
+            n_pins[content_hash] = n_pins.get(content_hash, 0) + 1
+        return [entries[content_hash] for content_hash, _, _ in contents]
 
     def unpin(self, contents: list[Content]) -> None:
         """The load has ended. Its contents are the last to be overwritten, a page after those that continue it."""
-        for content_hash, _, _ in reversed(contents):
-            self._n_pins[content_hash] -= 1
-            if not self._n_pins[content_hash]:
+        hashes = [content_hash for content_hash, _, _ in reversed(contents)]
+        for content_hash in hashes:
+            n_left = self._n_pins[content_hash] - 1
+            if n_left:
+                self._n_pins[content_hash] = n_left
+            else:
                 del self._n_pins[content_hash]
-                self._enter(content_hash, self._pinned.pop(content_hash))
+        self.touch(hashes)
+
+    def touch(self, hashes: list[int]) -> None:
+        """Contents with these hashes, the known ones of them, are used: they are the last to be overwritten, in this order."""
+        entries, used_s, now_s = self._entries, self._used_s, self._now_s()
+        for content_hash in hashes:
+            if (place := entries.get(content_hash)) is not None:
+                entries.move_to_end(content_hash)
+                used_s[place] = now_s
 
     def discard(self, content_hash: int) -> None:
         """This content is not at its place. Must not be called while that is pinned; does nothing for an unknown content."""
@@ -128,7 +152,7 @@ class HostLedger:
     def adopt(self, place: int, content: Content) -> bool:
         """A place that is free here has this content, from an earlier scheduler: it is the next to be overwritten. Returns
         False if the place is not free, or if the content is at another one."""
-        if not self._is_free[place] or content[0] in self._entries or content[0] in self._pinned:
+        if not self._is_free[place] or content[0] in self._entries:
             return False
         self._is_free[place] = False
         self._table.record(place, *content)
@@ -139,7 +163,7 @@ class HostLedger:
 
     def clear(self) -> None:
         """Forget all contents. Must not be called while a place is pinned."""
-        assert not self._pinned, f"{len(self._pinned)} places are pinned"
+        assert not self._n_pins, f"{len(self._n_pins)} places are pinned"
         self._table.clear()
         for content_hash in self._entries:
             self._note_removed(content_hash)
@@ -149,7 +173,7 @@ class HostLedger:
 
     def inventory(self) -> list[int]:
         """The hashes of all contents."""
-        return [*self._entries, *self._pinned]
+        return list(self._entries)
 
     def take_changes(self) -> tuple[list[int], list[int]]:
         """(hashes added, hashes removed) since the last call. A receiver must remove the removed ones first."""
@@ -159,7 +183,7 @@ class HostLedger:
 
     def unused_s(self) -> float:
         """For how long the content that goes next was not used; 0 without any. That of an adopted one counts from then on."""
-        place = next(iter(self._entries.values()), None)
+        place = next((place for content_hash, place in self._entries.items() if content_hash not in self._n_pins), None)
         return 0.0 if place is None else self._now_s() - self._used_s[place]
 
     def _enter(self, content_hash: int, place: int) -> None:
@@ -167,10 +191,16 @@ class HostLedger:
         self._entries[content_hash] = place
         self._used_s[place] = self._now_s()
 
-    def _evict(self) -> int:
-        """The place of the content that goes next, which is in no order any more."""
-        self.n_evicted += 1
+    def _evict(self) -> int | None:
+        """The place of the content that goes next, which is in no order any more; None if loads read all. One that a load reads
+        becomes the last one, as it will again when the load ends."""
+        if len(self._entries) <= len(self._n_pins):
+            return None
         content_hash, place = self._entries.popitem(last=False)
+        while content_hash in self._n_pins:
+            self._entries[content_hash] = place
+            content_hash, place = self._entries.popitem(last=False)
+        self.n_evicted += 1
         self._note_removed(content_hash)
         return place
 

@@ -15,12 +15,26 @@ from actors.pages.chain_root import ROOT
 from messages.steps import PAGE_TOKENS
 
 HASH_BYTES = 8
+_PAGE_BYTES = PAGE_TOKENS * 4
 
 
 def page_hash(parent: int, tokens: bytes) -> int:
     """Hash of one full page: `tokens` are its PAGE_TOKENS ids as little-endian int32 bytes."""
     digest = blake2b(parent.to_bytes(HASH_BYTES, "little") + tokens, digest_size=HASH_BYTES).digest()
     return int.from_bytes(digest, "little") | 1
+
+
+def add_hashes(hashes: list[int], root: int, data: bytes) -> None:
+    """Add the hashes of the pages of a sequence that follow those in `hashes`. As `page_hash` for each, in less time.
+
+    Args: root: of the sequence. data: its tokens from the first page on, whole pages, as little-endian int32 bytes.
+    """
+    first, from_bytes = len(hashes), int.from_bytes
+    parent = (hashes[-1] if hashes else root).to_bytes(HASH_BYTES, "little")
+    for start in range(first * _PAGE_BYTES, len(data), _PAGE_BYTES):
+        digest = blake2b(parent + data[start : start + _PAGE_BYTES], digest_size=HASH_BYTES).digest()
+        hashes.append(content_hash := from_bytes(digest, "little") | 1)
+        parent = content_hash.to_bytes(HASH_BYTES, "little")
 
 
 def depths(hashes: np.ndarray, parents: np.ndarray) -> np.ndarray:
@@ -65,10 +79,6 @@ def page_hashes(tokens: np.ndarray, root: int = ROOT) -> np.ndarray:
     Args: tokens: [n] integers. root: of the sequence.
     Returns: [n // PAGE_TOKENS] uint64.
     """
-    data = np.ascontiguousarray(tokens, dtype="<i4").tobytes()
-    size_bytes = PAGE_TOKENS * 4
-    hashes, parent = [], root
-    for offset in range(0, len(data) - size_bytes + 1, size_bytes):
-        parent = page_hash(parent, data[offset : offset + size_bytes])
-        hashes.append(parent)
+    data, hashes = np.ascontiguousarray(tokens, dtype="<i4").tobytes(), list[int]()
+    add_hashes(hashes, root, data[: len(data) // _PAGE_BYTES * _PAGE_BYTES])
     return np.array(hashes, dtype="<u8")

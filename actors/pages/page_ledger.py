@@ -34,6 +34,7 @@ from actors.pages.prompt_tails import PromptTails
 from actors.pages.seal_table import SealTable
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
+EvictedPage = tuple[int, _Content]  # a page, and the content that it had
 
 
 class PageLedger:
@@ -57,7 +58,7 @@ class PageLedger:
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
         self._sealed, self._dropped = dict[int, None](), list[int]()  # since the last `take_changes`, in order
-        self.on_evicted: Callable[[int, _Content], None] | None = None  # told of a page whose content no page has any more
+        self.on_evicted: Callable[[list[EvictedPage]], None] | None = None  # told of pages whose contents no page has any more
         self._n_references = self._hits = self._evictions = 0  # references: the sum of all holders
 
     @property
@@ -230,8 +231,7 @@ class PageLedger:
         """Compare the counts with `held_by`, the page lists of all holders. The time depends on the held pages only: a GPU has
         hundreds of thousands of pages.
 
-        Raises: AssertionError naming the first page whose count is wrong.
-        """
+        Raises: AssertionError naming the first page whose count is wrong."""
         expected = Counter(page for pages in held_by for page in pages)
         is_right = all(self._holders[page] == holders for page, holders in expected.items())
         is_whole = self._n_free + len(self._cached) + len(expected) == self.n_pages
@@ -248,7 +248,7 @@ class PageLedger:
         self._cached.drop(page)
         self._evictions += 1
         if self.on_evicted is not None and content[0] not in self._page_of:
-            self.on_evicted(page, content)
+            self.on_evicted([(page, content)])
         return page, content[0]
 
     def _know(self, page: int, content: _Content, plan: int) -> None:

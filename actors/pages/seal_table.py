@@ -19,6 +19,7 @@ import fcntl
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -69,6 +70,10 @@ class SealTable:
         """Forget the content of a page."""
         _HASH.pack_into(self._buffer, _HEADER_BYTES + page * _RECORD_BYTES, 0)
 
+    def erase_all(self, pages: list[int]) -> None:
+        """Forget the content of these pages."""
+        self._words[pages, 0] = 0
+
     def clear(self) -> None:
         """Forget the content of all pages: the table describes no memory any more."""
         end = table_bytes(self.n_pages)
@@ -108,6 +113,17 @@ class SealTable:
     def content(self, page: int) -> tuple[int, int, bytes]:
         """(hash, parent's hash, token bytes) in the record of a page."""
         return _RECORD.unpack_from(self._buffer, _HEADER_BYTES + page * _RECORD_BYTES)
+
+    def n_equal(self, pages: list[int], contents: Sequence[tuple[int, int, bytes]]) -> int:
+        """How many of these pages, from the first one on, have the content in their records that stands at the same place."""
+        if not pages:
+            return 0
+        hashes, parents, tokens = zip(*contents[: len(pages)], strict=True)
+        records = self._words[pages]
+        is_equal = (records[:, 0] == np.array(hashes, np.uint64)) & (records[:, 1] == np.array(parents, np.uint64))
+        wanted = np.frombuffer(b"".join(tokens), np.uint64).reshape(len(pages), -1)
+        is_equal &= (records[:, 2:] == wanted).all(axis=1)
+        return len(pages) if is_equal.all() else int(is_equal.argmin())
 
     def open_tokens(self, page: int) -> bytes:
         """The tokens that a partly filled page has; b"" if its record says something else."""

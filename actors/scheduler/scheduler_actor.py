@@ -1,6 +1,6 @@
 """The scheduler: receives mail from gateways and from its gang, sends plans and tokens. After each batch of mail:
 
-    plan until enough is in flight -> send tokens (one message a gateway) -> update directory and speculation
+    plan until enough is in flight -> send tokens (one message a gateway) -> catch up -> update directory and speculation
 
 It keeps nothing on disk. When it dies, gateways submit their sequences again; its next incarnation begins a new epoch."""
 
@@ -158,8 +158,7 @@ class SchedulerActor(Actor):
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
         running, waiting, ledger = len(self._queues.running), len(self._queues.waiting), self._gang.ledger
-        adopted = 0 if ledger is None else ledger.n_known
-        pages = {"adopted_pages": adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept}
+        pages = {"adopted_pages": ledger.n_known if ledger else 0, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept}
         self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
     def _apply(self, result: steps.Result) -> None:
@@ -246,6 +245,7 @@ class SchedulerActor(Actor):
         for gateway, outgoing in self._outgoing.items():
             if (message := outgoing.take()) is not None and gateway in self.child.peers:
                 self.send(gateway, message)
+        self._moves.catch_up()
         self._hints.send_changes()
         self._gang.audit()
         self._resets.tell()

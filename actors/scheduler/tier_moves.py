@@ -42,6 +42,12 @@ class TierMoves:
             self._send_mail()
         return self._gang.tier.take_sent()
 
+    def catch_up(self) -> None:
+        """Do what nobody waits for, when the tokens have been sent."""
+        self._gang.tier.settle()
+        for moves in self._gang.tier.take_stores_ahead():
+            self._actor.mailbox.send_all(self._seats.ranks, moves)
+
     def _send_mail(self) -> None:
         questions, answers = self.exchange.take_mail(self._seats.ranks)
         for name, question in questions:

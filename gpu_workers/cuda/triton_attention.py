@@ -20,6 +20,7 @@ from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, kernels
 from gpu_workers.cuda.kernels.attention.early_decode import early_decode
 from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill, widened_prefill
+from gpu_workers.cuda.kernels.attention.split_prefill import prefill_splits, split_prefill
 from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
 from gpu_workers.cuda.kernels.gate import wait_at_gate
@@ -63,6 +64,7 @@ class TritonStep(AttentionStep):
     is_early: bool = False  # new keys by `early_decode`
     widened: torch.Tensor | None = None  # see `kernels.attention.widened_keys`
     gates: GateTurns | None = None
+    prefill_splits: int = 1  # programs that share the keys of a tile of long rows; more than 1 only without decode rows
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """One kernel for the decode rows, one for the longer rows, and two for those whose keys are widened. Shapes as in
@@ -77,7 +79,11 @@ class TritonStep(AttentionStep):
             widen_keys(k_pages, v_pages, rows.page_table, rows.tiles, self.widened, tile_tokens)
             widened_prefill(q, self.widened, rows.tiles, out, scale, self.prefill)
         if rows is not None and rows.may_read_pages:
-            paged_prefill(q, k_pages, v_pages, rows.page_table, rows.tiles, out, scale, self.prefill)
+            where = (q, k_pages, v_pages, rows.page_table, rows.tiles, out, scale, self.prefill)
+            if self.prefill_splits > 1 and k_pages.dtype == q.dtype:
+                split_prefill(*where, self.prefill_splits)
+            else:
+                paged_prefill(*where)
         return out
 
     def store_and_attend(
@@ -145,8 +151,11 @@ class TritonAttention(Attention):
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
         rows = self._long_rows(step)
         gates = GateTurns(self.gate) if self.gate is not None and not self.gate.is_urgent else None
+        # while pages arrive, a step is of one prompt alone, which has many keys, and most often a few tokens left
+        is_chunk = step.arrives and not step.n_decode
+        splits = prefill_splits(step.n_tokens, self._n_kv_heads, self.tile_tokens) if is_chunk else 1
         return TritonStep(
-            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened, gates
+            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened, gates, splits
         )  # fmt: skip
 
     def decode_row_counts(self, most_rows: int) -> list[int]:

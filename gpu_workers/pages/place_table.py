@@ -110,7 +110,8 @@ class PlaceTable:
             has_content = (self._queued[places] == hashes) & (hashes != 0)
             batch = LoadBatch(np.flatnonzero(has_content), np.flatnonzero(~has_content).tolist())
             batch.places, batch.hashes = places[batch.found].tolist(), hashes[batch.found].tolist()
-            batch.wanted = [self._stores.get(place) or int(self._sums[place]) for place in batch.places]
+            known, stores = self._sums[batch.places].tolist(), self._stores
+            batch.wanted = [stores.get(place) or check for place, check in zip(batch.places, known, strict=True)]
             self._n_copies.update(batch.places)
             for place in places[batch.failed].tolist():
                 self._forget(place)

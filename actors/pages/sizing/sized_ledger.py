@@ -98,6 +98,9 @@ class SizedLedger(ForgettingLedger):
             self._n_wanted = self.n_pages
         return super().allocate()
 
+    def allocate_all(self, n_pages: int) -> list[int]:
+        return [page for page in (self.allocate() for _ in range(n_pages)) if page is not None]
+
     def count_hits(self, pages: list[int]) -> None:
         super().count_hits(pages)
         self._needs.reused(pages)

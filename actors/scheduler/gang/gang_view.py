@@ -66,8 +66,7 @@ class GangView:
         self.hold = PlanHold(queues.policy, queues.now_s, self._cost, self.tracker)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
         self._measures = StepMeasures(self.tracker, self.hold, self._cost, self._times)
-        self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
-        self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
+        self._lost_rows, self._causes = list[RowEnd](), list[Cause]()  # in flight when the first died; of all, in order
         self._trial, self._is_dirty = DeviceTrial(), False
         self._died_in_trial = False  # the first rank died while the canary was being computed
         self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
@@ -217,6 +216,8 @@ class GangView:
         tracker, planner, urgent = self.tracker, self._planner, self._urgent
         if planner is None or urgent is None or self.capacity is None:
             return None
+        if len(self._queues.waiting):
+            self.tier.settle()
         if self._trial.is_running:
             planned = self._trial.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
         elif self.probation.is_active:
@@ -275,8 +276,7 @@ class GangView:
         if suspicion is not None:
             self.probation.arrived(sequence, suspicion)
         if not self.is_alive and self._settings.prefix_reuse:
-            for _ in sequence.page_contents(sequence.known // PAGE_TOKENS):
-                pass  # each is remembered
+            list(sequence.page_contents(sequence.known // PAGE_TOKENS))  # their hashes are remembered
 
     def release(self, sequence: Sequence) -> None:
         """A sequence has ended: remove it, seal its full pages and give them back."""

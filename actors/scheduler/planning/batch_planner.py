@@ -148,7 +148,9 @@ class BatchPlanner:
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
         that is being made; otherwise by an earlier one."""
-        if not self._prefix_reuse or self._tier.ahead.has(sequence):
+        if not is_planned:
+            self._tier.settle()
+        if not self._prefix_reuse or self._tier.ahead.keeps_unsealed(sequence):
             return
         complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
         for index in range(sequence.n_sealed, complete):

@@ -13,11 +13,11 @@ What lies in these pages before is stored with the piece that overwrites them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 
 from actors.pages.forgetting_ledger import ForgettingLedger
-from actors.pages.host_ledger import Content, HostLedger
+from actors.pages.host_ledger import HostLedger
+from actors.pages.page_ledger import EvictedPage
 from actors.pages.seal_table import SealTables, private_table
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.disk_contents import DiskContents
@@ -28,6 +28,7 @@ from actors.scheduler.planning.page_loads import PageLoad, PageLoads
 from actors.scheduler.planning.pending_stores import PendingStores, Store
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.tiers.evicted_pages import EvictedPages
 from actors.scheduler.planning.tiers.page_order import beside_each_other
 from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
 from actors.scheduler.planning.tiers.stores_ahead import StoresAhead
@@ -61,6 +62,7 @@ class HostTier:
         self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
         self._has_begun, self._epoch, self._number = False, 0, 0
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
+        self._evictions = EvictedPages(self._stores)
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.ahead = RunsAhead(queues, self._loads, self._load_cost, is_paused)
         self.counts = TierCounts()
@@ -105,6 +107,7 @@ class HostTier:
         else:
             table = self._seals.open(generation, n_places) if n_places else None
             self._host = HostLedger(table or private_table(generation, n_places))
+        self._evictions.clear()
         ledger.on_evicted = self._evicted if n_places else None
         self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
         self.exchange.begin_epoch(epoch, ledger, capacity.n_exchange_pages)
@@ -167,7 +170,8 @@ class HostTier:
         return True
 
     def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> PageLoad | None:
-        contents = list(self._found(sequence, len(shared), n_pages))
+        wanted = sequence.page_contents(n_pages, len(shared))
+        contents, places = self._host.first_of(wanted, self._loads.has_arriving)
         ledger = self._ledger
         if ledger is None or not contents or self._loads.is_full or not self._is_faster(len(shared), len(contents)):
             return None
@@ -176,20 +180,12 @@ class HostTier:
         if needed + len(self._queues.running) > ledger.n_available:
             ledger.release(shared)
             return None
-        places = self._host.pin(contents)
-        pages = [page for page in (ledger.allocate() for _ in contents) if page is not None]
-        assert len(pages) == len(contents), "the available pages were counted"
+        self._host.pin(contents)
+        pages = ledger.allocate_all(len(contents))
         load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number, places)
         self._loads.begin(load)
         self.disk.note_used(*contents)
         return load
-
-    def _found(self, sequence: Sequence, first: int, end: int) -> Iterator[Content]:
-        """The contents of its pages [first, end) up to the first one that the tier has not."""
-        for content in islice(sequence.page_contents(end), first, None):
-            if self._host.find(content) is None or self._loads.arriving(content[0]) is not None:
-                return
-            yield content
 
     def _is_faster(self, n_before: int, n_pages: int) -> bool:
         """True if these pages, after `n_before` others, are loaded sooner than computed, or nothing is known."""
@@ -199,12 +195,17 @@ class HostTier:
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
-    def _evicted(self, page: int, content: Content) -> None:
-        """The ledger has evicted a page: store it before a plan overwrites it."""
-        place = None if self._loads.is_early else self._host.store(content)
-        if place is not None:
-            self._stores.add(Store(page, place, content[0]))
-        self.disk.note_used(content)
+    def _evicted(self, evicted: list[EvictedPage]) -> None:
+        """The ledger has evicted pages: store them before a plan overwrites them."""
+        self._evictions.add(self._host, evicted, can_store=not self._loads.is_early)
+        if self.disk.n_places:
+            self.disk.note_used(*(content for _, content in evicted))
+
+    def settle(self) -> None:
+        """Give the pages of loads that have come to the ledger. To be called before waiting sequences look for their prefixes,
+        and when tokens have been sent, which do not wait for this."""
+        for load in list(self._loads.come):
+            self._end(load)
 
     def take_sent(self) -> bool:
         """True if a load was sent to its end since the last call, so that its sequence may enter ahead of it."""
@@ -226,11 +227,11 @@ class HostTier:
         self.counts.stored += len(stores)
         moves = [self._stored(stores[at : at + MOST_MOVED]) for at in range(0, len(stores), MOST_MOVED)]
         loads = [load_message(self._epoch, piece, places)] if piece is not None else []
-        ahead = [] if moves or loads else self._take_stores_ahead()
-        return [*moves, *loads, *ahead, *self.disk.take_moves(), *self._take_exchanges()]
+        return [*moves, *loads, *self.disk.take_moves(), *self._take_exchanges()]
 
-    def _take_stores_ahead(self) -> list[MovePages]:
-        """Copies of pages that are evicted soon, while nothing else is to be moved, and where nobody waits for these."""
+    def take_stores_ahead(self) -> list[MovePages]:
+        """Copies of pages that are evicted soon, once all moves are taken, and while nobody waits for moves."""
+        self._evictions.note_used(self._host)
         if not self._load_cost.is_beside or self._ledger is None or self._stores or self._loads.is_busy:
             return []
         stores = self._stores_ahead.take(self._ledger, self._host)
@@ -255,9 +256,8 @@ class HostTier:
     def _take_stores(self, planned: PlannedStep | None) -> list[Store]:
         """Those of pages that the plan overwrites; others as far as there is time. Pages of loads are overwritten by moves."""
         most, targets = self._load_cost.most_pages, self._loads.targets
-        if planned is None or len(self._stores) <= most:
-            return self._stores.take_except(targets, most)
-        stores = self._stores.take_of(planned.written_pages(), [])
+        written = planned.written_pages() if planned is not None and len(self._stores) > most else []
+        stores = self._stores.take_of(written, [])
         return stores + self._stores.take_except(targets, max(most - len(stores), 0))
 
     def _stored(self, stores: list[Store]) -> MovePages:
@@ -276,8 +276,10 @@ class HostTier:
         self.counts.load_s += piece.took_s
         if not piece.failed:  # a page that is not there takes no time
             self._load_cost.learn(piece.end - piece.first, piece.took_s)
-        if piece.failed or load.is_whole:
+        if piece.failed:
             self._end(load)
+        elif load.is_whole:  # results that wait for it go on; `settle` does the rest
+            self.ahead.end(load, self._ledger)
         for index in piece.failed if not piece.is_early else ():
             self._host.discard(piece.contents[index][0])
 

@@ -47,10 +47,7 @@ class PageLoad:
     def give_to(self, ledger: ForgettingLedger) -> None:
         """Give all pages back. The first ones are sealed: they have their content, the others have none."""
         before = self.before[-1] if self.before else None
-        for page, content in zip(self.pages[: self.n_good], self.contents, strict=False):
-            ledger.seal(page, *content, is_planned=False, before=before)
-            ledger.note_old(page)
-            before = page
+        ledger.seal_all(self.pages[: self.n_good], self.contents, before)
         ledger.release([*self.before, *self.pages])
 
 
@@ -90,7 +87,9 @@ class PageLoads:
         self._unsent: deque[PageLoad] = deque()  # those of which a part is not sent; the next in turn first
         self._piece: LoadPiece | None = None  # that is on its way
         self._arriving: dict[int, PageLoad] = {}  # by hash of a content
+        self.has_arriving = self._arriving.__contains__  # True for the hash of a content that a load brings
         self._waiting: dict[int, PageLoad] = {}  # by number of the sequence that waits
+        self.come: list[PageLoad] = []  # loads that are whole, and have not ended
         self.targets: set[int] = set()  # pages that no message has named yet
         self._early_until_s = -math.inf
         self._has_sent = False  # a message has named the last pages of a load since `take_sent`
@@ -123,12 +122,15 @@ class PageLoads:
     def end(self, load: PageLoad) -> None:
         """Nobody waits for this load any more."""
         self._loads.remove(load)
-        if load in self._unsent:
-            self._unsent.remove(load)
+        for some in (self._unsent, self.come):
+            if load in some:
+                some.remove(load)
         if self._piece is not None and self._piece.load is load:
             self._piece = None
         self.targets.difference_update(load.pages)
-        self._arriving = {hashed: other for hashed, other in self._arriving.items() if other is not load}
+        for content in load.contents:
+            if self._arriving.get(content[0]) is load:
+                del self._arriving[content[0]]
         self._waiting = {number: other for number, other in self._waiting.items() if other is not load}
 
     def arriving(self, content_hash: int) -> PageLoad | None:
@@ -159,12 +161,13 @@ class PageLoads:
         if self._piece is not None or not self._unsent:
             return None
         load = self._unsent.popleft()
-        first = end = load.n_sent
-        n_moves, most = 0, self._cost.most_pages
-        while end < len(load.pages) and (end == first or n_moves < most):
-            n_moves += 1 + is_stored(load.pages[end])
-            end += 1
-        load.n_sent = end
+        first, n_moves, most = load.n_sent, 0, self._cost.most_pages
+        for end, page in enumerate(load.pages[first : first + max(most, 1)], first + 1):
+            n_moves += 1 + is_stored(page)
+            load.n_sent = end
+            if n_moves >= most:
+                break
+        end = load.n_sent
         if load.is_sent:
             self._has_sent = True
         else:
@@ -189,6 +192,8 @@ class PageLoads:
             return None
         self._piece = None
         piece.load.n_good = piece.first + min(piece.failed, default=piece.end - piece.first)
+        if piece.load.is_whole:
+            self.come.append(piece.load)
         return piece
 
     @property

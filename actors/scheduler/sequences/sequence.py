@@ -26,7 +26,7 @@ from enum import Enum
 import numpy as np
 
 from actors.pages.chain_root import root_of
-from actors.pages.page_hash import page_hash
+from actors.pages.page_hash import add_hashes, page_hash
 from actors.scheduler.sequences.grammar_state import GrammarState
 from actors.scheduler.sequences.timeline import Timeline
 from messages.generation.logprobs import PromptLogprobs
@@ -34,6 +34,7 @@ from messages.generation.sequences import Submit
 from messages.steps import PAGE_TOKENS
 
 _PAGE_BYTES = PAGE_TOKENS * 4
+_HASHED_TOGETHER = 32  # pages: half of them in vain, on average
 
 
 class State(Enum):
@@ -219,16 +220,15 @@ class Sequence:
         parent = self._hashes[index - 1] if index else self.root
         return self._hashes[index], parent, self._page_tokens(index)
 
-    def page_contents(self, n_pages: int) -> Iterator[tuple[int, int, bytes]]:
-        """`page_content` of each of the first `n_pages` pages of known tokens, in less time."""
-        parent, data = self.root, self._ids[: n_pages * PAGE_TOKENS].tobytes()
-        for index, start in enumerate(range(0, len(data), _PAGE_BYTES)):
-            tokens = data[start : start + _PAGE_BYTES]
-            if index == len(self._hashes):
-                self._hashes.append(page_hash(parent, tokens))
-            content_hash = self._hashes[index]
-            yield content_hash, parent, tokens
-            parent = content_hash
+    def page_contents(self, n_pages: int, first: int = 0) -> Iterator[tuple[int, int, bytes]]:
+        """`page_content` of pages [first, n_pages) of known tokens, in less time. Hashes some pages more than are asked for."""
+        hashes, data = self._hashes, self._ids[: n_pages * PAGE_TOKENS].tobytes()
+        for at in range(first, n_pages, _HASHED_TOGETHER):
+            end = min(at + _HASHED_TOGETHER, n_pages)
+            add_hashes(hashes, self.root, data[: end * _PAGE_BYTES])
+            parents = hashes[at - 1 : end - 1] if at else [self.root, *hashes[: end - 1]]
+            tokens = [data[start : start + _PAGE_BYTES] for start in range(at * _PAGE_BYTES, end * _PAGE_BYTES, _PAGE_BYTES)]
+            yield from zip(hashes[at:end], parents, tokens, strict=True)
 
     def known_part(self, index: int) -> tuple[int, bytes]:
         """(hash of the page before, token bytes) of a page that known tokens fill, at least in part."""

@@ -52,6 +52,15 @@ class HostLedgerMachine(RuleBasedStateMachine):
         self.loads.append(found)
         self.read += places
 
+    @rule(first=st.integers(0, 9), n=st.integers(1, 4), other=st.integers(0, 9))
+    def look_up(self, first: int, n: int, other: int) -> None:
+        wanted = [_content(number) for number in range(first, first + n)]
+        found, places = self.ledger.first_of(iter(wanted), lambda content_hash: content_hash == _content(other)[0])
+        assert places == [self.ledger.find(content) for content in found]
+        left = wanted[len(found) :]
+        assert found == wanted[: len(found)]
+        assert not left or left[0] == _content(other) or self.ledger.find(left[0]) is None
+
     @precondition(lambda self: bool(self.loads))
     @rule(data=st.data())
     def end_load(self, data: st.DataObject) -> None:
@@ -139,6 +148,8 @@ def test_a_content_of_the_same_hash_is_not_found() -> None:
     ledger = HostLedger(private_table(1, 2))
     (content_hash, parent, one), other = _content(1), bytes(4 * PAGE_TOKENS)
     ledger.store((content_hash, parent, one))
+    ledger.store(_content(2))
+    assert ledger.first_of([_content(2), (content_hash, parent, other)], {}.__contains__)[0] == [_content(2)]
     assert ledger.find((content_hash, parent, other)) is None
     place = ledger.store((content_hash, parent, other))
     assert place is not None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from actors.cache_directory.prefix_index import PrefixIndex
 from actors.pages.chain_root import ROOT
 from actors.pages.eviction.lru import LruEviction
-from actors.pages.host_ledger import Content, HostLedger
-from actors.pages.page_ledger import PageLedger
+from actors.pages.host_ledger import HostLedger
+from actors.pages.page_ledger import EvictedPage, PageLedger
 from actors.pages.page_updates import PageUpdates
 from actors.pages.seal_table import private_table
 from messages.caches.prefixes import PagesDropped, PagesSealed
@@ -80,8 +80,9 @@ def test_the_directory_knows_what_the_host_tier_has() -> None:
     ledger, tier, updates = PageLedger(2, LruEviction()), HostLedger(private_table(1, 2)), PageUpdates()
     index = PrefixIndex(100)
 
-    def evicted(page: int, content: Content) -> None:
-        tier.store(content)
+    def evicted(pages: list[EvictedPage]) -> None:
+        for _, content in pages:
+            tier.store(content)
 
     ledger.on_evicted = evicted
     follow(index, updates.snapshot(ledger, tier))

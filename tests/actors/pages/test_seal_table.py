@@ -58,6 +58,22 @@ def test_records_are_read_by_another_mapping_of_the_memory() -> None:
     assert contents_of(other) == {}
 
 
+def test_records_are_compared_and_erased_together() -> None:
+    table, chain = table_of(6), chain_of(1, 2, 3, 4)
+    pages = [4, 0, 5, 2]
+    for page, content in zip(pages, chain, strict=True):
+        table.record(page, *content)
+    assert table.n_equal(pages, chain) == 4
+    assert table.n_equal([], chain) == 0
+    content_hash, parent, tokens = chain[2]
+    for other in ((5, parent, tokens), (content_hash, 5, tokens), (content_hash, parent, tokens_of(9))):
+        assert table.n_equal(pages, [*chain[:2], other, chain[3]]) == 2
+    table.erase_all([4, 5])
+    assert contents_of(table) == {0: chain[1], 2: chain[3]}
+    assert table.n_equal(pages, chain) == 0
+    assert table.n_equal(pages[3:], chain[3:]) == 1
+
+
 def test_a_record_that_is_being_written_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = bytearray(table_bytes(4))
     table = format_table(buffer, 7, 4)

@@ -56,6 +56,6 @@ async def close(bench: SchedulerBench) -> None:
     tier = bench.scheduler._gang.tier
     n_free = len(tier._host._free)
     assert n_free + len(tier.contents) == tier.n_places, "each place of the host tier is free or has a content"
-    assert not tier.disk._disk._pinned
+    assert not tier.disk._disk._n_pins
     assert not bench.cluster.faults
     await bench.cluster.close()

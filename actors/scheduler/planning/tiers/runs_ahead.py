@@ -73,6 +73,10 @@ class RunsAhead:
         run = self._runs.get(sequence.number)
         return run is not None and not run.has_left
 
+    def keeps_unsealed(self, sequence: Sequence) -> bool:
+        """True while no page of a sequence may be sealed: pages before it may not have come, or are not sealed yet."""
+        return bool(self._loads.come) or self.has(sequence)
+
     def is_in(self, planned: PlannedStep | None) -> bool:
         """True if a plan has a row of such a sequence."""
         return planned is not None and any(self.has(row.sequence) for row in planned.rows)

@@ -70,4 +70,4 @@ class StoresAhead:
             return
         self._looked_s = self._now_s()
         n_pages = min(_MOST_AHEAD, ledger.n_pages // _LEAST_PART, host.n_places // _LEAST_PART)
-        self._wanted.extend(content for content in ledger.evicted_next(n_pages) if host.find(content) is None)
+        self._wanted.extend(content for content in ledger.evicted_next(n_pages) if not host.has_hash(content[0]))

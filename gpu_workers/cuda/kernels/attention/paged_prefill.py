@@ -62,7 +62,7 @@ def _load_keys(PAGES, place, seen, D: tl.constexpr, IS_MASKED: tl.constexpr):
 
 
 @triton.jit
-def _mix_keys(
+def mix_keys(
     q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
     k_scales, v_scales, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr,
     PRECISION: tl.constexpr, SCALED: tl.constexpr, SMALL: tl.constexpr, WIDENED: tl.constexpr,
@@ -151,7 +151,7 @@ def _prefill_kernel(
         if SCALED:
             key = n0 + BN + tl.arange(0, BN)  # scales are read one block ahead: they are too small for the compiler to do it
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
-        maximum, total, mixed = _mix_keys(
+        maximum, total, mixed = mix_keys(
             q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
             k_scales, v_scales, D, BN, PAGE, False, PRECISION, SCALED, SMALL, WIDENED,
         )  # fmt: skip
@@ -161,7 +161,7 @@ def _prefill_kernel(
         if SCALED:
             key = n0 + BN + tl.arange(0, BN)
             next_k, next_v = load_scales(K, V, table, key, key < length, kv_head, stride_page, stride_slot, PAGE)
-        maximum, total, mixed = _mix_keys(
+        maximum, total, mixed = mix_keys(
             q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
             k_scales, v_scales, D, BN, PAGE, True, PRECISION, SCALED, SMALL, WIDENED,
         )  # fmt: skip

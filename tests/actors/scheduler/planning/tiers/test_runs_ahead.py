@@ -17,9 +17,10 @@ from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_pages import HostPages
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
 from messages.caches.prefixes import ForgetPages
-from messages.generation.sequences import Cancel
+from messages.generation.sequences import Cancel, Tokens
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
+from messages.wire.message import NO_TRACE, Message
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.conversations import Troubles, converse
@@ -58,9 +59,9 @@ def _prompt(seed: int) -> list[int]:
     return prompt_of(seed, _N_TOKENS + 1)
 
 
-async def _ahead(damages: int | None = None) -> tuple[SchedulerBench, _SlowAnswers]:
+async def _ahead(damages: int | None = None, n_new: int = 3) -> tuple[SchedulerBench, _SlowAnswers]:
     """Prompt 1 is in the tier, and attempt 100 asks for it: its results have come, and the answer to its load has not.
-    damages: the page of the prompt whose place is damaged."""
+    damages: the page of the prompt whose place is damaged; n_new: tokens that it asks for."""
     bench = SchedulerBench(MemoryCluster(), _WORKER, tier_loads="always")
     bench.gang = gang = _SlowAnswers(bench.cluster, _WORKER)
     await bench.begin()
@@ -74,7 +75,7 @@ async def _ahead(damages: int | None = None) -> tuple[SchedulerBench, _SlowAnswe
         tier._places[next(place for place in host._entries.values() if host._table.content(place)[2] == tokens), 17] ^= 1
     gang.is_slow = True
     n_plans = len(gang.plans)
-    bench.gateway.submit(100, _prompt(1), 3)
+    bench.gateway.submit(100, _prompt(1), n_new)
     await bench.cluster.wait_until(lambda: len(gang.plans) > n_plans)
     await bench.cluster.settle()
     assert gang.plans[n_plans].row_counts.sum() == 1, "all but one token of the prompt are on their way"
@@ -100,6 +101,27 @@ async def test_tokens_come_once_the_load_has_ended() -> None:
     bench, gang = await _ahead()
     gang.answer()
     await _finish(bench, _N_TOKENS)
+
+
+async def test_tokens_are_sent_before_the_pages_of_the_load_are_sealed() -> None:
+    bench, gang = await _ahead(n_new=60)
+    scheduler, ledger = bench.scheduler, bench.scheduler._gang.ledger
+    assert ledger is not None
+    content = next(iter(scheduler._gang.tier._loads)).contents[0]
+    found: list[int | None] = []
+    send = scheduler.mailbox.send
+
+    def note(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        if isinstance(message, Tokens):
+            found.append(ledger.find(*content))
+        send(name, message, trace)
+
+    scheduler.mailbox.send = note
+    gang.answer()
+    await bench.cluster.wait_until(lambda: 100 in bench.gateway.endings)
+    assert found[0] is None
+    assert found[1] is not None, "and then they are sealed"
+    await _close(bench)
 
 
 async def test_what_was_computed_ahead_is_found_afterwards() -> None:
