@@ -26,6 +26,7 @@ from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
 from gpu_workers.cuda.kernels.gate import wait_at_gate
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.layers.attention import Attention, AttentionStep
+from gpu_workers.layers.page_format import FP8, INT4
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 
 _GATE_LAYERS = 4
@@ -35,6 +36,7 @@ _MANY_PAIRS = 128  # of rows and kv heads: enough programs without splits, which
 _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
 _WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program of a row
 _LEAST_KEYS = 64  # of one part of a row
+_FP8_SPLITS, _FP8_PROGRAMS = 4, 1536  # of pages of 8-bit floats, with many pairs
 _SMALL_PAIRS, _SMALL_PROGRAMS, _SMALL_SPLITS = 64, 1024, 16  # of pages of 4 and 5 bits; fewer pairs are cut as usual
 
 
@@ -116,11 +118,11 @@ class TritonAttention(Attention):
         *,
         follows_late: bool = False,
         widened: torch.Tensor | None = None,
-        has_small_pages: bool = False,
+        page_dtype: torch.dtype | None = None,
     ) -> None:
         """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
         widened: memory for keys of 8-bit pages, see `kernels.attention.widened_keys`; None: they are widened as they are read.
-        has_small_pages: keys and values have 4 and 5 bits.
+        page_dtype: of keys and values; None: that of q.
         Raises ValueError for shapes that the kernels do not cover."""
         if head_dim not in HEAD_DIMS:
             raise ValueError(f"head_dim: expected one of {HEAD_DIMS}, got {head_dim}")
@@ -131,7 +133,7 @@ class TritonAttention(Attention):
         self._dtype = dtype
         self._is_early = follows_late and head_dim <= EARLY_HEAD_DIM
         self._prefill = prefill_shape(head_dim, dtype)
-        self._widened, self._has_small_pages = widened, has_small_pages
+        self._widened, self._page_dtype = widened, page_dtype
 
     @property
     def tile_tokens(self) -> int:
@@ -167,8 +169,12 @@ class TritonAttention(Attention):
         return list(least.values())
 
     def _decode_shape(self, n_rows: int) -> DecodeShape:
-        if self._has_small_pages and n_rows * self._n_kv_heads >= _SMALL_PAIRS and self._dtype != torch.float32:
-            return small_decode_shape(n_rows * self._n_kv_heads)
+        n_pairs = n_rows * self._n_kv_heads
+        if self._page_dtype == INT4 and n_pairs >= _SMALL_PAIRS and self._dtype != torch.float32:
+            return small_decode_shape(n_pairs)
+        is_wide = self._head_dim == _WIDE_HEAD and self._dtype != torch.float32
+        if self._page_dtype == FP8 and n_pairs > _MANY_PAIRS and is_wide:
+            return fp8_decode_shape(n_pairs)
         return decode_shape(n_rows, self._n_kv_heads, self._head_dim, self._dtype)
 
     def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
@@ -211,6 +217,18 @@ def small_decode_shape(n_pairs: int) -> DecodeShape:
     while splits < _SMALL_SPLITS and 2 * splits * n_pairs <= _SMALL_PROGRAMS:
         splits *= 2
     return DecodeShape(splits, keys=32, warps=1, least=32 if splits > 1 else 0)
+
+
+def fp8_decode_shape(n_pairs: int) -> DecodeShape:
+    """The shape for pages of 8-bit floats, heads of `_WIDE_HEAD`, and more than `_MANY_PAIRS` pairs of rows and kv heads.
+
+    With three stages a program asks for its next block when it has computed the one before, and waits: the page of a key is
+    found in a table first, which takes a stage. Five stages read one block further ahead, for which blocks of 16-bit numbers
+    have no room. Measured on an H200."""
+    splits = 1
+    while splits < _FP8_SPLITS and 2 * splits * n_pairs <= _FP8_PROGRAMS:
+        splits *= 2
+    return DecodeShape(splits, keys=128, least=256) if splits > 1 else DecodeShape(splits, keys=128, stages=5)
 
 
 def prefill_shape(head_dim: int, dtype: torch.dtype) -> TileShape:

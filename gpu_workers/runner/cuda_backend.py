@@ -20,7 +20,6 @@ from gpu_workers.graphs.mixed_graphs import MixedGraphs
 from gpu_workers.graphs.mixed_sizes import mixed_sizes, urgent_sizes
 from gpu_workers.layers.attention import Attention
 from gpu_workers.layers.kv_pages import KvPages, LayerGates
-from gpu_workers.layers.page_format import INT4
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
 from gpu_workers.model_store.model_config import ModelConfig
@@ -50,7 +49,7 @@ def triton_attention(
         dtype,
         follows_late=follows_late,
         widened=widened,
-        has_small_pages=page_dtype == INT4,
+        page_dtype=page_dtype,
     )
 
 

@@ -90,7 +90,7 @@ def check_decode(device: torch.device, dtype: torch.dtype, page_dtype: torch.dty
         step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
         q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
         prepared = attention.prepare(step)
         for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (32, 64), (4, 512), (8, 4096)):
             chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
@@ -117,7 +117,7 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype, page_dtyp
         expected = plain_attention(rotated, wanted.keys[1], wanted.values[1], step, head_dim**-0.5)
         expected[2] = 0
         wanted.storage.view(torch.uint8)[pages[2]] = kv.storage.view(torch.uint8)[pages[2]]
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
         prepared = attention.prepare(step)
         before = kv.storage.clone()
         for splits, least in ((1, 0), (8, 0), (32, 64), (8, 64), (4, 512), (8, 4096)):
@@ -139,7 +139,7 @@ def check_early_decode(device: torch.device, dtype: torch.dtype, page_dtype: tor
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         if head_dim > EARLY_HEAD_DIM:
             continue
-        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, follows_late=True, has_small_pages=page_dtype == INT4)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, follows_late=True, page_dtype=page_dtype)
         for row in DECODE_ROWS:
             step, n_pages = make_step([row], 1, device)
             qkv = torch.randn((1, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
@@ -188,13 +188,26 @@ def check_padding(device: torch.device, dtype: torch.dtype, page_dtype: torch.dt
         assert got[[0, 2, 3, 5]].isfinite().all()
 
 
+def check_many_rows(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
+    """So many rows and kv heads that other shapes are chosen, one for each number of splits."""
+    n_heads, n_kv_heads, head_dim = HEAD_SHAPES["llama-8b"]
+    for copies in (2, 6, 13):
+        rows = copies * DECODE_ROWS
+        step, n_pages = make_step(rows, len(rows), device)
+        q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
+        with poisoned_memory():
+            got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
+        assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
+
+
 def check_mixed(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None = None) -> None:
     """Decode rows, first chunks and later chunks of any length in one step."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         for rows, n_decode in ((MIXED_ROWS, 2), (MIXED_ROWS[2:], 0)):
             step, n_pages = make_step(rows, n_decode, device)
             q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
-            attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+            attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
             with poisoned_memory():
                 got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
             assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), computed_in(dtype, page_dtype))
@@ -205,7 +218,7 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: tor
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
     step, n_pages = make_step(MIXED_ROWS, 2, device)
     q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype, page_dtype)
-    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
     rows = np.arange(2, step.n_rows)
     starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
     tiles = list_tiles(rows + 10, starts, counts, offsets, attention.tile_tokens)
@@ -233,7 +246,7 @@ def check_far_pages(device: torch.device, dtype: torch.dtype, page_dtype: torch.
         format_of(keys.dtype).store(keys, values, slots, k, v)
         q = torch.randn((step.n_tokens, n_heads, head_dim), device=device).to(dtype)
         got = (
-            TritonAttention(n_heads, n_kv_heads, head_dim, dtype, has_small_pages=page_dtype == INT4)
+            TritonAttention(n_heads, n_kv_heads, head_dim, dtype, page_dtype=page_dtype)
             .prepare(step)
             .attend(q, keys, values, head_dim**-0.5)
         )
@@ -261,6 +274,7 @@ ATTENTION_CHECKS: dict[str, Check] = {
     "decode_of_new_keys": check_decode_of_new_keys,
     "early_decode": check_early_decode,
     "padding": check_padding,
+    "many_rows": check_many_rows,
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
     "far_pages": check_far_pages,
@@ -274,6 +288,7 @@ SMALL_PAGE_CHECKS: dict[str, Check] = {
         ("decode of new keys", check_decode_of_new_keys),
         ("early decode", check_early_decode),
         ("padding", check_padding),
+        ("many rows", check_many_rows),
         ("mixed", check_mixed),
         ("device tiles", check_device_tiles),
         ("far pages", check_far_pages),
