@@ -10,7 +10,6 @@ from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.page_format import FP8
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
-    check_drafts,
     test_chunked_prefill_equals_whole,
     test_lease_equals_single_steps,
     test_mixed_batch_equals_alone,
@@ -18,7 +17,7 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_two_in_flight_equals_one,
 )
 from tests.support.workers.copied_pages import copied_and_own
-from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.sampling_kinds import KINDS, alone, check_drafts, prompt_of
 from tests.support.workers.tiny_model import load_runner, write_model
 
 pytestmark = pytest.mark.gpu

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -12,17 +10,9 @@ from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation.sampling import Sampling
 from tests.support.workers.copied_pages import copied_and_own
-from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.sampling_kinds import KINDS, alone, check_drafts, mixed, prompt_of
 from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
 from tests.support.workers.tiny_model import TINY
-
-
-def mixed(runner: ModelRunner, work: Callable[[SmallScheduler, Running], None], sampling: Sampling) -> list[int]:
-    """The output of a sequence after `work`, on a scheduler of its own."""
-    scheduler = SmallScheduler(runner, seed=5)
-    s = scheduler.add(prompt_of(45), sampling)
-    work(scheduler, s)
-    return s.output
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,23 +84,6 @@ def test_two_in_flight_equals_one(runner: ModelRunner, kind: str) -> None:
 @pytest.mark.parametrize("n_right", [0, 1, 3])
 def test_drafts_change_nothing(runner: ModelRunner, kind: str, n_right: int) -> None:
     check_drafts(runner, kind, n_right)
-
-
-def check_drafts(runner: ModelRunner, kind: str, n_right: int) -> None:
-    """A sequence with drafts, of which so many are right, has the tokens that it has alone."""
-    expected = alone(runner, prompt_of(45), KINDS[kind], 30)
-
-    def work(scheduler: SmallScheduler, s: Running) -> None:
-        other = scheduler.add(prompt_of(8))
-        scheduler.prefill(s, other)
-        while len(s.output) < 24:
-            done = len(s.output)
-            drafts = [*expected[done : done + n_right], (expected[done + n_right] + 1) % TINY["vocab_size"], 5]
-            scheduler.run([Row(other), Row(s, drafts=drafts)])
-            assert len(s.output) == done + n_right + 1
-
-    output = mixed(runner, work, KINDS[kind])
-    assert output == expected[: len(output)]
 
 
 def banning(scheduler: SmallScheduler, sampling: Sampling, banned: set[int], min_tokens: int) -> Running:

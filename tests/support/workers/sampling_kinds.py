@@ -1,10 +1,12 @@
-"""The kinds of sampling that runners are tested with, and the output of one sequence alone."""
+"""The kinds of sampling that runners are tested with, and the output of one sequence: alone, or computed in other ways."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation.sampling import Sampling
-from tests.support.workers.small_scheduler import GREEDY, SmallScheduler
+from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
 from tests.support.workers.tiny_model import TINY
 
 RANDOM = Sampling(temperature=1.0, seed=11)
@@ -25,3 +27,28 @@ def alone(runner: ModelRunner, prompt: list[int], sampling: Sampling, n: int = 1
     scheduler.prefill(s)
     scheduler.decode([s], n - 1)
     return s.output
+
+
+def mixed(runner: ModelRunner, work: Callable[[SmallScheduler, Running], None], sampling: Sampling) -> list[int]:
+    """The output of a sequence after `work`, on a scheduler of its own."""
+    scheduler = SmallScheduler(runner, seed=5)
+    s = scheduler.add(prompt_of(45), sampling)
+    work(scheduler, s)
+    return s.output
+
+
+def check_drafts(runner: ModelRunner, kind: str, n_right: int) -> None:
+    """A sequence with drafts, of which so many are right, has the tokens that it has alone."""
+    expected = alone(runner, prompt_of(45), KINDS[kind], 30)
+
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        other = scheduler.add(prompt_of(8))
+        scheduler.prefill(s, other)
+        while len(s.output) < 24:
+            done = len(s.output)
+            drafts = [*expected[done : done + n_right], (expected[done + n_right] + 1) % TINY["vocab_size"], 5]
+            scheduler.run([Row(other), Row(s, drafts=drafts)])
+            assert len(s.output) == done + n_right + 1
+
+    output = mixed(runner, work, KINDS[kind])
+    assert output == expected[: len(output)]
