@@ -133,6 +133,10 @@ def test_a_layout_is_recognised_by_its_bytes() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 64])
 def test_blocks_of_both_sizes_give_the_same_product(rows: int, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip(
+            "oneDNN, which has the products of many rows, knows such blocks with AVX-512 alone; no weight gets them here"
+        )
     ops, generator = ops_of(dtype), torch.Generator().manual_seed(rows)
     x, weight = (torch.randn(size, generator=generator).to(dtype) for size in ((rows, 96), (192, 96)))
     found = []
