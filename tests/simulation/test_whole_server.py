@@ -15,7 +15,7 @@ _WITHOUT = {  # guards of the product, and runs in which each must be missed, wi
     "pages are not copied": (Scenario(), 4),
     "incarnations begin at 1 in each server": (Scenario(n_deaths=0, outages=(Outage.DEATH,)), 4),
     "a pause of the supervisor counts as silence of the others": (_PAUSE, 4),
-    "a command dies with its supervisor": (Scenario(n_deaths=0, n_supervisor_deaths=3, outages=(Outage.DRAIN,)), 10),
+    "a command dies with its supervisor": (Scenario(n_deaths=0, n_supervisor_deaths=3, outages=(Outage.DRAIN,)), 24),
 }
 
 
