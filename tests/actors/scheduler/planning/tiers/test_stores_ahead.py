@@ -116,7 +116,7 @@ async def test_a_quiet_gang_has_the_next_ones_in_its_tier() -> None:
 
     await bench.cluster.wait_until(has_stored)
     assert ledger.statistics().evictions == 0
-    assert len(tier.contents) == len(ledger.evicted_next(_N_PAGES // 4)) > 0
+    assert len(tier.contents) >= len(ledger.evicted_next(_N_PAGES // 4)) > 0  # a look in between may have seen other next ones
     await bench.cluster.close()
 
 
