@@ -122,8 +122,12 @@ class PlanBuilder:
 
     def add_pages(self, slot: int, first_index: int, pages: list[int]) -> None:
         """Add pages to the page table of a slot, from index `first_index` on."""
-        self.page_slots += [slot] * len(pages)
-        self.page_indices += range(first_index, first_index + len(pages))
+        if len(pages) == 1:  # of most rows that begin a page
+            self.page_slots.append(slot)
+            self.page_indices.append(first_index)
+        else:
+            self.page_slots += [slot] * len(pages)
+            self.page_indices += range(first_index, first_index + len(pages))
         self.page_ids += pages
 
     def n_copied_for(self, sequence: Sequence) -> int:
