@@ -257,7 +257,7 @@ class SchedulerActor(Actor):
         paused = without_credit(self._outgoing, self.settings.unacked_messages)
 
         def may_run(sequence: Sequence) -> bool:
-            return sequence.gateway not in paused and self._grammars.is_open(sequence)
+            return sequence.gateway not in paused and (sequence.terms.grammar is None or self._grammars.is_open(sequence))
 
         may_plan = True
         while may_plan:
