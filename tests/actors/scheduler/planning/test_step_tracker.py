@@ -109,7 +109,7 @@ def test_tokens_count_up_to_the_first_stop_token_or_the_limit(
 def test_single_tokens_count_alike_with_and_without_a_report_of_grammars(report: GrammarReport | None) -> None:
     bench = PlannerBench()
     limits: list[tuple[int, list[int]]] = [(10, [9]), (1, [8]), (10, []), (1, [])]
-    sequences = [bench.add([1, 2, 3], max_tokens=most, stop_tokens=stop) for most, stop in limits]
+    sequences = [bench.add([1, 2, 3 + n], max_tokens=most, stop_tokens=stop) for n, (most, stop) in enumerate(limits)]
     planned = planned_by(bench)
     bench.gang.release(sequences[2])
     ids = [7, 8, 6, 5]
