@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -78,14 +79,15 @@ class Outgoing:
         if not self._rows and not self._endings and not self._prompts:
             return None
         self.number += 1
-        rows = self._rows
+        sequences, firsts, ids = zip(*self._rows, strict=True) if self._rows else ((), (), ())
+        cached = [s.n_cached if s.n_cached < s.n_prompt else s.n_prompt for s in sequences]  # `min`, without a call for each
         message = Tokens(
             number=self.number,
-            attempts=int64s([sequence.attempt for sequence, _, _ in rows]),
-            firsts=int32s([first for _, first, _ in rows]),
-            counts=int32s([len(ids) for _, _, ids in rows]),
-            cached=int32s([min(sequence.n_cached, sequence.n_prompt) for sequence, _, _ in rows]),
-            ids=int32s([token for _, _, ids in rows for token in ids]),
+            attempts=int64s([s.attempt for s in sequences]),
+            firsts=int32s(firsts),
+            counts=int32s(map(len, ids)),
+            cached=int32s(cached),
+            ids=int32s(chain.from_iterable(ids)),
             endings=self._endings,
             logprobs=self._gather_logprobs(),
             prompts=self._prompts,

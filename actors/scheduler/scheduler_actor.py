@@ -239,7 +239,7 @@ class SchedulerActor(Actor):
 
     def after_mail(self) -> None:
         self._results.go_on()  # loads, on whose outcome some have waited, may have ended
-        self._endings.drop_late(self._queues.policy, self.settings.late)
+        self._endings.drop_late(self._queues.policy, self.settings.late, self._reports.loads)
         self._plan_ahead()
         self._reports.send_changes()
         for gateway, outgoing in self._outgoing.items():
@@ -257,7 +257,7 @@ class SchedulerActor(Actor):
         paused = without_credit(self._outgoing, self.settings.unacked_messages)
 
         def may_run(sequence: Sequence) -> bool:
-            return sequence.gateway not in paused and self._grammars.is_open(sequence)
+            return sequence.gateway not in paused and (sequence.terms.grammar is None or self._grammars.is_open(sequence))
 
         may_plan = True
         while may_plan:

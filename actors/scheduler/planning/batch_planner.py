@@ -27,7 +27,7 @@ from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.entering.turns import StepTurns, Turn
 from actors.scheduler.planning.host_tier import HostTier
-from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.plan_builder import NO_DRAFTS, ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_times import StepTimes
@@ -102,14 +102,9 @@ class BatchPlanner:
 
     def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: Drafts) -> None:
         """Rows of the sequences that decode, then those of prompts."""
-        decoding: list[Sequence] = []
-        prompts: list[Sequence] = []
-        for sequence in self._queues.running:
-            n_unplanned = sequence.known + sequence.in_flight - sequence.planned  # the property, without a call for each row
-            if n_unplanned == 1:
-                decoding.append(sequence)
-            elif n_unplanned > 1:
-                prompts.append(sequence)
+        running = self._queues.running  # here as in `_plan_decoding`: the properties, without a call for each row
+        decoding = [s for s in running if s.known + s.in_flight - s.planned == 1]
+        prompts = [s for s in running if s.n_unplanned > 1] if len(decoding) < len(running) else []
         has_prompts = bool(prompts) or len(self._queues.waiting) > 0
         decoding = self._cohorts.choose(decoding, has_prompts, may_run)
         hurried = self._hurrying.first_of(builder, prompts, may_run) if has_prompts else None
@@ -124,22 +119,28 @@ class BatchPlanner:
             self._pace.rest()
 
     def _plan_decoding(self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: Drafts) -> None:
-        """A row for each of these sequences. Most rows are of one token for which there is a page: they are made here, with as
-        few calls as possible, because a full batch has hundreds of them in each plan."""
-        running, add, most_tokens = State.RUNNING, builder.rows.append, self._capacity.max_step_tokens
+        """A row for each of these sequences. Most rows are of one token without drafts: they are made here, with as few calls
+        as possible, because a full batch has hundreds of them in each plan."""
+        running, most_tokens, n_tokens = State.RUNNING, self._capacity.max_step_tokens, builder.n_tokens  # written back below
+        add, take = builder.rows.append, self._supply.take
         for s in decoding:
             if s.state is not running or not may_run(s):
                 continue
             start = s.planned
-            if start >= len(s.pages) * PAGE_TOKENS or s.is_verifying or s.forced is not None or drafts is not None:
+            if drafts is not None or s.forced is not None or s.is_verifying:
+                builder.n_tokens = n_tokens
                 self._plan_decode(builder, s, drafts)
-            elif s.known + s.in_flight - s.n_prompt < s.max_tokens and builder.n_tokens < most_tokens:
-                add(Row(s, s.stay, s.slot, start, 1, True, []))
-                builder.n_tokens += 1
+                n_tokens = builder.n_tokens
+            elif s.known + s.in_flight - s.n_prompt < s.max_tokens and n_tokens < most_tokens:
+                if start >= len(s.pages) * PAGE_TOKENS and not take(builder, s, start + 1):
+                    continue
+                add(Row(s, s.stay, s.slot, start, 1, True, NO_DRAFTS))
+                n_tokens += 1
                 s.planned = start = start + 1
                 s.in_flight += 1
-                if start >= (s.n_sealed + 1) * PAGE_TOKENS:
+                if s.known >= (page_end := (s.n_sealed + 1) * PAGE_TOKENS) and start >= page_end:
                     self.seal_known(s, is_planned=True)
+        builder.n_tokens = n_tokens
 
     def _n_entering(self, builder: PlanBuilder) -> int:
         """Waiting sequences that could have slots in this plan."""

@@ -4,6 +4,7 @@ until its results have come. Pure."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -18,6 +19,9 @@ from messages.wire.arrays import EMPTY_I32, int32s
 
 class ForcedTokens(list[int]):
     """Drafts from a grammar that allows no other tokens; they do not come from speculation."""
+
+
+NO_DRAFTS: list[int] = []  # of most rows; nobody writes to the drafts of a row
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -118,8 +122,12 @@ class PlanBuilder:
 
     def add_pages(self, slot: int, first_index: int, pages: list[int]) -> None:
         """Add pages to the page table of a slot, from index `first_index` on."""
-        self.page_slots += [slot] * len(pages)
-        self.page_indices += range(first_index, first_index + len(pages))
+        if len(pages) == 1:  # of most rows that begin a page
+            self.page_slots.append(slot)
+            self.page_indices.append(first_index)
+        else:
+            self.page_slots += [slot] * len(pages)
+            self.page_indices += range(first_index, first_index + len(pages))
         self.page_ids += pages
 
     def n_copied_for(self, sequence: Sequence) -> int:
@@ -141,14 +149,16 @@ class PlanBuilder:
 
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
-        starts = int32s([row.start for row in self.rows])
-        counts = np.ones(len(starts), "<i4") if self.is_plain else int32s([row.count for row in self.rows])
-        shape = shape_of(len(self.rows), self.n_tokens, int((starts + counts).max(initial=0)))
+        rows, is_plain = self.rows, self.is_plain
+        starts = [row.start for row in rows]
+        context = max(starts, default=-1) + 1 if is_plain else max([row.start + row.count for row in rows], default=0)
+        shape = shape_of(len(rows), self.n_tokens, context)
+        sampling = [row for row in rows if row.samples]
         return PlannedStep(
-            plan=self._message(epoch, step, n_steps, starts, counts, shape),
-            rows=self.rows,
+            plan=self._message(epoch, step, n_steps, starts, len(sampling) == len(rows), shape),
+            rows=rows,
             shape=shape,
-            sampling=[row for row in self.rows if row.samples],
+            sampling=sampling,
             n_tokens=self.n_tokens * n_steps,
             n_cached=self.n_cached,
             saved_s=self.saved_s,
@@ -159,7 +169,7 @@ class PlanBuilder:
             prompt_pairs=self.prompt_pairs,
         )
 
-    def _message(self, epoch: int, step: int, n_steps: int, starts: np.ndarray, counts: np.ndarray, shape: Shape) -> Plan:
+    def _message(self, epoch: int, step: int, n_steps: int, starts: list[int], all_sample: bool, shape: Shape) -> Plan:
         rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
         drafts = [] if self.is_plain else [token for row in rows for token in row.drafts]
         return Plan(
@@ -172,9 +182,9 @@ class PlanBuilder:
             page_indices=int32s(self.page_indices),
             page_ids=int32s(self.page_ids),
             row_slots=int32s([row.slot for row in rows]),
-            row_starts=starts,
-            row_counts=counts,
-            row_samples=int32s([row.samples for row in rows]),
+            row_starts=int32s(starts),
+            row_counts=_ones(len(rows)) if self.is_plain else int32s([row.count for row in rows]),
+            row_samples=_ones(len(rows)) if all_sample else int32s([row.samples for row in rows]),
             draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
             draft_ids=int32s(drafts),
             expected_s=self.times.expected_s(shape),
@@ -189,6 +199,14 @@ class PlanBuilder:
             targets=int32s([copy.target for copy in copies]),
             tokens=int32s([copy.n_tokens for copy in copies]),
         )
+
+
+@cache
+def _ones(n: int) -> np.ndarray:
+    """[n] int32, read-only; a gang has at most as many rows as slots."""
+    ones = np.ones(n, "<i4")
+    ones.setflags(write=False)
+    return ones
 
 
 def _entry_of(sequence: Sequence) -> NewSequence:

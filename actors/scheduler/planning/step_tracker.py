@@ -176,9 +176,12 @@ class StepTracker:
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         if result.prompts:
             self._new_prompts += _new_prompts(step.planned, result)
-        advances, offset, ids = [], 0, result.ids.tolist()
+        ids, counts = result.ids.tolist(), result.counts.tolist()
+        if result.grammars is None and not len(step.planned.plan.draft_counts) and counts.count(1) == len(rows) == len(ids):
+            return _advance_plain(rows, ids)
+        advances, offset = [], 0
         advance = _advance if result.grammars is None else _advance_by(result.grammars)
-        for row, count in zip(rows, result.counts.tolist(), strict=True):
+        for row, count in zip(rows, counts, strict=True):
             if row.sequence.stay == row.stay:  # it has not left its slot since it was planned
                 advances.append(advance(row, ids[offset : offset + count], offset))
             offset += count
@@ -222,6 +225,29 @@ def _new_prompts(planned: PlannedStep, result: Result) -> list[tuple[Sequence, P
         if new is not None:
             news.append((row.sequence, new))
     return news
+
+
+def _advance_plain(rows: list[Row], ids: list[int]) -> list[Advance]:
+    """As `_advance` for each row that has not left its slot, where none has drafts and each has one token: most results are so,
+    and take half of the time."""
+    advances = []
+    for offset, (row, token) in enumerate(zip(rows, ids, strict=True)):
+        s = row.sequence
+        if s.stay != row.stay:
+            continue
+        first = s.known - s.n_prompt
+        if first >= s.max_tokens:
+            advances.append(_advance(row, [token], offset))
+            continue
+        s.in_flight -= 1
+        s.append((token,))
+        ending: EndReason | None = None
+        if token in s.stop_tokens:
+            ending = "stop"
+        elif first + 1 == s.max_tokens:
+            ending = "length"
+        advances.append(Advance(row, first, [token], offset, ending))
+    return advances
 
 
 def _advance(row: Row, ids: list[int], offset: int) -> Advance:

@@ -78,9 +78,7 @@ class Sequence:
         self.n_displaced = self.n_before_stay = 0  # how often it has given its slot away; `known` when it got the last one
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
-        self.n_cached = self.cached_stay = (
-            0  # tokens reused from the cache in its first stay that was not in vain; which that is
-        )
+        self.n_cached = self.cached_stay = 0  # tokens reused from the cache in its first stay that was not in vain; which it is
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
         self.forced: tuple[int, list[int]] | None = None  # (position, ids): tokens that its grammar allows alone
         self.was_forced = False  # at least once
@@ -161,7 +159,7 @@ class Sequence:
             self._is_promised = True
         self.max_tokens = min(self._promised, most_tokens)
 
-    def append(self, ids: list[int]) -> None:
+    def append(self, ids: Collection[int]) -> None:
         """Add generated ids, which have become known."""
         self._ids.extend(ids)
         self.known += len(ids)
@@ -214,11 +212,13 @@ class Sequence:
 
     def page_content(self, index: int) -> tuple[int, int, bytes]:
         """(hash, parent's hash, token bytes) of a full page of known tokens."""
-        while len(self._hashes) <= index:
-            tokens = self._page_tokens(len(self._hashes))
-            self._hashes.append(page_hash(self._hashes[-1] if self._hashes else self.root, tokens))
-        parent = self._hashes[index - 1] if index else self.root
-        return self._hashes[index], parent, self._page_tokens(index)
+        hashes, tokens = self._hashes, self._page_tokens(index)
+        while len(hashes) < index:
+            hashes.append(page_hash(hashes[-1] if hashes else self.root, self._page_tokens(len(hashes))))
+        parent = hashes[index - 1] if index else self.root
+        if len(hashes) == index:
+            hashes.append(page_hash(parent, tokens))
+        return hashes[index], parent, tokens
 
     def page_contents(self, n_pages: int, first: int = 0) -> Iterator[tuple[int, int, bytes]]:
         """`page_content` of pages [first, n_pages) of known tokens, in less time. Hashes some pages more than are asked for."""

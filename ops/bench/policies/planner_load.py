@@ -5,21 +5,23 @@ from __future__ import annotations
 import gc
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.policies.choice import make_queues
 from actors.scheduler.sequences.policy import PolicyName
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation.sampling import Sampling
-from messages.generation.sequences import Submit
+from messages.generation.sequences import Submit, Tokens
 from messages.generation.terms import Terms
-from messages.steps import Capacity, Result
+from messages.steps import Capacity, Plan, Result
 from messages.wire.arrays import int32s
+from messages.wire.codec import Codec
 from ops.bench.cliffs.simulated import CAPACITY
 
 _STEP_S = 9.2e-3  # of an 8B model with 256 sequences, as measured
@@ -32,8 +34,10 @@ _FULL_ROWS = 250  # plans with fewer rows do not count
 class PlanTimes:
     """Processor time of the plans with a full batch, in seconds, in the order of the plans."""
 
-    plan_s: list[float]
-    apply_s: list[float]  # of their results
+    plan_s: list[float] = field(default_factory=list)  # until the plan is a message
+    send_s: list[float] = field(default_factory=list)  # until it is bytes
+    apply_s: list[float] = field(default_factory=list)  # of their results, until the sequences have their tokens
+    tell_s: list[float] = field(default_factory=list)  # until the tokens of their gateway are bytes
 
 
 class PlannerLoad:
@@ -46,13 +50,14 @@ class PlannerLoad:
         self._gang = GangView(self._queues, SchedulerSettings(policy=policy, step_s=0.03))
         capacity = msgspec.structs.replace(CAPACITY, n_slots=n_running, max_lease_steps=1)
         self._gang.begin(Capacity(epoch=self._gang.begin_epoch().epoch, memory_generation=1, engine=capacity))
+        self._outgoing, self._codec = Outgoing(), Codec((Plan, Tokens))
         self._number = 0
         while self._number < self._n_known:
             self._ask()
 
     def measure(self, n_plans: int) -> PlanTimes:
         """Plan until `n_plans` plans had a full batch. As many sequences as end are new in the queue."""
-        times = PlanTimes([], [])
+        times = PlanTimes()
         gc.collect()
         gc.disable()
         try:
@@ -67,11 +72,22 @@ class PlannerLoad:
         planned = self._gang.plan(lambda sequence: True, None)
         planned_s = time.process_time()
         assert planned is not None
-        advances = self._gang.apply(_result_of(planned))
+        self._codec.encode(planned.plan)
+        sent_s = time.process_time()
+        result = _result_of(planned)
+        result_s = time.process_time()
+        advances = self._gang.apply(result)
         applied_s = time.process_time()
+        for advance in advances:
+            self._outgoing.add(advance, result)
+        if (tokens := self._outgoing.take()) is not None:
+            self._codec.encode(tokens)
+        told_s = time.process_time()
         if len(planned.rows) >= _FULL_ROWS:
             times.plan_s.append(planned_s - began_s)
-            times.apply_s.append(applied_s - planned_s)
+            times.send_s.append(sent_s - planned_s)
+            times.apply_s.append(applied_s - result_s)
+            times.tell_s.append(told_s - applied_s)
         self._now_s += _STEP_S
         for advance in advances:
             if advance.ending is not None:

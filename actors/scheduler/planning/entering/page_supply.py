@@ -18,17 +18,15 @@ class PageSupply:
 
     def take(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
         """Allocate pages for positions [0, up_to) of a sequence, preempting others. False if it was preempted itself."""
-        first_index, short = len(sequence.pages), sequence.pages_short(up_to)
-        if not self._keeps_budget(builder, sequence, short):
+        allocate, first_index, short = self._ledger.allocate, len(sequence.pages), sequence.pages_short(up_to)
+        if sequence.terms.page_share < 1.0 and not self._keeps_budget(builder, sequence, short):
             return False
         for _ in range(short):
-            page = self._ledger.allocate()
-            while page is None:
+            while (page := allocate()) is None:
                 victim = self._queues.policy.victims.choose(self._queues.running, builder.has_row) or sequence
                 self._preempt(builder, victim)
                 if victim is sequence:
                     return False
-                page = self._ledger.allocate()
             sequence.pages.append(page)
         self._budgets.count(sequence, short)
         builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])

@@ -27,8 +27,8 @@ _BASELINE = "fcfs, one caller"
 @click.option("--seed", default=1)
 @click.option("--out", help="Append the JSON here.")
 def command(rows: int, waiting: int, callers: int, turns: int, plans: int, seed: int, out: str | None) -> None:
-    """Medians of processor time for a plan and for its result. What a policy adds is the difference from `fcfs` with one
-    caller. The policies take turns, so other work disturbs all of them alike."""
+    """Medians of processor time for a plan and for its result: the decision, the bytes that are sent. What a policy adds to a
+    plan is the difference from `fcfs` with one caller. The policies take turns, so other work disturbs all of them alike."""
     machine = describe_machine()
     loads = {_BASELINE: PlannerLoad(PolicyName.FCFS, rows, waiting, 1, seed)}
     loads |= {policy.value: PlannerLoad(policy, rows, waiting, callers, seed) for policy in PolicyName}
@@ -49,9 +49,14 @@ def command(rows: int, waiting: int, callers: int, turns: int, plans: int, seed:
 def _figures(times: list[PlanTimes]) -> dict[str, float]:
     """Medians over all plans, and the mean of the plans, which has those in it that begin prompts; microseconds."""
     plans = [1e6 * value for turn in times for value in turn.plan_s]
-    applied = [1e6 * value for turn in times for value in turn.apply_s]
+    parts = {
+        name: [1e6 * value for turn in times for value in getattr(turn, f"{name}_s")] for name in ("send", "apply", "tell")
+    }
+    decided = [plan + applied for plan, applied in zip(plans, parts["apply"], strict=True)]
     return {
         "plan_us": round(median(plans), 1),
         "plan_mean_us": round(sum(plans) / len(plans), 1),
-        "apply_us": round(median(applied), 1),
+        **{f"{name}_us": round(median(values), 1) for name, values in parts.items()},
+        "plan_and_apply_us": round(median(decided), 1),
+        "percent_of_step": round(100.0 * median(decided) / _STEP_US, 2),
     }

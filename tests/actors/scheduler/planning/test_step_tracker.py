@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actors.scheduler.planning.plan_builder import PlannedStep
-from messages.steps import Result
+from messages.steps import GrammarReport, Result
 from messages.wire.arrays import int32s
 from tests.support.planner_bench import PlannerBench, next_token
 
@@ -102,6 +103,33 @@ def test_tokens_count_up_to_the_first_stop_token_or_the_limit(
     (advance,) = bench.gang.tracker.apply(result_of(planned, [7, 8, 9, 7]))
     assert (advance.ids, advance.ending) == ([7, 8, 9, 7][:kept], ending)
     assert sequence.tokens(3).tolist() == advance.ids
+
+
+@pytest.mark.parametrize("report", [None, GrammarReport()])
+def test_single_tokens_count_alike_with_and_without_a_report_of_grammars(report: GrammarReport | None) -> None:
+    bench = PlannerBench()
+    limits: list[tuple[int, list[int]]] = [(10, [9]), (1, [8]), (10, []), (1, [])]
+    sequences = [bench.add([1, 2, 3 + n], max_tokens=most, stop_tokens=stop) for n, (most, stop) in enumerate(limits)]
+    planned = planned_by(bench)
+    bench.gang.release(sequences[2])
+    ids = [7, 8, 6, 5]
+    single = msgspec.structs.replace(result_of(planned, ids), counts=int32s([1] * len(ids)), grammars=report)
+    advances = bench.gang.tracker.apply(single)
+    assert [(one.row.sequence, one.first, one.ids, one.offset, one.ending) for one in advances] == [
+        (sequences[0], 0, [7], 0, None),
+        (sequences[1], 0, [8], 1, "stop"),
+        (sequences[3], 0, [5], 3, "length"),
+    ]
+    assert [one.tokens(3).tolist() for one in sequences] == [[7], [8], [], [5]]
+    assert [one.in_flight for one in sequences] == [0] * len(ids)
+
+
+def test_a_row_without_a_token_gets_none() -> None:
+    bench = PlannerBench()
+    first, second = bench.add([1, 2, 3]), bench.add([1, 2, 4])
+    planned = planned_by(bench)
+    bench.gang.tracker.apply(msgspec.structs.replace(result_of(planned, [7]), counts=int32s([1, 0])))
+    assert (first.n_generated, second.n_generated) == (1, 0)
 
 
 def test_steps_of_a_lease_are_steps_in_flight_of_one_plan() -> None:
