@@ -1,11 +1,13 @@
 """Property tests are bounded by examples, not by time: a slow machine fails none. Collections of garbage are short.
 
-SIGINT means the same in a background job as in the foreground.
+SIGINT means the same in a background job as in the foreground. Threads of torch that wait for each other leave the cores to
+other processes: the tests run in more processes than there are cores, and a model took three times as long otherwise.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import settings
 from supervisor.shell.interrupts import take_interrupts
 from tests.support.depth import DEPTH
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch is imported
 settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("examples")
 take_interrupts()  # `make test &` in a script has it ignored, and so would every program that a test starts and interrupts

@@ -36,8 +36,10 @@ def _wait(condition: Callable[[], object]) -> None:
 
 
 def remove(state: Path) -> None:
-    """Remove the directory, and wait until all of it is there again."""
-    shutil.rmtree(state)
+    """Remove the directory, and wait until all of it is there again. The server writes to it meanwhile, so it goes at once."""
+    removed = state.with_name("removed")
+    state.rename(removed)
+    shutil.rmtree(removed)
     _wait(lambda: state.exists() and {file.name for file in state.iterdir()} >= FILES)
     _wait(lambda: all(list(state.glob(f"journal-{nth}/*.log")) for nth in range(2)))
 

@@ -183,6 +183,15 @@ async def wait_events(running: list[HttpAnswer], n_events: int) -> None:
     assert not all(one.is_over for one in streams), "every stream is over already: nothing would be cut"
 
 
+async def wait_another_event(running: list[HttpAnswer]) -> None:
+    """Until every stream that is not over has had one more event; one of them at least is not over then."""
+    at_least = [(one, one.n_events + 1) for one in running if one.body.get("stream")]
+    async with asyncio.timeout(DEADLINE_S):
+        while not all(one.is_over or one.n_events >= n_events for one, n_events in at_least):
+            await asyncio.sleep(0.001)
+    assert not all(one.is_over for one, _ in at_least), "every stream is over already: nothing would be cut"
+
+
 async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
     """Until a custodian, in an incarnation after this one, says that it holds so many sockets."""
     async with asyncio.timeout(DEADLINE_S):
