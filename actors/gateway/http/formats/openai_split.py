@@ -24,6 +24,7 @@ class SplitChunkWriter(ChunkWriter):
         splitting = request.spec.splitting
         if splitting is not None and splitting.tools is not None and splitting.tools.begins_with_null:
             self.first_content = b"null"  # as OpenAI's streams have it where calls follow, and no content
+        self._is_plain = False  # what a token shows depends on those before it
         self._splits = [SplitText(sequence) for sequence in request.sequences]
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
@@ -35,9 +36,6 @@ class SplitChunkWriter(ChunkWriter):
         logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
         ids = token_ids(sequence, slice(number, number + 1), with_prompt=False) if with_ids else b""
         return self._event_with(sequence.index, self._delta(sequence, pieces), logprobs, b"null", ids)
-
-    def token_sizes(self, sequence: GrowingSequence, first: int, stop: int) -> None:
-        return None  # what a token shows depends on those before it
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""

@@ -14,6 +14,10 @@ from actors.gateway.http.answers.chunk_sender import ConnectionSender
 from actors.gateway.http.answers.stream_bytes import as_chunk
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
+from actors.gateway.http.formats.openai_split import chunk_writer
+from actors.gateway.requests.request import Request
+from actors.gateway.text.channels import Splitting
+from actors.gateway.text.reasoning_text import ReasoningMarks
 from tests.support.gateway.asgi_exchange import LENGTH, MODEL, Exchange, exchange, request_of, show
 
 
@@ -104,17 +108,27 @@ async def test_an_error_ends_its_own_stream_alone(cycle: Cycle, monkeypatch: pyt
         await answered()
 
 
-@given(st.lists(st.integers(0, 20), max_size=8), st.sampled_from([1, 2]), st.sampled_from([True, False]))
-def test_a_few_events_are_those_that_all_at_once_are(parts: list[int], n: int, is_resumable: bool) -> None:
-    request = request_of(n=n, is_resumable=is_resumable)
-    some, whole = [StreamEvents(request, ChunkWriter(request, "model", MODEL)) for _ in range(2)]
-    made = some.take()
+PLAIN = [request_of(n=n, is_resumable=is_resumable) for n in (1, 2) for is_resumable in (True, False)]
+THOUGHT = Splitting(reasoning=ReasoningMarks("<", "2 ", is_open=True))
+SPLIT = request_of(api="chat", is_resumable=True, splitting=THOUGHT)
+
+
+@pytest.mark.parametrize("like", [*PLAIN, SPLIT])
+@given(parts=st.lists(st.integers(0, 20), max_size=8))
+def test_a_few_events_are_those_that_all_at_once_are(like: Request, parts: list[int]) -> None:
+    spec = like.spec
+    request = request_of(api=spec.api, n=spec.n, is_resumable=spec.is_resumable, splitting=spec.splitting)
+    some, whole = [StreamEvents(request, chunk_writer(request, "model", MODEL)) for _ in range(2)]
+    one_by_one = StreamEvents(request, chunk_writer(request, "model", MODEL))
+    made, alone = some.take(), one_by_one.take()
     for part in parts:
         for sequence in request.sequences:
-            sequence.accept(len(sequence.ids), list(range(part)))
-            sequence.publish(len(sequence.ids), False)
+            for token in range(part):
+                sequence.accept(len(sequence.ids), [token])
+                sequence.publish(len(sequence.ids), False)
+                alone += one_by_one.take()
         few = some.take_few()
-        assert (few is None) == (part * n > 16)
+        assert (few is None) == (part * spec.n > 16)
         made += some.take() if few is None else few
-    assert made == whole.take()
+    assert made == whole.take() == alone
     assert all(as_chunk(event) for event in made)
