@@ -16,7 +16,7 @@ from ops.bench.cache.vllm_rule import VllmRule
 
 
 def _ledger(n_pages: int) -> PageCache:
-    return LedgerCache(n_pages, LruEviction())
+    return LedgerCache(n_pages, LruEviction(n_pages))
 
 
 _CACHES = pytest.mark.parametrize("make", [_ledger, VllmRule])
@@ -59,7 +59,7 @@ def test_generated_traces_are_the_same_for_a_seed_and_fit_together(name: str) ->
     assert [one.at_ms for one in trace] == sorted(one.at_ms for one in trace)
     assert all(one.prompt_pages <= len(one.numbers) for one in trace)
     everything = 1 + max(len({number for one in trace for number in one.numbers}), 1) + 60 * 200
-    roomy = replay(hashed(trace), LedgerCache(everything, LruEviction()))
+    roomy = replay(hashed(trace), LedgerCache(everything, LruEviction(everything)))
     seen, repeated = set[int](), 0
     for one in trace:
         known = [number in seen for number in one.numbers[: one.prompt_pages]]
