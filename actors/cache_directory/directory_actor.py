@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from actors.actor import Actor, Handler
 from actors.cache_directory.answers.all_answers import AllAnswers
@@ -67,10 +67,16 @@ class DirectoryActor(Actor):
             kept = AllAnswers(self._equal, self._similar)
             kept.on_restored = self._sharing.tell
             self._on_disk = KeptOnDisk(kept, Path(settings.answers_file), settings.answers_file_s, wall_s)
-            self.registry.register(SharingMetrics(self._equal))
-        self._n_queries = 0
+            self.registry.register(SharingMetrics(self._equal, self._sharing))
+        self._n_queries = self._n_hits = self._n_misses = 0
         queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._hits, self._misses = queries.labels(hit="yes"), queries.labels(hit="no")
+        pages = Gauge(
+            "tardigrade_directory_pages", "Pages in the index, each as often as schedulers have it", registry=self.registry
+        )
+        pages.set_function(self._index.__len__)
+        size = Gauge("tardigrade_directory_bytes", "Memory of the index, estimated", registry=self.registry)
+        size.set_function(lambda: self._index.n_bytes)
         self.lag = UpdateLag()
         self.registry.register(self.lag.seconds)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
@@ -119,6 +125,8 @@ class DirectoryActor(Actor):
         """Answer at once with what is known."""
         found = self._index.match(message.hashes.tolist())
         self._n_queries += 1
+        self._n_hits += bool(found)
+        self._n_misses += not found
         (self._hits if found else self._misses).inc()
         answer = prefixes.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
@@ -180,11 +188,14 @@ class DirectoryActor(Actor):
 
     def statistics(self) -> dict[str, float]:
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+        own |= {"prefix_hits": float(self._n_hits), "prefix_misses": float(self._n_misses)}
+        own |= {"index_bytes": float(self._index.n_bytes)}
         if self._on_disk is not None:
             self._equal.drop_old(self._wall_s())
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
             oldest_s = age_s(self._equal.oldest_s, self._wall_s())
             own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}
+            own |= {"shared_hits": float(self._sharing.n_used)}
         return own if self._similar is None else own | self._similar.statistics(self._wall_s())
 
     def _update(
