@@ -24,8 +24,7 @@ from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
 from actors.cache_directory.update_lag import UpdateLag
-from actors.pages.answers.answer_cache import AnswerCache, age_s
-from actors.pages.forgetting import Forgetting
+from actors.pages.answers.answer_cache import AnswerCache, age_s, forgetting_of
 from actors.pages.prompt_start import START_BYTES
 from messages.caches import equal, prefixes, similar
 from messages.errors import MailboxFull, UnknownPeer
@@ -165,7 +164,7 @@ class DirectoryActor(Actor):
     def on_forget_answers(self, delivery: Delivery, message: equal.ForgetAnswers) -> None:
         """An operator wants answers forgotten. The other gateways are told on the way on which answers come to them, so that
         none comes behind; if one cannot be told now, there is no answer yet, and the question comes again."""
-        wanted = Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s)
+        wanted = forgetting_of(message)
         n_equal, n_similar = (0, 0) if self._on_disk is None else self._on_disk.forget(wanted)
         told = [self._send_now(name, message) for name in self._sharing.gateways if name != delivery.sender]
         if not all(told):
