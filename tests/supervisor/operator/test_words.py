@@ -201,10 +201,8 @@ def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "tokens_computed 1,000,000,000,000" in status_text(whole, 200), "and not 1e+12"
 
 
-def test_the_status_says_what_caches_hold_and_save() -> None:
-    pages = {"pages": 8192.0, "pages_held": 96.0, "pages_cached": 5024.0, "pages_evicted": 12.0}
-    pages |= {"pages_bytes": 5.12e8, "pages_oldest_s": 640.2}
-    reuse = {"prompt_tokens": 1000.0, "cached_tokens": 410.0, "prefill_saved_s": 12.34}
+def _tier_statistics() -> dict[str, float]:
+    """Of a scheduler with a host tier, a disk tier and an exchange."""
     host = {"host_places": 4000.0, "host_pages": 3000.0, "host_stored": 5000.0, "host_loaded": 700.0, "host_load_s": 1.24}
     host |= {"host_bytes": 3e8, "host_evicted": 9.0, "host_oldest_s": 75.0, "host_saved_s": 20.51}
     disk = {"disk_places": 9000.0, "disk_pages": 8000.0, "disk_written": 8500.0, "disk_read": 600.0, "disk_read_s": 2.51}
@@ -212,6 +210,13 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     disk |= {"disk_saved_s": 7.0}
     moves = {"exchange_places": 90.0, "exchange_lent": 70.0, "exchange_moved": 60.0, "exchange_move_s": 0.52}
     moves |= {"exchange_pages": 40.0, "exchange_bytes": 2e8, "exchange_evicted": 3.0, "exchange_oldest_s": 8.0}
+    return host | disk | moves
+
+
+def test_the_status_says_what_caches_hold_and_save() -> None:
+    pages = {"pages": 8192.0, "pages_held": 96.0, "pages_cached": 5024.0, "pages_evicted": 12.0}
+    pages |= {"pages_bytes": 5.12e8, "pages_oldest_s": 640.2}
+    reuse = {"prompt_tokens": 1000.0, "cached_tokens": 410.0, "prefill_saved_s": 12.34}
     evictions = {"lru_hits": 20.0, "lru_evictions": 12.0, "lru_ghost_hits": 3.0, "lru_shadow_hits": 0.0}
     answers = {"answers_kept": 3.0, "answer_bytes": 1.5e6, "answer_hits": 5.0, "answer_misses": 15.0}
     answers |= {"answer_evicted": 2.0, "answer_oldest_s": 1200.4}
@@ -223,7 +228,7 @@ def test_the_status_says_what_caches_hold_and_save() -> None:
     children = [
         msgspec.structs.replace(ChildRecord(group(name).children[0]).status(0.0, with_metrics=False), statistics=statistics)
         for name, statistics in (
-            ("scheduler/0", pages | reuse | host | disk | moves | evictions),
+            ("scheduler/0", pages | reuse | evictions | _tier_statistics()),
             ("gateway/0", answers),
             ("cache_directory/0", shared | similar | index),
         )
