@@ -20,7 +20,7 @@ class LruEviction(EvictionPolicy):
 
     def __init__(self, n_pages: int) -> None:
         self._pages: OrderedDict[int, None] = OrderedDict()
-        self.ghosts: Ghosts = Ghosts(n_pages, _FULL_COUNT)
+        self.ghosts = self._ghosts = Ghosts(n_pages, _FULL_COUNT)
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -30,7 +30,7 @@ class LruEviction(EvictionPolicy):
 
     def learn(self, page: int, content_hash: int, parent: int) -> None:
         """Tells the ghosts alone: pages are ordered by the time of their last release."""
-        self.ghosts.computed(content_hash)
+        self._ghosts.computed(content_hash)
 
     def add(self, pages: list[int]) -> None:
         for page in pages:
@@ -56,4 +56,4 @@ class LruEviction(EvictionPolicy):
         self._pages.pop(page, None)
 
     def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
-        return {"lru": PolicyFigures(hits, evictions, self.ghosts.hits)}
+        return {"lru": PolicyFigures(hits, evictions, self._ghosts.hits)}
