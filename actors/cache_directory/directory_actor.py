@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from actors.actor import Actor, Handler
 from actors.cache_directory.answers.all_answers import AllAnswers
@@ -24,8 +24,7 @@ from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.similar.similar_answers import SimilarAnswer, SimilarAnswers
 from actors.cache_directory.similar.similar_metrics import SimilarMetrics
 from actors.cache_directory.update_lag import UpdateLag
-from actors.pages.answers.answer_cache import AnswerCache, age_s
-from actors.pages.forgetting import Forgetting
+from actors.pages.answers.answer_cache import AnswerCache, age_s, forgetting_of
 from actors.pages.prompt_start import START_BYTES
 from messages.caches import equal, prefixes, similar
 from messages.errors import MailboxFull, UnknownPeer
@@ -67,10 +66,16 @@ class DirectoryActor(Actor):
             kept = AllAnswers(self._equal, self._similar)
             kept.on_restored = self._sharing.tell
             self._on_disk = KeptOnDisk(kept, Path(settings.answers_file), settings.answers_file_s, wall_s)
-            self.registry.register(SharingMetrics(self._equal))
-        self._n_queries = 0
+            self.registry.register(SharingMetrics(self._equal, self._sharing))
+        self._n_queries = self._n_hits = self._n_misses = 0
         queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._hits, self._misses = queries.labels(hit="yes"), queries.labels(hit="no")
+        pages = Gauge(
+            "tardigrade_directory_pages", "Pages in the index, each as often as schedulers have it", registry=self.registry
+        )
+        pages.set_function(self._index.__len__)
+        size = Gauge("tardigrade_directory_bytes", "Memory of the index, estimated", registry=self.registry)
+        size.set_function(lambda: self._index.n_bytes)
         self.lag = UpdateLag()
         self.registry.register(self.lag.seconds)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
@@ -119,6 +124,8 @@ class DirectoryActor(Actor):
         """Answer at once with what is known."""
         found = self._index.match(message.hashes.tolist())
         self._n_queries += 1
+        self._n_hits += bool(found)
+        self._n_misses += not found
         (self._hits if found else self._misses).inc()
         answer = prefixes.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
@@ -157,7 +164,7 @@ class DirectoryActor(Actor):
     def on_forget_answers(self, delivery: Delivery, message: equal.ForgetAnswers) -> None:
         """An operator wants answers forgotten. The other gateways are told on the way on which answers come to them, so that
         none comes behind; if one cannot be told now, there is no answer yet, and the question comes again."""
-        wanted = Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s)
+        wanted = forgetting_of(message)
         n_equal, n_similar = (0, 0) if self._on_disk is None else self._on_disk.forget(wanted)
         told = [self._send_now(name, message) for name in self._sharing.gateways if name != delivery.sender]
         if not all(told):
@@ -180,11 +187,14 @@ class DirectoryActor(Actor):
 
     def statistics(self) -> dict[str, float]:
         own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+        own |= {"prefix_hits": float(self._n_hits), "prefix_misses": float(self._n_misses)}
+        own |= {"index_bytes": float(self._index.n_bytes)}
         if self._on_disk is not None:
             self._equal.drop_old(self._wall_s())
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
             oldest_s = age_s(self._equal.oldest_s, self._wall_s())
             own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}
+            own |= {"shared_hits": float(self._sharing.n_used)}
         return own if self._similar is None else own | self._similar.statistics(self._wall_s())
 
     def _update(

@@ -7,8 +7,10 @@ of a set.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
+_HASH_BYTES = sys.getsizeof(1 << 63)
 _TIER_WORTH = 0.75  # of a page in a host tier, beside one on the device: it is not computed, but has to come back
 
 
@@ -31,6 +33,12 @@ class PrefixIndex:
 
     def __len__(self) -> int:
         return sum(len(holdings.hashes) + len(holdings.in_tier) for holdings in self._by_scheduler.values())
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the hashes, estimated: the tables of the sets, and a number for each hash."""
+        sets = [hashes for one in self._by_scheduler.values() for hashes in (one.hashes, one.in_tier)]
+        return sum(sys.getsizeof(hashes) + len(hashes) * _HASH_BYTES for hashes in sets)
 
     def replace(self, scheduler: str, number: int, hashes: list[int]) -> None:
         """Apply a snapshot: the scheduler holds these hashes and no others, and none in its host tier."""

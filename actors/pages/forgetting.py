@@ -18,15 +18,17 @@ _MOST_ROOTS = 65_536
 
 
 class Forgetting(NamedTuple):
-    """What is to be forgotten: what meets all three conditions.
+    """What is to be forgotten: what meets all conditions.
 
     `scope`: of the requests that cached it; b"" is the circle of those without one; None: of any. `tokens`: its prompts begin
     with these, int32 little-endian. `older_than_s`: it was computed longer ago than this.
+    `model`: the number of the served model that computed it; None: any. A page ledger has pages of one model only.
     """
 
     scope: bytes | None = None
     tokens: bytes = b""
     older_than_s: float = 0.0
+    model: int | None = None
 
     @property
     def is_everything(self) -> bool:

@@ -89,6 +89,9 @@ class ForgettingLedger(PageLedger):
         hashes = [content[0] for _, content in evicted]
         self._forget_states(pages, hashes)
         self._evictions += n_pages
+        mask = self._ghosts.mask
+        for content_hash in [one for one in hashes if not one & mask]:
+            self._ghosts.evicted(content_hash)
         if evicted and self.on_evicted is not None:
             self.on_evicted(evicted)
         return pages

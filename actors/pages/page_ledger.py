@@ -26,6 +26,7 @@ from collections.abc import Callable
 import numpy as np
 
 from actors.pages.duplicate_pages import DuplicatePages
+from actors.pages.eviction.ghosts import Ghosts
 from actors.pages.eviction.policy import EvictionPolicy
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.pages.open_pages import OpenPages
@@ -47,19 +48,17 @@ class PageLedger:
         self._free: deque[int] = deque(range(n_pages))
         self._open: OpenPages | None = None  # free ones that the last scheduler has left; they are used last
         self._cached, self._reader = eviction, eviction if eviction.reads_contents else None
-        self._page_of: dict[int, int] = {}  # content hash -> page
-        self._hash_of: dict[int, int] = {}  # by page
+        self._page_of, self._hash_of = dict[int, int](), dict[int, int]()  # content hash -> page, and back
         self._content: dict[int, _Content] = {}  # by page; that of an adopted page is read from its record when it is needed
-        self._duplicates = DuplicatePages()
-        self.tails = PromptTails()  # of pages that are held, or whose content is known
+        self._ghosts = eviction.ghosts or Ghosts(0, is_off=True)  # off: the policy keeps its own
+        self._duplicates, self.tails = DuplicatePages(), PromptTails()  # of pages that are held, or whose content is known
         self._tail_of = self.tails.place_of
         self._copied: list[int] = []  # by the plan that is being made, which has one holder of each
-        self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
-        self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
+        self._unapplied: deque[set[int]] = deque()  # those of each plan in flight, the oldest plan first
         self._sealed, self._dropped = dict[int, None](), list[int]()  # since the last `take_changes`, in order
         self.on_evicted: Callable[[list[EvictedPage]], None] | None = None  # told of pages whose contents no page has any more
-        self._n_references = self._hits = self._evictions = 0  # references: the sum of all holders
+        self._plan = self._n_references = self._hits = self._evictions = 0  # the plan that is made, the sum of all holders
 
     @property
     def n_available(self) -> int:
@@ -136,6 +135,8 @@ class PageLedger:
             self._sealed[content_hash] = None
             if self._reader is not None:
                 self._reader.learn(page, content_hash, parent)
+            if content_hash in self._ghosts.hashes:
+                self._ghosts.computed(content_hash)
         elif known != page and self._content_of(known) == content:
             self._duplicates.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
@@ -144,8 +145,7 @@ class PageLedger:
         is missing could never be found, so it stays free. `inventory` tells of these pages, `take_changes` does not."""
         if self._seals is None:
             return 0
-        pages, hashes, parents = whole_chains(*self._seals.read())
-        is_free = np.ones(self.n_pages, bool)
+        (pages, hashes, parents), is_free = whole_chains(*self._seals.read()), np.ones(self.n_pages, bool)
         self._open = OpenPages(self._seals)
         is_free[pages] = is_free[self._open.pages] = False
         numbers, contents = pages.tolist(), hashes.tolist()
@@ -187,8 +187,7 @@ class PageLedger:
                 self._cached.drop(page)
                 if self._holders[page] == 0:
                     self._free.append(page)
-        self._unapplied.clear()
-        self._planned.clear()
+        self._unapplied, self._planned = deque(), set()
         return lost
 
     def release(self, pages: list[int]) -> None:
@@ -213,9 +212,8 @@ class PageLedger:
 
     def take_changes(self) -> tuple[list[int], list[int]]:
         """(hashes sealed, hashes dropped) since the last call. A receiver must remove the dropped ones first."""
-        changes = list(self._sealed), self._dropped
-        self._sealed, self._dropped = {}, []
-        return changes
+        sealed, dropped, self._sealed, self._dropped = self._sealed, self._dropped, {}, []
+        return list(sealed), dropped
 
     def inventory(self) -> list[int]:
         """Every content hash that can be found now."""
@@ -224,8 +222,8 @@ class PageLedger:
     def statistics(self) -> LedgerStatistics:
         """Pages by state."""
         free, cached = self._n_free, len(self._cached)
-        figures = self._cached.figures(self._hits, self._evictions)
-        return LedgerStatistics(self.n_pages, free, cached, self.n_pages - free - cached, self._hits, self._evictions, figures)
+        held, by_policy = self.n_pages - free - cached, self._cached.figures(self._hits, self._evictions)
+        return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions, by_policy)
 
     def audit(self, held_by: list[list[int]]) -> None:
         """Compare the counts with `held_by`, the page lists of all holders. The time depends on the held pages only: a GPU has
@@ -247,6 +245,8 @@ class PageLedger:
         self._drop_content(page)
         self._cached.drop(page)
         self._evictions += 1
+        if not content[0] & self._ghosts.mask and content[0] not in self._page_of:
+            self._ghosts.evicted(content[0])
         if self.on_evicted is not None and content[0] not in self._page_of:
             self.on_evicted([(page, content)])
         return page, content[0]
@@ -288,8 +288,7 @@ class PageLedger:
             self.tails.discard(page)
         if self._seals is not None:
             self._seals.erase(page)
-        self._planned.discard(content_hash)
-        for hashes in self._unapplied:  # a later plan may give this content to another page
+        for hashes in (self._planned, *self._unapplied):  # a later plan may give this content to another page
             hashes.discard(content_hash)
         if self._duplicates.by_hash and (duplicate := self._duplicates.pop(content_hash)) is not None:
             self._cached.hand_over(page, duplicate.page)

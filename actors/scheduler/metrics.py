@@ -15,7 +15,7 @@ _STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 1
 _POLICY_FIGURES = {  # fields of PolicyFigures
     "hits": "Pages reused while this policy chose what is evicted, since the page ledger is new",
     "evictions": "Cached pages overwritten by the choice of this policy, since the page ledger is new",
-    "ghost_hits": "Pages computed again soon after this policy had evicted them, since the page ledger is new (0 for lru)",
+    "ghost_hits": "Pages computed again soon after this policy had evicted them, since the page ledger is new",
     "shadow_hits": "Pages that this policy alone would have reused, as the adaptive policy estimates, since the ledger is new",
 }
 

@@ -23,6 +23,7 @@ _HOST = {
     "evicted": ("evicted_pages", "Pages of the host tier that others have overwritten"),
     "ahead": ("sequences_ahead", "Sequences that entered their slots ahead of the load that brings their pages"),
     "load_s": ("load_seconds", "Time that loads from the host tier have taken"),
+    "saved_s": ("saved_seconds", "Time that computing the loaded pages would have taken, as estimated, less that of the loads"),
     "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
 }
 _DISK = {
@@ -34,10 +35,15 @@ _DISK = {
     "failed": ("failed_pages", "Pages that the disk did not give"),
     "evicted": ("evicted_pages", "Pages of the disk tier that others have overwritten"),
     "read_s": ("read_seconds", "Time that reads from the disk have taken"),
+    "saved_s": ("saved_seconds", "Time that computing the read pages would have taken, as estimated, less reads and loads"),
     "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
 }
 _EXCHANGE = {
     "places": ("places", "Pages that can lie in the exchange"),
+    "pages": ("pages", "Pages that lie in the exchange, for other replicas"),
+    "bytes": ("bytes", "Memory of these pages at all ranks"),
+    "evicted": ("evicted_pages", "Pages of the exchange that others have overwritten"),
+    "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
     "lent": ("lent_pages", "Pages that were offered to other replicas"),
     "moved": ("moved_pages", "Pages that came from other replicas"),
     "failed": ("failed_pages", "Pages of other replicas that did not come, or damaged"),
@@ -77,25 +83,26 @@ class TierMetrics:
         if tier.disk.n_places:
             shown |= self._disk.show(_of_disk(tier.disk, capacity))
         if tier.exchange.n_places:
-            shown |= self._exchange.show(_of_exchange(tier.exchange))
+            shown |= self._exchange.show(_of_exchange(tier.exchange, capacity))
         return shown
 
 
 def _of_host(tier: HostTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"stored": counts.stored, "loaded": counts.loaded, "failed": counts.failed, "load_s": counts.load_s}
-    return own | {"ahead": tier.ahead.n_entered} | _of_ledger(tier.contents, capacity.host_bytes)
+    own |= {"saved_s": counts.saved_s, "ahead": tier.ahead.n_entered}
+    return own | _of_ledger(tier.contents, capacity.host_bytes)
 
 
 def _of_disk(tier: DiskTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"written": counts.written, "read": counts.read, "failed": counts.failed, "read_s": counts.read_s}
-    return own | _of_ledger(tier.contents.ledger, capacity.disk_bytes)
+    return own | {"saved_s": counts.saved_s} | _of_ledger(tier.contents.ledger, capacity.disk_bytes)
 
 
 def _of_ledger(ledger: HostLedger, n_bytes: int) -> dict[str, float]:
     """n_bytes: of all places."""
-    used = len(ledger) * n_bytes // ledger.n_places
+    used = len(ledger) * n_bytes // max(ledger.n_places, 1)
     return {
         "places": ledger.n_places,
         "pages": len(ledger),
@@ -105,9 +112,9 @@ def _of_ledger(ledger: HostLedger, n_bytes: int) -> dict[str, float]:
     }
 
 
-def _of_exchange(exchange: PageExchange) -> dict[str, float]:
-    counts = exchange.borrower.counts
-    return {
+def _of_exchange(exchange: PageExchange, capacity: EngineCapacity) -> dict[str, float]:
+    counts, lying = exchange.borrower.counts, exchange.lending.contents
+    return _of_ledger(lying, lying.n_places * capacity.page_bytes) | {
         "places": exchange.n_places,
         "lent": exchange.lending.n_lent,
         "moved": counts.moved,

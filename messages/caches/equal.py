@@ -31,7 +31,8 @@ class KeptSequence(Part, frozen=True):
 
 class KeptAnswer(Part, frozen=True):
     """The sequences of one answer, in order. `scope`: `Terms.cache_scope` of its request, which was accepted at `began_s` and
-    whose prompts begin with `starts`. It was kept at `since_s`. Both are Unix times."""
+    whose prompts begin with `starts`. It was kept at `since_s`. Both are Unix times. `model`: the number of the served model
+    that gave it (`messages/ids.py`)."""
 
     sequences: tuple[KeptSequence, ...]
     key: Fingerprint = bytes(16)
@@ -39,6 +40,7 @@ class KeptAnswer(Part, frozen=True):
     starts: tuple[_Start, ...] = ()
     began_s: float = 0.0
     since_s: float = 0.0
+    model: Count = 0
 
 
 class AnswersKept(Message, frozen=True):
@@ -49,13 +51,15 @@ class AnswersKept(Message, frozen=True):
 
 
 class ForgetAnswers(Message, frozen=True):
-    """An operator wants kept answers forgotten: the fields are those of `ForgetPages`. A gateway sends it to the directory
-    until it is answered; the directory passes it on to the others, behind the answers that it has told them of."""
+    """An operator wants kept answers forgotten: the fields are those of `ForgetPages`, and `model` is the number of the served
+    model that gave them, -1 for any. A gateway sends it to the directory until it is answered; the directory passes it on to
+    the others, behind the answers that it has told them of."""
 
     call: Count
     scope: CallerId | None = None
     tokens: Int32s = EMPTY_I32
     older_than_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    model: Annotated[int, msgspec.Meta(ge=-1)] = -1
 
 
 class AnswersForgotten(Message, frozen=True):

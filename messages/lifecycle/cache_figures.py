@@ -13,7 +13,18 @@ _F = TypeVar("_F", bound=msgspec.Struct)
 # Statistics whose names do not follow from those of the fields
 _OF_PREFIXES = {name: name for name in ("pages", "prompt_tokens", "cached_tokens", "prefill_saved_s")}
 _OF_ANSWERS = {"answers": "answers_kept"}
+_OF_DIRECTORY = {"pages": "hashes", "hits": "prefix_hits", "misses": "prefix_misses", "bytes": "index_bytes"}
+_OF_POLICY = "_shadow_hits"  # how the name of one statistic of each policy ends
 _OLDEST = "_oldest_s"  # of several actors the oldest counts
+
+
+class EvictionFigures(msgspec.Struct, frozen=True):
+    """What one eviction policy has done at all schedulers, in pages."""
+
+    hits: int  # reused while it chose
+    evictions: int  # that it chose
+    ghost_hits: int  # computed again soon after it had evicted them
+    shadow_hits: int  # that it alone would have reused, as `adaptive` estimates
 
 
 class PrefixFigures(msgspec.Struct, frozen=True):
@@ -30,6 +41,7 @@ class PrefixFigures(msgspec.Struct, frozen=True):
     prefill_saved_s: float  # that computing them would have taken, by measured steps
     bytes: int  # of held and cached pages, at all ranks
     oldest_s: float  # age of the oldest content
+    by_policy: dict[str, EvictionFigures] = {}  # since a page ledger is new
 
 
 class HostFigures(msgspec.Struct, frozen=True):
@@ -44,6 +56,7 @@ class HostFigures(msgspec.Struct, frozen=True):
     bytes: int  # of these pages, at all ranks
     evicted: int  # overwritten by others
     oldest_s: float  # for so long the page that is overwritten next was not used
+    saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
 
 
 class DiskFigures(msgspec.Struct, frozen=True):
@@ -58,6 +71,7 @@ class DiskFigures(msgspec.Struct, frozen=True):
     bytes: int  # of these pages, at all ranks
     evicted: int  # overwritten by others
     oldest_s: float  # for so long the page that is overwritten next was not used
+    saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
 
 
 class ExchangeFigures(msgspec.Struct, frozen=True):
@@ -68,6 +82,10 @@ class ExchangeFigures(msgspec.Struct, frozen=True):
     moved: int
     failed: int  # did not come, or damaged
     move_s: float  # from questions until the pages could be used
+    pages: int = 0  # that lie at places
+    bytes: int = 0  # of these pages, at all ranks
+    evicted: int = 0  # overwritten by others
+    oldest_s: float = 0.0  # for so long the page that is overwritten next was not used
 
 
 class AnswerFigures(msgspec.Struct, frozen=True):
@@ -89,6 +107,7 @@ class SharedFigures(msgspec.Struct, frozen=True):
     bytes: int
     evicted: int
     oldest_s: float  # age of the oldest one
+    hits: int = 0  # gateways have found answers that are here; of one answer, a message of a gateway counts once
 
 
 class SimilarFigures(msgspec.Struct, frozen=True):
@@ -105,8 +124,11 @@ class SimilarFigures(msgspec.Struct, frozen=True):
 class DirectoryFigures(msgspec.Struct, frozen=True):
     """Which scheduler has which page, at the cache directory."""
 
-    pages: int
+    pages: int  # each as often as schedulers have it
     queries: int
+    hits: int = 0  # questions for a prefix that some scheduler had
+    misses: int = 0
+    bytes: int = 0  # memory of the index, estimated; pages leave it with those of their schedulers, so it has no age
 
 
 class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,18 +156,24 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
     schedulers, gateways = sums.get("scheduler", {}), sums.get("gateway", {})
     directory = sums.get("cache_directory", {})
     return CacheFigures(
-        prefix=_figures(PrefixFigures, schedulers, "pages_", _OF_PREFIXES) if "pages" in schedulers else None,
+        prefix=_prefix_figures(schedulers) if "pages" in schedulers else None,
         host=_figures(HostFigures, schedulers, "host_") if "host_places" in schedulers else None,
         disk=_figures(DiskFigures, schedulers, "disk_") if "disk_places" in schedulers else None,
         exchange=_figures(ExchangeFigures, schedulers, "exchange_") if "exchange_places" in schedulers else None,
         answers=_figures(AnswerFigures, gateways, "answer_", _OF_ANSWERS) if "answers_kept" in gateways else None,
         shared=_figures(SharedFigures, directory, "shared_") if "shared_answers" in directory else None,
         similar=_figures(SimilarFigures, directory, "similar_") if "similar_answers" in directory else None,
-        directory=_figures(DirectoryFigures, directory, "", {"pages": "hashes"}) if "hashes" in directory else None,
+        directory=_figures(DirectoryFigures, directory, "", _OF_DIRECTORY) if "hashes" in directory else None,
     )
+
+
+def _prefix_figures(schedulers: Mapping[str, float]) -> PrefixFigures:
+    names = sorted(key.removesuffix(_OF_POLICY) for key in schedulers if key.endswith(_OF_POLICY))
+    by_policy = {name: _figures(EvictionFigures, schedulers, f"{name}_") for name in names}
+    return msgspec.structs.replace(_figures(PrefixFigures, schedulers, "pages_", _OF_PREFIXES), by_policy=by_policy)
 
 
 def _figures(kind: type[_F], sums: Mapping[str, float], prefix: str, others: Mapping[str, str] = {}) -> _F:
     """One cache. Each field has the statistic of its name behind `prefix`, or the one that `others` names."""
-    names = {field: others.get(field, prefix + field) for field in kind.__struct_fields__}
+    names = {field: others.get(field, prefix + field) for field in kind.__struct_fields__ if field != "by_policy"}
     return msgspec.convert({field: round(sums.get(name, 0.0), 3) for field, name in names.items()}, kind, strict=False)

@@ -29,7 +29,7 @@ def cache() -> None:
 @click.option(
     "--older-than", "older_than_s", type=click.FloatRange(min=0.0), help="Only what was computed longer ago, in seconds."
 )
-@click.option("--model", help="Refuse unless this is the model that is served.")
+@click.option("--model", help="Only of this model: the main or the fallback one.")
 @server_flags
 def reset(
     port: int, run_dir: Path | None, caller: str | None, prompt: str | None, older_than_s: float | None, model: str | None

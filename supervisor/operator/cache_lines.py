@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from messages.lifecycle.cache_figures import (
     AnswerFigures,
+    DirectoryFigures,
     DiskFigures,
     ExchangeFigures,
     HostFigures,
@@ -25,12 +26,14 @@ def cache_lines(report: StatusReport) -> list[str]:
     found = cache_figures((child.name, child.statistics) for child in report.children)
     lines = (
         _line(_prefix_text, found.prefix),
+        _line(_policies_text, found.prefix),
         _line(_host_text, found.host),
         _line(_disk_text, found.disk),
         _line(_exchange_text, found.exchange),
         _line(_answers_text, found.answers),
         _line(_shared_text, found.shared),
         _line(_similar_text, found.similar),
+        _line(_directory_text, found.directory),
     )
     return [line for line in lines if line]
 
@@ -46,24 +49,36 @@ def _prefix_text(cache: PrefixFigures) -> str:
     return f"prefix cache: {pages}; {size}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
 
 
+def _policies_text(cache: PrefixFigures) -> str:
+    policies = [
+        f"{name} {one.hits:,} pages reused, {one.evictions:,} evicted, {one.ghost_hits:,} computed again"
+        for name, one in cache.by_policy.items()
+    ]
+    return f"eviction: {'; '.join(policies)}" if policies else ""
+
+
 def _host_text(tier: HostFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back"
-    return f"host cache: {pages} in {tier.load_s:,.1f} s, {_overwritten(tier)}"
+    return f"host cache: {pages} in {tier.load_s:,.1f} s and saved {tier.saved_s:,.1f} s, {_overwritten(tier)}"
 
 
 def _disk_text(tier: DiskFigures) -> str:
     pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
-    return f"disk cache: {pages} in {tier.read_s:,.1f} s, {_overwritten(tier)}"
+    return f"disk cache: {pages} in {tier.read_s:,.1f} s and saved {tier.saved_s:,.1f} s, {_overwritten(tier)}"
 
 
 def _overwritten(tier: HostFigures | DiskFigures) -> str:
+    return f"{tier.failed:,} missing or damaged, {_size(tier)}"
+
+
+def _size(tier: HostFigures | DiskFigures | ExchangeFigures) -> str:
     size = f"{tier.bytes / 1e6:,.1f} MB, the next to go was used {tier.oldest_s:,.0f} s ago"
-    return f"{tier.failed:,} missing or damaged, {tier.evicted:,} evicted; {size}"
+    return f"{tier.evicted:,} evicted; {size}"
 
 
 def _exchange_text(moves: ExchangeFigures) -> str:
     pages = f"{moves.moved:,} pages in {moves.move_s:,.1f} s, {moves.lent:,} offered, {moves.failed:,} missing or damaged"
-    return f"moved between replicas: {pages}"
+    return f"moved between replicas: {pages}; {moves.pages:,} of {moves.places:,} places in use, {_size(moves)}"
 
 
 def _answers_text(cache: AnswerFigures) -> str:
@@ -72,12 +87,17 @@ def _answers_text(cache: AnswerFigures) -> str:
 
 
 def _shared_text(cache: SharedFigures) -> str:
-    return f"shared answers: {_answers(cache)}"
+    return f"shared answers: {_answers(cache)}; found {cache.hits:,} times"
 
 
 def _similar_text(cache: SimilarFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} questions"
     return f"answers for similar questions: {_answers(cache)}; found for {found}"
+
+
+def _directory_text(index: DirectoryFigures) -> str:
+    found = f"{index.hits:,} of {index.hits + index.misses:,} questions"
+    return f"cache directory: {index.pages:,} pages, {index.bytes / 1e6:,.1f} MB; found for {found}"
 
 
 def _answers(cache: AnswerFigures | SharedFigures | SimilarFigures) -> str:

@@ -26,6 +26,7 @@ class AnswerSharing:
         self._cache, self._send = cache, send
         self._untold: dict[str, deque[bytes]] = {}  # keys, by gateway
         self._is_waiting = False
+        self.n_used = 0  # answers that gateways have found and that are here
 
     @property
     def gateways(self) -> list[str]:
@@ -44,6 +45,7 @@ class AnswerSharing:
     def heard(self, sender: str, message: AnswersKept) -> None:
         """A gateway keeps answers, and has found some."""
         for key in message.used:
+            self.n_used += self._cache.get(key) is not None
             self._cache.used(key)
         for answer in message.answers:
             if self._cache.keep(answer):

@@ -30,4 +30,5 @@ def answer_of(key: bytes, request: Request, now_s: float) -> KeptAnswer | None:
         starts=tuple(prompt[:START_BYTES] for prompt in spec.prompts),
         began_s=spec.created_s,
         since_s=now_s,
+        model=spec.model,
     )

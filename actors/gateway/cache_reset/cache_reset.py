@@ -16,19 +16,20 @@ from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import post
 from actors.gateway.requests.refusals import Refusal
-from actors.pages.answers.answer_cache import AnswerCache
+from actors.pages.answers.answer_cache import AnswerCache, forgetting_of
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import ForgetAnswers
 
 FORGET_PATH = "/forwarded/cache/forget"
 
 
-class AnswersToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AnswersToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one gateway asks of another: a `Forgetting`."""
 
     scope: bytes | None
     tokens: bytes
     older_than_s: float
+    model: int | None = None
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class CacheReset:
 
     def directory_forgets(self, message: ForgetAnswers) -> None:
         """The cache directory has forgotten, so this gateway does, which may have got answers of it meanwhile."""
-        self.forget_answers(Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s))
+        self.forget_answers(forgetting_of(message))
 
 
 async def _answers_of(socket: str, call: bytes) -> int:

@@ -14,7 +14,7 @@ from actors.gateway.requests.refusals import Refusal
 from actors.pages.forgetting import Forgetting
 from messages.caches.equal import AnswersForgotten, ForgetAnswers
 from messages.caches.prefixes import ForgetPages, PagesForgotten
-from messages.ids import actor_name
+from messages.ids import REPLICAS_OF_A_MODEL, actor_name, model_of
 
 _AGAIN_S = 0.5
 _LONGEST_S = 20.0
@@ -48,17 +48,18 @@ class PageResets:
         self._next_call = 1
 
     async def forget(self, wanted: Forgetting) -> tuple[int, int, int]:
-        """Returns how many pages all schedulers have forgotten, and how many answers the directory: for equal requests, and for
-        similar questions. Raises: Refusal naming
-        those that have not answered in time."""
+        """Returns how many pages all schedulers, or those of `wanted.model`, have forgotten, and how many answers the
+        directory: for equal requests, and for similar questions. Raises: Refusal naming those that have not answered in
+        time."""
         if len(self._open) >= _MOST_OPEN:
             what = f"at most {_MOST_OPEN} that are under way"
             raise Refusal("overloaded", f"resets of caches: expected {what}, got {len(self._open) + 1}", retry_after_s=1.0)
         number, self._next_call = self._next_call, self._next_call + 1
         tokens = np.frombuffer(wanted.tokens, "<i4")
-        names, done = self._names(), asyncio.get_running_loop().create_future()
+        names, done = self._names(wanted.model), asyncio.get_running_loop().create_future()
         pages = ForgetPages(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
-        answers = ForgetAnswers(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s)
+        model = -1 if wanted.model is None else wanted.model
+        answers = ForgetAnswers(call=number, scope=wanted.scope, tokens=tokens, older_than_s=wanted.older_than_s, model=model)
         self._open[number] = call = _OpenCall(pages, answers, set(names), done)
         self._ask(number, names)
         timer = self._post.later(_LONGEST_S, call.end)
@@ -94,11 +95,13 @@ class PageResets:
             call.end()
         return call
 
-    def _names(self) -> Sequence[str]:
-        """Those to ask."""
-        schedulers = {actor_name("scheduler", index) for index in range(self._n_schedulers)}
+    def _names(self, model: int | None) -> Sequence[str]:
+        """Those to ask. model: the number of the model that is to forget; None: all models."""
+        n_expected, first = (1, model * REPLICAS_OF_A_MODEL) if model else (self._n_schedulers, 0)
+        schedulers = {actor_name("scheduler", first + index) for index in range(n_expected)}
         directories = [_DIRECTORY] if self._has_answers else []
-        return [*sorted(schedulers | {*self._post.living("scheduler")}), *directories]
+        living = {name for name in self._post.living("scheduler") if model is None or model_of(name) == model}
+        return [*sorted(schedulers | living), *directories]
 
     def _ask(self, number: int, names: Sequence[str]) -> None:
         """Ask those that have not answered, now and again after a while."""

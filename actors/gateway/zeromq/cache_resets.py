@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from actors.gateway.access.audited import Audit, shown_parameters, shown_with
 from actors.gateway.access.key_ring import KeyHolder
-from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.bodies.schema import read_body
 from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.cache_reset.operator_right import check_operator
 from actors.gateway.cache_reset.reset_body import CacheResetBody, wanted_of
+from actors.gateway.models.served_models import ServedModels
 from actors.gateway.settings import GatewaySettings
 from messages import public
 from messages.access.audit_log import Door
@@ -44,7 +45,8 @@ class ResetAsker:
 async def carry_out(
     caches: CacheReset,
     settings: GatewaySettings,
-    encoder: PromptEncoder,
+    models: ServedModels,
+    builder_of: Callable[[int], SpecBuilder],
     message: public.CacheResetWanted,
     asker: ResetAsker,
     audit: Audit,
@@ -55,7 +57,7 @@ async def carry_out(
     async def work() -> public.CachesReset:
         if not asker.is_free:
             check_operator(settings.operator_key, message.operator_key)
-        done = await caches.forget(await wanted_of(read_body(message.body, CacheResetBody), settings, encoder))
+        done = await caches.forget(await wanted_of(read_body(message.body, CacheResetBody), settings, models, builder_of))
         return public.CachesReset(call=message.call, pages=done.pages, answers=done.answers)
 
     parameters = shown_parameters(message.body, shown_with(settings))

@@ -131,8 +131,9 @@ class ZmqServer:
                 self._tasks.spawn(identity, message.call, partial(self._stats, identity, message, holder))
             case public.CacheResetWanted():
                 asker = ResetAsker.of(self._settings, self._socket.reader.sender_address, holder)
-                send, encoder = partial(self._send, identity), self._admission.builder.encoder
-                work = partial(carry_out, self._caches, self._settings, encoder, message, asker, self._audit, send)
+                send, models, settings = partial(self._send, identity), self._manager.models, self._settings
+                builder_of, audit = self._admission.builder_of, self._audit
+                work = partial(carry_out, self._caches, settings, models, builder_of, message, asker, audit, send)
                 self._tasks.spawn(identity, message.call, work)
             case public.EmbeddingsWanted():
                 send, bodies = partial(self._send, identity), self._admission.bodies

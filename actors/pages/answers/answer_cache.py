@@ -13,7 +13,7 @@ from actors.pages.answers.age_queue import AgeQueue
 from actors.pages.answers.frequent_store import FrequentStore
 from actors.pages.forgetting import Forgetting
 from actors.pages.prompt_start import may_begin
-from messages.caches.equal import KeptAnswer
+from messages.caches.equal import ForgetAnswers, KeptAnswer
 
 _OWN_BYTES = 400  # of an answer, and of each of its sequences: key, tuples, its place in the dictionaries
 _LARGEST_SHARE = 8  # an answer that takes more than this part of the cache is not kept
@@ -142,9 +142,17 @@ def age_s(oldest_s: float, now_s: float) -> float:
     return round(max(now_s - oldest_s, 0.0), 1) if oldest_s else 0.0
 
 
+def forgetting_of(message: ForgetAnswers) -> Forgetting:
+    """Which answers an operator wants forgotten."""
+    model = None if message.model < 0 else int(message.model)
+    return Forgetting(message.scope, message.tokens.tobytes(), message.older_than_s, model)
+
+
 def is_answer_wanted(answer: KeptAnswer, wanted: Forgetting, now_s: float) -> bool:
     """True if an answer is to be forgotten."""
     is_old = answer.since_s <= now_s - wanted.older_than_s
+    if wanted.model not in (None, answer.model):
+        return False
     return is_old and wanted.scope in (None, answer.scope) and any(may_begin(start, wanted.tokens) for start in answer.starts)
 
 

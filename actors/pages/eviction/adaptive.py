@@ -61,12 +61,16 @@ class AdaptiveEviction(EvictionPolicy):
     def evict(self) -> int:
         page = self._chosen.evict()
         self._n_evictions[self.chooser] += 1
+        if self._chosen.ghosts is not None:
+            self._chosen.ghosts.evicted(self._hash_of[page])
         return page
 
     def hand_over(self, page: int, to: int) -> None:
-        self._hash_of[to] = self._hash_of[page]
+        content_hash = self._hash_of[to] = self._hash_of[page]
         for policy in self._told:
             policy.hand_over(page, to)
+            if policy.ghosts is not None:
+                policy.ghosts.kept(content_hash)
 
     def drop(self, page: int) -> None:
         if (content_hash := self._hash_of.pop(page, None)) is not None:

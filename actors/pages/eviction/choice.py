@@ -25,7 +25,7 @@ class EvictionName(Enum):
 
 # those that "adaptive" chooses from, the first one at the beginning
 _SINGLE: Mapping[EvictionName, Callable[[int], EvictionPolicy]] = {
-    EvictionName.LRU: lambda n_pages: LruEviction(),
+    EvictionName.LRU: LruEviction,
     EvictionName.LFU: LfuEviction,
     EvictionName.FIFO: FifoEviction,
     EvictionName.W_TINYLFU: WTinyLfuEviction,

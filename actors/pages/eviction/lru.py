@@ -6,16 +6,21 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
 
+from actors.pages.eviction.ghosts import Ghosts
 from actors.pages.eviction.policy import EvictionPolicy, PolicyFigures
+
+_FULL_COUNT = 1024  # pages; the ghosts of a larger ledger are sampled, because this policy is chosen where time is short
 
 
 class LruEviction(EvictionPolicy):
-    """One queue. A page becomes cached with or after the pages that continue it, so they leave before it."""
+    """One queue. A page becomes cached with or after the pages that continue it, so they leave before it.
+    Contents are not read, so the ledger tells the ghosts of those that it drops and computes."""
 
     reads_contents = False
 
-    def __init__(self) -> None:
+    def __init__(self, n_pages: int) -> None:
         self._pages: OrderedDict[int, None] = OrderedDict()
+        self.ghosts = self._ghosts = Ghosts(n_pages, _FULL_COUNT)
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -24,7 +29,8 @@ class LruEviction(EvictionPolicy):
         return page in self._pages
 
     def learn(self, page: int, content_hash: int, parent: int) -> None:
-        """Does nothing: pages are ordered by the time of their last release."""
+        """Tells the ghosts alone: pages are ordered by the time of their last release."""
+        self._ghosts.computed(content_hash)
 
     def add(self, pages: list[int]) -> None:
         for page in pages:
@@ -50,4 +56,4 @@ class LruEviction(EvictionPolicy):
         self._pages.pop(page, None)
 
     def figures(self, hits: int, evictions: int) -> Mapping[str, PolicyFigures]:
-        return {"lru": PolicyFigures(hits, evictions, ghost_hits=0)}
+        return {"lru": PolicyFigures(hits, evictions, self._ghosts.hits)}

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from actors.pages.eviction.ghosts import Ghosts
+
 
 @dataclass(frozen=True)
 class PolicyFigures:
@@ -18,7 +20,7 @@ class PolicyFigures:
 
     hits: int  # pages that were reused while this policy chose
     evictions: int  # pages that it chose
-    ghost_hits: int  # pages that were computed again soon after it had evicted them (`ghosts.py`); LRU does not count them
+    ghost_hits: int  # pages that were computed again soon after it had evicted them (`ghosts.py`)
     shadow_hits: int = 0  # pages that it would have found by itself, as "adaptive" estimates (`shadow.py`)
 
 
@@ -30,6 +32,9 @@ class EvictionPolicy(Protocol):
     """
 
     reads_contents: bool = True  # False: the ledger need not call `learn`
+    ghosts: Ghosts | None = (
+        None  # told by the caller of contents that this policy evicts and does not know; None: it knows them
+    )
 
     def __len__(self) -> int:
         """Number of cached pages."""

@@ -41,8 +41,8 @@ class SizedLedger(ForgettingLedger):
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         super().__init__(n_pages, eviction, seals, now_s)
-        self._needs, self._ghosts = WorkingSet(rule, now_s), Ghosts(n_pages)
-        self._n_regretted = 0  # hits of `_ghosts` that have been answered by a page, or are too old
+        self._needs, self._lost = WorkingSet(rule, now_s), Ghosts(n_pages)
+        self._n_regretted = 0  # hits of `_lost` that have been answered by a page, or are too old
         self._returned: list[int] = []  # the first to be used again at the end
         self._n_least = self._n_wanted = n_pages  # `give_back` works towards `_n_wanted`
         self._most_together = max(n_pages // _PARTS, _FEWEST_TOGETHER)
@@ -79,7 +79,7 @@ class SizedLedger(ForgettingLedger):
         is_read: True for a free page whose old content is still to be copied: it stays until a later call."""
         size = self._needs.size(self._n_held)
         if size is not None:
-            self._n_wanted, self._n_regretted = size, self._ghosts.hits
+            self._n_wanted, self._n_regretted = size, self._lost.hits
         n_pages = min(self.n_in_use - max(self._n_wanted, self._n_least), self._most_together)
         while len(self._free) < n_pages and self._cached:
             self._free.append(self._evict()[0])
@@ -92,9 +92,9 @@ class SizedLedger(ForgettingLedger):
         return pages
 
     def allocate(self) -> int | None:
-        if not self._free and self._returned and (not self._cached or self._ghosts.hits > self._n_regretted):
+        if not self._free and self._returned and (not self._cached or self._lost.hits > self._n_regretted):
             self._free.append(self._returned.pop())
-            self._n_regretted += self._ghosts.hits > self._n_regretted
+            self._n_regretted += self._lost.hits > self._n_regretted
             self._n_wanted = self.n_pages
         return super().allocate()
 
@@ -109,7 +109,7 @@ class SizedLedger(ForgettingLedger):
         self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool, before: int | None = None
     ) -> None:
         super().seal(page, content_hash, parent, tokens, is_planned, before)
-        self._ghosts.computed(content_hash)
+        self._lost.computed(content_hash)
 
     def commit_plan(self) -> None:
         super().commit_plan()
@@ -123,5 +123,5 @@ class SizedLedger(ForgettingLedger):
     def _evict(self) -> tuple[int, int]:
         page, content_hash = super()._evict()
         if content_hash not in self._page_of:
-            self._ghosts.evicted(content_hash)
+            self._lost.evicted(content_hash)
         return page, content_hash

@@ -26,7 +26,6 @@ from actors.scheduler.planning.load_cost import LoadCost
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.sequence import Sequence
 from messages.caches.disk_moves import MOST_DISK_PAGES, DiskMoves, DiskPagesMoved
-from messages.steps import PAGE_TOKENS
 
 _MOST_READS = 8  # at once
 _LIMIT_S = 5.0  # of a read; ranks give up before
@@ -53,6 +52,8 @@ class _Read:
     disk_places: list[int]
     kept: list[Content]  # of the same prefix, which the host tier has
     began_s: float
+    n_before: int  # pages of the prefix before the first of these
+    load_page_s: float  # expected time of a load to the device for each page
     failed: set[int] = field(default_factory=set)  # indices of contents that some rank has not
     took_s: float = 0.0  # on the slowest rank
     answered: set[str] = field(default_factory=set)  # ranks
@@ -71,6 +72,7 @@ class DiskMoveCounts:
     read: int = 0
     failed: int = 0
     read_s: float = 0.0
+    saved_s: float = 0.0  # that computing these pages would have taken, without the times of reads and of loads to the device
 
 
 class DiskTier:
@@ -192,7 +194,8 @@ class DiskTier:
         self._on_reserved(places)
         contents = [content for _, content in wanted[: len(places)]]
         self._number += 1
-        read = _Read(self._number, contents, places, self._disk.pin(contents), found.kept, self._now_s())
+        n_before, pinned = wanted[0][0], self._disk.pin(contents)
+        read = _Read(self._number, contents, places, pinned, found.kept, self._now_s(), n_before, load_page_s)
         self._reads[read.number] = read
         self._arriving.update(dict.fromkeys((content[0] for content in contents), read))
         self._unsent.append(read)
@@ -210,8 +213,7 @@ class DiskTier:
         if self._choice is TierLoads.ALWAYS or not self._cost.is_known:
             return True
         first, n_pages = wanted[0][0], wanted[-1][0] + 1 - wanted[0][0]
-        prompt_s = self._cost.prompt_s(first * PAGE_TOKENS, n_pages * PAGE_TOKENS)
-        return self._read_cost.is_below(len(wanted), prompt_s - load_page_s * n_pages)
+        return self._read_cost.is_below(len(wanted), self._cost.pages_s(first, n_pages) - load_page_s * n_pages)
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -255,6 +257,8 @@ class DiskTier:
         self.counts.read += n_good
         self.counts.failed += len(read.failed)
         self.counts.read_s += read.took_s
+        if self._cost.is_known:
+            self.counts.saved_s += self._cost.pages_s(read.n_before, n_good) - read.took_s - read.load_page_s * n_good
         if n_good:  # else the disk may be off, which takes no time
             self._read_cost.learn(n_good, read.took_s)
         self._end(read, is_good=True)

@@ -39,7 +39,7 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.caches.moves import Moves
 from messages.caches.page_moves import MOST_MOVED, MovePages, PagesMoved
-from messages.steps import PAGE_TOKENS, EngineCapacity
+from messages.steps import EngineCapacity
 
 
 class HostTier:
@@ -191,7 +191,7 @@ class HostTier:
         """True if these pages, after `n_before` others, are loaded sooner than computed, or nothing is known."""
         if self._choice is TierLoads.ALWAYS or not self._cost.is_known:
             return True
-        return self._load_cost.is_below(n_pages, self._cost.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS))
+        return self._load_cost.is_below(n_pages, self._cost.pages_s(n_before, n_pages))
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -270,10 +270,9 @@ class HostTier:
         piece = self._loads.moved(rank, answer)
         if piece is None:
             return
-        load = piece.load
-        self.counts.loaded += load.n_good - piece.first
+        load, n_good, n_before = piece.load, piece.load.n_good - piece.first, len(piece.load.before) + piece.first
         self.counts.failed += 0 if piece.is_early else len(piece.failed)
-        self.counts.load_s += piece.took_s
+        self.counts.add_loads(n_good, piece.took_s, self._cost.pages_s(n_before, n_good))
         if not piece.failed:  # a page that is not there takes no time
             self._load_cost.learn(piece.end - piece.first, piece.took_s)
         if piece.failed:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 
+from messages.steps import PAGE_TOKENS
+
 _KEYS = 4096  # pairs are counted in this unit, so that a token with as many keys before it teaches both constants alike
 _LEAST_TOKENS = 16  # fewer tokens cost about nothing in a step that reads all weights, and teach nothing
 _FULL_TOKENS = 256  # from here on a step has its full weight
@@ -41,6 +43,10 @@ class StepCost:
     def prompt_s(self, start: int, n_tokens: int) -> float:
         """What `n_tokens` of a prompt from position `start` on add to a step."""
         return self._token_s * n_tokens + self._keys_s * _pairs(start, n_tokens) / _KEYS
+
+    def pages_s(self, n_before: int, n_pages: int) -> float:
+        """What `n_pages` whole pages of a prompt, after `n_before` others, add to a step."""
+        return self.prompt_s(n_before * PAGE_TOKENS, n_pages * PAGE_TOKENS)
 
     def step_s(self, n_rows: int, n_tokens: int, n_pairs: int) -> float:
         """A step of `n_rows` decode rows and `n_tokens` of prompts, with `n_pairs` of a token and a key before it; 0 if nothing

@@ -62,11 +62,13 @@ class LedgerTimes:
     evictions: int
 
 
-def measure_ledger(n_pages: int, n_rows: int, least: int, most: int, seed: int = 0) -> LedgerTimes:
+def measure_ledger(
+    n_pages: int, n_rows: int, least: int, most: int, seed: int = 0, policy: EvictionName = EvictionName.LRU
+) -> LedgerTimes:
     """Steps of `n_rows` decoding sequences. One that has reached its length gives its pages back and another one enters, with
     pages for half of its length at once; full pages are sealed. The cache is full, so each page that is taken evicts another
     one."""
-    chance, ledger = random.Random(seed), ForgettingLedger(n_pages, make_eviction(EvictionName.LRU, n_pages))
+    chance, ledger = random.Random(seed), ForgettingLedger(n_pages, make_eviction(policy, n_pages))
     rows = deque(_DecodingRow(chance, least, most) for _ in range(n_rows))
     _fill(ledger, chance)
     cpu_s, evictions = 0.0, 0
@@ -76,8 +78,7 @@ def measure_ledger(n_pages: int, n_rows: int, least: int, most: int, seed: int =
         work = [(row, *row.next()) for row in rows]
         began_s = time.process_time()
         for row, n_new, contents, is_over in work:
-            for _ in range(n_new):
-                row.pages.append(_allocated(ledger))
+            row.pages += ledger.allocate_all(n_new) if n_new > 1 else [_allocated(ledger) for _ in range(n_new)]
             for index, content_hash, parent in contents:
                 ledger.seal(row.pages[index], content_hash, parent, _TOKENS, True, row.pages[index - 1] if index else None)
             if is_over:

@@ -80,6 +80,18 @@ class Replayed:
         return self.pages / self.cpu_s if self.cpu_s else 0.0
 
 
+def findable_rate(trace: list[HashedRequest]) -> float:
+    """The share of the prompts' pages that a cache without bounds would find."""
+    seen, n_found, n_pages = set[int](), 0, 0
+    for request in trace:
+        hashes = [content_hash for content_hash, _, _ in request.contents]
+        known = [content_hash in seen for content_hash in hashes[: request.prompt_pages]]
+        n_found += known.index(False) if False in known else len(known)
+        n_pages += len(known)
+        seen.update(hashes)
+    return n_found / n_pages if n_pages else 0.0
+
+
 def replay(trace: list[HashedRequest], cache: PageCache) -> Replayed:
     """Play a trace. A request that finds too few pages waits for the ends of others; that must be enough.
 

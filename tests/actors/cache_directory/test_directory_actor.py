@@ -113,3 +113,14 @@ def test_no_lag_is_counted_that_is_not_known_or_that_of_an_update_that_is_not_ap
     bench.hears(prefixes.PagesSealed(number=1, hashes=uint64s([1]), snapshot=True))
     bench.hears(prefixes.PagesSealed(number=number, hashes=uint64s([2]), sent_s=sent_s))
     assert not bench.actor.lag.seconds.count
+
+
+def test_the_figures_of_the_index(bench: Bench) -> None:
+    bench.hears(prefixes.PagesSealed(number=1, hashes=uint64s([5, 7, 9]), snapshot=True))
+    for query, asked in enumerate(([5, 7], [5, 8], [6])):
+        bench.hears(prefixes.FindPrefix(query=query, hashes=uint64s(asked)), "gateway/0")
+    told = bench.actor.statistics()
+    assert (told["hashes"], told["prefix_hits"], told["prefix_misses"]) == (3.0, 2.0, 1.0)
+    assert told["index_bytes"] == bench.actor._index.n_bytes >= 3 * 8
+    assert bench.actor.registry.get_sample_value("tardigrade_directory_pages") == 3.0
+    assert bench.actor.registry.get_sample_value("tardigrade_directory_bytes") == told["index_bytes"]

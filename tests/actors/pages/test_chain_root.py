@@ -34,7 +34,7 @@ def test_the_next_scheduler_adopts_the_pages_of_every_root_and_keeps_them_apart(
     table.record(3, first, mine, tokens)
     table.record(5, page_hash(first, tokens), first, tokens)
     table.record(6, page_hash(99, tokens), 99, tokens)  # the page before it is gone
-    ledger = PageLedger(8, LruEviction(), table)
+    ledger = PageLedger(8, LruEviction(8), table)
     assert ledger.adopt() == 2
     assert ledger.find(first, mine, tokens) == 3
     assert ledger.find(page_hash(first, tokens), first, tokens) == 5

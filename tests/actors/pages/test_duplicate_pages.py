@@ -134,7 +134,7 @@ def test_no_history_leaves_a_known_page_without_its_prefix(name: EvictionName) -
 
 def test_a_twin_takes_the_place_of_its_page_and_keeps_what_comes_after_it() -> None:
     seals = Seals()
-    ledger = PageLedger(4, LruEviction(), seals)  # pyright: ignore[reportArgumentType]
+    ledger = PageLedger(4, LruEviction(4), seals)  # pyright: ignore[reportArgumentType]
     first, second, after = content_of("a"), content_of("a"), content_of("ab")
     pages = [ledger.allocate() for _ in range(3)]
     assert pages == [0, 1, 2]
@@ -151,4 +151,4 @@ def test_a_twin_takes_the_place_of_its_page_and_keeps_what_comes_after_it() -> N
     table = format_table(bytearray(table_bytes(4)), 7, 4)
     for page, record in seals.records.items():
         table.record(page, *record)
-    assert PageLedger(4, LruEviction(), table).adopt() == 2
+    assert PageLedger(4, LruEviction(4), table).adopt() == 2

@@ -24,9 +24,9 @@ def test_a_request_for_all_available_pages_gets_them_after_any_use(
     is_sized: bool, seed: int, n_turns: int, window: int
 ) -> None:
     chance, clock = random.Random(seed), [0.0]
-    ledger = PageLedger(_N_PAGES, LruEviction())
+    ledger = PageLedger(_N_PAGES, LruEviction(_N_PAGES))
     if is_sized:
-        ledger = SizedLedger(_N_PAGES, LruEviction(), None, SizingRule(1.0, 0.0), now_s=lambda: clock[0])
+        ledger = SizedLedger(_N_PAGES, LruEviction(_N_PAGES), None, SizingRule(1.0, 0.0), now_s=lambda: clock[0])
         ledger.begin(4, is_new=True)
     holders: list[list[int]] = []
     for turn in range(n_turns):

@@ -50,7 +50,7 @@ def left_by(n_tokens: int, parent: int = PARENT) -> PageLedger:
     table = table_of(4)
     table.record(0, PARENT, ROOT, FIRST.tobytes())
     table.record_open(1, n_tokens, parent, REST[: n_tokens + 1].tobytes())
-    ledger = PageLedger(4, LruEviction(), table)
+    ledger = PageLedger(4, LruEviction(4), table)
     assert ledger.adopt() == 1
     ledger.audit([])
     return ledger

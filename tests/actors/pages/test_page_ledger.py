@@ -24,7 +24,7 @@ def test_the_laws_of_the_ledger_hold_under_every_policy(name: EvictionName) -> N
 
 
 def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
-    ledger = PageLedger(3, LruEviction())
+    ledger = PageLedger(3, LruEviction(3))
     pages = [allocated(ledger) for _ in range(3)]
     for index, page in enumerate(pages):
         ledger.seal(page, index + 1, index, b"x", is_planned=False)
@@ -35,7 +35,7 @@ def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
 
 
 def test_content_that_is_sealed_and_dropped_between_two_reports_is_not_reported() -> None:
-    ledger = PageLedger(1, LruEviction())
+    ledger = PageLedger(1, LruEviction(1))
     page = allocated(ledger)
     ledger.seal(page, 7, ROOT, b"x", is_planned=False)
     ledger.release([page])
@@ -45,7 +45,7 @@ def test_content_that_is_sealed_and_dropped_between_two_reports_is_not_reported(
 
 @pytest.mark.parametrize("is_planned", [True, False])
 def test_content_of_a_lost_plan_is_forgotten_and_that_of_an_applied_one_kept(is_planned: bool) -> None:
-    ledger = PageLedger(4, LruEviction())
+    ledger = PageLedger(4, LruEviction(4))
     applied, lost, held, unsent = (allocated(ledger) for _ in range(4))
     ledger.seal(applied, 1, ROOT, b"a", is_planned=True)
     ledger.commit_plan()
@@ -65,7 +65,7 @@ def test_content_of_a_lost_plan_is_forgotten_and_that_of_an_applied_one_kept(is_
 
 
 def test_same_hash_with_other_tokens_is_not_found() -> None:
-    ledger = PageLedger(2, LruEviction())
+    ledger = PageLedger(2, LruEviction(2))
     page = allocated(ledger)
     ledger.seal(page, 7, ROOT, b"tokens", is_planned=False)
     assert ledger.find(7, ROOT, b"tokens") == page
@@ -74,7 +74,7 @@ def test_same_hash_with_other_tokens_is_not_found() -> None:
 
 @pytest.mark.parametrize("held_by", [[], [[1]], [[0], [0]], [[0, 1]]])
 def test_an_audit_finds_leaks_and_foreign_holders(held_by: list[list[int]]) -> None:
-    ledger = PageLedger(2, LruEviction())
+    ledger = PageLedger(2, LruEviction(2))
     page = ledger.allocate()
     assert page == 0
     ledger.audit([[page]])
@@ -83,7 +83,7 @@ def test_an_audit_finds_leaks_and_foreign_holders(held_by: list[list[int]]) -> N
 
 
 def test_a_held_page_is_never_handed_out() -> None:
-    ledger = PageLedger(2, LruEviction())
+    ledger = PageLedger(2, LruEviction(2))
     page = ledger.allocate()
     assert page is not None
     ledger._free.appendleft(page)
@@ -92,7 +92,7 @@ def test_a_held_page_is_never_handed_out() -> None:
 
 
 def test_an_audit_finds_a_page_that_got_lost() -> None:
-    ledger = PageLedger(2, LruEviction())
+    ledger = PageLedger(2, LruEviction(2))
     ledger._free.pop()
     with pytest.raises(AssertionError, match="expected 2"):
         ledger.audit([])

@@ -42,7 +42,7 @@ def holds(index: PrefixIndex, content: int) -> bool:
 
 
 def test_changes_after_a_snapshot_keep_the_directory_up_to_date() -> None:
-    ledger, updates, index = PageLedger(2, LruEviction()), PageUpdates(), PrefixIndex(100)
+    ledger, updates, index = PageLedger(2, LruEviction(2)), PageUpdates(), PrefixIndex(100)
     pages = [seal(ledger, 1)]
     follow(index, updates.snapshot(ledger))
     assert holds(index, 1)
@@ -58,7 +58,7 @@ def test_changes_after_a_snapshot_keep_the_directory_up_to_date() -> None:
 
 
 def test_a_change_that_was_not_sent_shows_as_a_gap() -> None:
-    ledger, updates, index = PageLedger(4, LruEviction()), PageUpdates(), PrefixIndex(100)
+    ledger, updates, index = PageLedger(4, LruEviction(4)), PageUpdates(), PrefixIndex(100)
     follow(index, updates.snapshot(None))
     seal(ledger, 1)
     updates.changes(ledger)  # lost
@@ -77,7 +77,7 @@ def test_a_snapshot_without_a_ledger_is_empty() -> None:
 
 def test_the_directory_knows_what_the_host_tier_has() -> None:
     """Two pages, and two places: 101 and 102 are evicted to the tier, and 101 is overwritten there."""
-    ledger, tier, updates = PageLedger(2, LruEviction()), HostLedger(private_table(1, 2)), PageUpdates()
+    ledger, tier, updates = PageLedger(2, LruEviction(2)), HostLedger(private_table(1, 2)), PageUpdates()
     index = PrefixIndex(100)
 
     def evicted(pages: list[EvictedPage]) -> None:

@@ -72,7 +72,7 @@ class Pages:
     """A ledger of four pages, and a page with a tail, which is the only one of its holder."""
 
     def __init__(self) -> None:
-        self.ledger = PageLedger(4, LruEviction())
+        self.ledger = PageLedger(4, LruEviction(4))
         page = self.ledger.allocate()
         assert page is not None
         self.page, self.tokens = page, tokens_of(*range(10))

@@ -124,7 +124,7 @@ def planned(ledger: PageLedger, *contents: tuple[int, int, bytes]) -> list[int]:
 
 def test_a_page_is_recorded_when_its_step_has_been_applied_and_not_before() -> None:
     table = table_of(8)
-    ledger = PageLedger(8, LruEviction(), table)
+    ledger = PageLedger(8, LruEviction(8), table)
     pages = planned(ledger, *chain_of(1, 2))
     assert contents_of(table) == {}
     ledger.apply_plan()
@@ -133,7 +133,7 @@ def test_a_page_is_recorded_when_its_step_has_been_applied_and_not_before() -> N
 
 def test_the_pages_of_lost_steps_are_never_recorded() -> None:
     table = table_of(8)
-    ledger = PageLedger(8, LruEviction(), table)
+    ledger = PageLedger(8, LruEviction(8), table)
     first = planned(ledger, *chain_of(1))
     ledger.apply_plan()
     second = planned(ledger, *chain_of(5))
@@ -145,7 +145,7 @@ def test_the_pages_of_lost_steps_are_never_recorded() -> None:
 
 def test_a_record_is_erased_before_its_page_is_used_again() -> None:
     table = table_of(2)
-    ledger = PageLedger(2, LruEviction(), table)
+    ledger = PageLedger(2, LruEviction(2), table)
     ledger.release(planned(ledger, *chain_of(1, 2)))
     ledger.apply_plan()
     assert len(contents_of(table)) == 2
@@ -155,7 +155,7 @@ def test_a_record_is_erased_before_its_page_is_used_again() -> None:
 
 def test_a_plan_that_is_applied_late_records_nothing_for_a_page_that_was_evicted() -> None:
     table = table_of(1)
-    ledger = PageLedger(1, LruEviction(), table)
+    ledger = PageLedger(1, LruEviction(1), table)
     content = chain_of(1)[0]
     ledger.release(planned(ledger, content))  # its sequence was cancelled while the plan was in flight
     planned(ledger, content)  # the page is evicted, and a later plan fills it again
@@ -168,10 +168,10 @@ def test_a_plan_that_is_applied_late_records_nothing_for_a_page_that_was_evicted
 def test_the_next_ledger_finds_what_the_table_holds_and_evicts_prefixes_last() -> None:
     table = table_of(6)
     contents = chain_of(1, 2, 3)
-    ledger = PageLedger(6, LruEviction(), table)
+    ledger = PageLedger(6, LruEviction(6), table)
     pages = planned(ledger, *contents)
     ledger.apply_plan()
-    after = PageLedger(6, LruEviction(), table)
+    after = PageLedger(6, LruEviction(6), table)
     assert after.adopt() == 3
     assert [after.find(*content) for content in contents] == pages
     assert after.n_available == 6
@@ -186,7 +186,7 @@ def test_pages_without_their_prefix_stay_free() -> None:
     table = table_of(4)
     table.record(0, *contents[0])
     table.record(2, *contents[2])
-    ledger = PageLedger(4, LruEviction(), table)
+    ledger = PageLedger(4, LruEviction(4), table)
     assert ledger.adopt() == 1
     ledger.audit([])
     assert ledger.statistics().cached == 1
@@ -201,7 +201,7 @@ def test_a_damaged_record_is_never_found() -> None:
         for page, content in enumerate(contents):
             table.record(page, *content)
         buffer[at] ^= 1 << at % 8
-        ledger = PageLedger(3, LruEviction(), table)
+        ledger = PageLedger(3, LruEviction(3), table)
         ledger.adopt()
         ledger.audit([])
         damaged = (at - 64) // 80
@@ -215,7 +215,7 @@ def test_two_records_of_one_content_are_adopted_once() -> None:
     table = table_of(4)
     table.record(1, *content)
     table.record(3, *content)
-    ledger = PageLedger(4, LruEviction(), table)
+    ledger = PageLedger(4, LruEviction(4), table)
     assert ledger.adopt() == 1
     ledger.audit([])
     assert ledger.find(*content) in (1, 3)
@@ -248,7 +248,7 @@ def test_any_history_leaves_a_table_of_applied_pages_only() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         table = table_of(6)
-        ledger = PageLedger(6, LruEviction(), table)
+        ledger = PageLedger(6, LruEviction(6), table)
         content_of: dict[int, int] = {}  # page -> the hash that its last applied step has written
         flight: deque[list[tuple[int, int]]] = deque()
         held: list[list[int]] = []

@@ -9,6 +9,7 @@ from messages.lifecycle.cache_figures import (
     CacheFigures,
     DirectoryFigures,
     DiskFigures,
+    EvictionFigures,
     ExchangeFigures,
     HostFigures,
     PrefixFigures,
@@ -19,7 +20,8 @@ from messages.lifecycle.cache_figures import (
 
 SCHEDULER = {
     "pages": 100.0, "pages_held": 7.0, "pages_cached": 50.0, "pages_reused": 20.0, "pages_evicted": 3.0,
-    "prompt_tokens": 800.0, "cached_tokens": 320.0, "prefill_saved_s": 1.25, "lru_hits": 20.0,
+    "prompt_tokens": 800.0, "cached_tokens": 320.0, "prefill_saved_s": 1.25,
+    "lru_hits": 20.0, "lru_evictions": 3.0, "lru_ghost_hits": 2.0, "lru_shadow_hits": 0.0,
     "pages_bytes": 4000.0, "pages_oldest_s": 60.5,
 }  # fmt: skip
 GATEWAY = {"answers_kept": 2.0, "answer_bytes": 2048.0, "answer_hits": 5.0, "answer_misses": 9.0, "answer_tokens": 640.0}
@@ -28,10 +30,11 @@ GATEWAY |= {"answer_evicted": 1.0, "answer_oldest_s": 12.5}
 
 def test_figures_are_summed_up_over_actors_of_one_role() -> None:
     actors = [("scheduler/0", SCHEDULER), ("scheduler/1", SCHEDULER), ("gateway/0", GATEWAY), ("gateway/1", GATEWAY)]
-    found = cache_figures([*actors, ("cache_directory/0", {"hashes": 57.0, "queries": 12.0}), ("worker/0.0", {"steps": 3.0})])
-    assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5, 8000, 60.5)
+    index = {"hashes": 57.0, "queries": 12.0, "prefix_hits": 8.0, "prefix_misses": 3.0, "index_bytes": 4100.0}
+    found = cache_figures([*actors, ("cache_directory/0", index), ("worker/0.0", {"steps": 3.0})])
+    assert found.prefix == PrefixFigures(200, 14, 100, 40, 6, 1600, 640, 2.5, 8000, 60.5, {"lru": EvictionFigures(40, 6, 4, 0)})
     assert found.answers == AnswerFigures(4, 4096, 10, 18, 1280, 2, 12.5)
-    assert found.directory == DirectoryFigures(57, 12)
+    assert found.directory == DirectoryFigures(57, 12, 8, 3, 4100)
 
 
 def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
@@ -48,8 +51,14 @@ def test_answers_for_similar_questions_are_those_of_the_directory() -> None:
 
 
 def test_shared_answers_are_those_of_the_directory() -> None:
-    figures = {"shared_answers": 7.0, "shared_bytes": 4096.0, "shared_evicted": 2.0, "shared_oldest_s": 30.0}
-    assert cache_figures([("cache_directory/0", figures)]).shared == SharedFigures(7, 4096, 2, 30.0)
+    figures = {
+        "shared_answers": 7.0,
+        "shared_bytes": 4096.0,
+        "shared_evicted": 2.0,
+        "shared_oldest_s": 30.0,
+        "shared_hits": 6.0,
+    }
+    assert cache_figures([("cache_directory/0", figures)]).shared == SharedFigures(7, 4096, 2, 30.0, 6)
 
 
 def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
@@ -63,8 +72,11 @@ def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
         "host_bytes": 400.0,
         "host_evicted": 2.0,
         "host_oldest_s": 30.0,
+        "host_saved_s": 1.5,
     }
-    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(20, 8, 12, 6, 2, 0.5, 800, 4, 30.0)
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(
+        20, 8, 12, 6, 2, 0.5, 800, 4, 30.0, 3.0
+    )
 
 
 def test_the_moves_of_all_schedulers_are_summed_up() -> None:
@@ -74,8 +86,14 @@ def test_the_moves_of_all_schedulers_are_summed_up() -> None:
         "exchange_moved": 6.0,
         "exchange_failed": 1.0,
         "exchange_move_s": 0.25,
+        "exchange_pages": 7.0,
+        "exchange_bytes": 700.0,
+        "exchange_evicted": 1.0,
+        "exchange_oldest_s": 9.0,
     }
-    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).exchange == ExchangeFigures(20, 8, 12, 2, 0.5)
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).exchange == ExchangeFigures(
+        20, 8, 12, 2, 0.5, 14, 1400, 2, 9.0
+    )
 
 
 def test_the_disk_tiers_of_all_schedulers_are_summed_up() -> None:
@@ -89,8 +107,11 @@ def test_the_disk_tiers_of_all_schedulers_are_summed_up() -> None:
         "disk_bytes": 400.0,
         "disk_evicted": 2.0,
         "disk_oldest_s": 30.0,
+        "disk_saved_s": 1.5,
     }
-    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).disk == DiskFigures(20, 8, 12, 6, 2, 0.5, 800, 4, 30.0)
+    assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).disk == DiskFigures(
+        20, 8, 12, 6, 2, 0.5, 800, 4, 30.0, 3.0
+    )
 
 
 def test_a_cache_that_nobody_has_is_not_shown() -> None:

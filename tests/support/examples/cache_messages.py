@@ -84,10 +84,11 @@ CACHES: tuple[Message, ...] = (
                 starts=(b"\2\0\0\0",),
                 began_s=1e9,
                 since_s=1e9,
+                model=1,
             ),
         ),
         used=(b"0123456789abcdef",),
     ),
-    equal.ForgetAnswers(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0),
+    equal.ForgetAnswers(call=5, scope=b"12345678", tokens=int32s([5, 6]), older_than_s=60.0, model=1),
     equal.AnswersForgotten(call=5, equal=3, similar=2),
 )

@@ -17,14 +17,14 @@ async def reset(services: Services, call: Call) -> ASGIApp:
     An unknown field is refused: without it more would be forgotten.
     """
     body = await services.body_reader.read(call.body or bytearray(b"{}"), CacheResetBody, "tokens")
-    wanted = await wanted_of(body, services.settings, services.admission.builder.encoder)
+    wanted = await wanted_of(body, services.settings, services.models, services.admission.builder_of)
     return json_response(await services.caches.forget(wanted))
 
 
 async def forget_answers(services: Services, call: Call) -> ASGIApp:
     """POST, of another gateway: forget kept answers of this one."""
     wanted = msgspec.json.decode(call.body, type=AnswersToForget)
-    n_answers = services.caches.forget_answers(Forgetting(wanted.scope, wanted.tokens, wanted.older_than_s))
+    n_answers = services.caches.forget_answers(Forgetting(wanted.scope, wanted.tokens, wanted.older_than_s, wanted.model))
     return json_response(Forgotten(n_answers))
 
 

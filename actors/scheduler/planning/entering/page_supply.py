@@ -21,7 +21,10 @@ class PageSupply:
         allocate, first_index, short = self._ledger.allocate, len(sequence.pages), sequence.pages_short(up_to)
         if sequence.terms.page_share < 1.0 and not self._keeps_budget(builder, sequence, short):
             return False
-        for _ in range(short):
+        n_at_once = min(short, self._ledger.n_available) if short > 1 else 0  # many together take less time than one by one
+        if n_at_once:
+            sequence.pages += self._ledger.allocate_all(n_at_once)
+        for _ in range(short - n_at_once):
             while (page := allocate()) is None:
                 victim = self._queues.policy.victims.choose(self._queues.running, builder.has_row) or sequence
                 self._preempt(builder, victim)

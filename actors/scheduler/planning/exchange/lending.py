@@ -96,6 +96,11 @@ class Lending:
         self.n_lent = 0  # pages, since the scheduler began
 
     @property
+    def contents(self) -> HostLedger:
+        """What lies at the places, for other replicas."""
+        return self._places
+
+    @property
     def held(self) -> list[list[int]]:
         """The pages that loans hold."""
         return [loan.held for loan in self._loans]

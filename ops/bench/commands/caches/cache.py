@@ -17,7 +17,7 @@ from actors.pages.eviction.choice import EvictionName, make_eviction
 from ops.bench.cache.generated import GENERATORS, generate
 from ops.bench.cache.plot import picture
 from ops.bench.cache.policy_speed import operations_per_s
-from ops.bench.cache.replay import LedgerCache, PageCache, Replayed, replay
+from ops.bench.cache.replay import LedgerCache, PageCache, Replayed, findable_rate, replay
 from ops.bench.cache.trace_file import HashedRequest, hashed, read_trace
 from ops.bench.cache.vllm_rule import VllmRule
 from ops.bench.machine import describe_machine
@@ -67,7 +67,10 @@ def command(
     try:
         for name, trace in _traces(traces or (() if files else tuple(GENERATORS)), files, requests, seed).items():
             rows += [row for n_pages in sizes for row in _replays(name, trace, n_pages, chosen)]
-            _show([row for row in rows if row.trace == name], f"{name}: {len(trace):,} requests")
+            _show(
+                [row for row in rows if row.trace == name],
+                f"{name}: {len(trace):,} requests, {findable_rate(trace):.1%} can be found",
+            )
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     speeds = {name.value: round(operations_per_s(make_eviction(name, sizes[-1]), sizes[-1])) for name in chosen}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
+from actors.pages.eviction.choice import EvictionName
 from messages.steps import PAGE_TOKENS
 from ops.bench.cache.page_capacity import measure_capacity, measure_ledger
 from ops.bench.machine import describe_machine
@@ -23,9 +24,16 @@ _STEPS_MS = (1.08, 5.6, 61.0)  # of 64 rows, docs/performance_gpus.md: SmolLM2 a
 @click.option("--most", type=click.IntRange(min=1), default=8192, help="Tokens of the longest sequence, and of a slot.")
 @click.option("--rows", type=click.IntRange(min=1), default=64, help="Sequences that decode together.")
 @click.option("--step-ms", type=float, multiple=True, help="Steps to compare with. Default: 1.08, 5.6, 61.")
+@click.option(
+    "--policy", "policies", type=click.Choice([name.value for name in EvictionName]), multiple=True,
+    default=("lru", "w-tinylfu", "adaptive"), help="Eviction policies whose ledgers are timed; may be repeated.",
+)  # fmt: skip
 @click.option("--repeats", type=click.IntRange(min=1), default=3, help="Of the ledger's time; the least one counts.")
 @click.option("--out", help="Append the JSON here instead of printing it.")
-def command(n_pages: int, least: int, most: int, rows: int, step_ms: tuple[float, ...], repeats: int, out: str | None) -> None:
+def command(
+    n_pages: int, least: int, most: int, rows: int, step_ms: tuple[float, ...], policies: tuple[str, ...], repeats: int,
+    out: str | None,
+) -> None:  # fmt: skip
     """Capacity of pages beside contiguous slots, and the share of the page ledger in a step."""
     if rows * -(-most // PAGE_TOKENS) > n_pages:
         raise click.UsageError(f"--pages: expected at least {rows * -(-most // PAGE_TOKENS)} for {rows} rows of {most} tokens")
@@ -36,14 +44,20 @@ def command(n_pages: int, least: int, most: int, rows: int, step_ms: tuple[float
         "", f"{capacity.contiguous:.0f}", f"{capacity.paged:.0f}", f"{capacity.ratio:.2f}", f"{capacity.used_share:.1%}"
     )
     CONSOLE.print(table)
-    times = [measure_ledger(n_pages, rows, least, most) for _ in range(repeats)]
-    ledger_ms = min(one.mean_s for one in times) * 1000
-    spread_ms = [round(one.mean_s * 1000, 4) for one in times]
-    shares = {wanted: ledger_ms / wanted for wanted in step_ms or _STEPS_MS}
-    CONSOLE.print(
-        f"the page ledger takes {ledger_ms:.4f} ms of a processor in a step of {rows} rows, {spread_ms} in all repeats"
-    )
-    for wanted, share in shares.items():
-        CONSOLE.print(f"  {share:.2%} of a step of {wanted:g} ms")
+    names = [EvictionName(name) for name in policies]
+    times = {name: [measure_ledger(n_pages, rows, least, most, policy=name) for _ in range(repeats)] for name in names}
+    spreads_ms = {name.value: [round(one.mean_s * 1000, 4) for one in ones] for name, ones in times.items()}
+    _show_ledger(spreads_ms, rows, step_ms or _STEPS_MS)
+    evictions = {name.value: ones[0].evictions for name, ones in times.items()}
     figures = {"contiguous": capacity.contiguous, "paged": capacity.paged, "ratio": capacity.ratio}
-    write_json({"machine": machine, "capacity": figures, "ledger_ms": spread_ms, "evictions": times[0].evictions}, out)
+    write_json({"machine": machine, "capacity": figures, "ledger_ms": spreads_ms, "evictions": evictions}, out)
+
+
+def _show_ledger(spreads_ms: dict[str, list[float]], rows: int, steps_ms: tuple[float, ...]) -> None:
+    """One row for each policy: the least time of the ledger in a step, all repeats, and its share of steps."""
+    shares = [f"of {wanted:g} ms" for wanted in steps_ms]
+    table = Table("policy", "ms in a step", "all repeats", *shares, title=f"processor time of the page ledger, {rows} rows")
+    for name, spread_ms in spreads_ms.items():
+        least_ms = min(spread_ms)
+        table.add_row(name, f"{least_ms:.4f}", str(spread_ms), *(f"{least_ms / wanted:.2%}" for wanted in steps_ms))
+    CONSOLE.print(table)

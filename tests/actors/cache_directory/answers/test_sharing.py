@@ -88,3 +88,11 @@ async def test_what_could_not_be_sent_is_sent_later_unless_it_was_forgotten() ->
     bench.is_full = False
     await bench.until(lambda: len(bench.sent) == 1)
     assert bench.told("gateway/0") == [answer(1).key]
+
+
+def test_answers_that_gateways_have_found_are_counted_if_they_are_here() -> None:
+    bench = Bench(2)
+    here, gone = answer(1).key, answer(7).key
+    bench.sharing.heard("gateway/0", AnswersKept(used=(here, gone)))
+    bench.sharing.heard("gateway/1", AnswersKept(used=(here,)))
+    assert bench.sharing.n_used == 2

@@ -13,6 +13,7 @@ import pytest
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.whole_server import n_visible, start_scheduler, whole_server
+from tests.support.gateways.fallback_rig import BIG, OTHER, SMALL, add_fallback
 from tests.support.memory_cluster import Gang
 from tests.support.waiting import DEADLINE_S
 
@@ -128,3 +129,13 @@ async def test_conditions_that_mean_nothing_are_refused(body: dict[str, Any], fi
     async with rig(operator_key="secret") as r, r.http() as http:
         answer = await http.post("/v1/cache/reset", json=body, headers=KEY)
         assert (answer.status_code, answer.json()["error"]["param"]) == (404 if field == "model" else 400, field), answer.text
+
+
+async def test_the_caches_of_one_model_are_forgotten() -> None:
+    async with rig(operator_key="secret", model_name=BIG, other_models=[OTHER]) as r, r.http() as http:
+        small = await add_fallback(r)
+        asked = []
+        for conditions in ({"model": SMALL}, {"model": BIG}, {}):
+            assert (await reset(http, **conditions))["pages"] in (7, 14)
+            asked.append((len(r.scheduler.forgotten), len(small.forgotten)))
+        assert asked == [(0, 1), (1, 1), (2, 2)]

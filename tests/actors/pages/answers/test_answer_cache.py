@@ -30,10 +30,17 @@ def answer(
     prompt: bytes = ids_of(1, 2),
     scope: bytes = b"",
     n_tokens: int = 3,
+    model: int = 0,
 ) -> KeptAnswer:
     sequence = KeptSequence(ids=ids_of(*range(n_tokens)), reason="length", n_cached=2)
     return KeptAnswer(
-        sequences=(sequence,), key=key_of(number), scope=scope, starts=(prompt[:1024],), began_s=began_s, since_s=since_s
+        sequences=(sequence,),
+        key=key_of(number),
+        scope=scope,
+        starts=(prompt[:1024],),
+        began_s=began_s,
+        since_s=since_s,
+        model=model,
     )
 
 
@@ -130,13 +137,16 @@ def test_an_answer_that_is_too_large_is_not_kept() -> None:
         (Forgetting(tokens=ids_of(1, 3, 9)), 4),
         (Forgetting(older_than_s=5.0), 2),
         (Forgetting(older_than_s=50.0), 4),
+        (Forgetting(model=0), 1),
+        (Forgetting(model=1), 3),
+        (Forgetting(model=1, scope=b"me"), 4),
     ],
 )
-def test_answers_are_forgotten_by_caller_prefix_and_age(wanted: Forgetting, left: int) -> None:
+def test_answers_are_forgotten_by_caller_prefix_age_and_model(wanted: Forgetting, left: int) -> None:
     cache = AnswerCache(1 << 20, 100.0)
     cache.keep(answer(0, since_s=9.0))
     cache.keep(answer(1, since_s=1.0, prompt=ids_of(1, 3)))
-    cache.keep(answer(2, since_s=9.0, prompt=ids_of(2)))
+    cache.keep(answer(2, since_s=9.0, prompt=ids_of(2), model=1))
     cache.keep(answer(3, since_s=1.0, scope=b"me"))
     assert cache.forget(wanted, 10.0) == 4 - left
     assert (len(cache), cache.n_bytes > 0) == (left, left > 0)

@@ -63,7 +63,7 @@ class _Ledger:
 
     def __init__(self, spare_share: float = 0.0) -> None:
         self.now_s = 0.0
-        self.ledger = SizedLedger(200, LruEviction(), None, SizingRule(_QUIET_S, spare_share), now_s=lambda: self.now_s)
+        self.ledger = SizedLedger(200, LruEviction(200), None, SizingRule(_QUIET_S, spare_share), now_s=lambda: self.now_s)
         self.ledger.begin(8, is_new=True)
 
     def run(self, n_pages: int, first_hash: int) -> list[int]:
@@ -160,7 +160,7 @@ def test_a_ledger_that_adopts_contents_begins_with_these() -> None:
     table = private_table(1, 50)
     for page in range(20):
         table.record(page, 1000 + page, 1000 + page - 1 if page else ROOT, b"0" * 64)
-    ledger = SizedLedger(50, LruEviction(), table, SizingRule(_QUIET_S, 0.0))
+    ledger = SizedLedger(50, LruEviction(50), table, SizingRule(_QUIET_S, 0.0))
     assert ledger.adopt() == 20
     ledger.begin(8, is_new=True)
     assert (ledger.n_in_use, ledger.statistics().cached) == (20, 20)
@@ -169,6 +169,6 @@ def test_a_ledger_that_adopts_contents_begins_with_these() -> None:
 
 @pytest.mark.parametrize("n_least", [0, 200, 900])
 def test_without_a_least_size_all_pages_are_in_use(n_least: int) -> None:
-    ledger = SizedLedger(200, LruEviction(), None, SizingRule(_QUIET_S, 0.0))
+    ledger = SizedLedger(200, LruEviction(200), None, SizingRule(_QUIET_S, 0.0))
     ledger.begin(n_least, is_new=True)
     assert ledger.n_in_use == 200

@@ -36,6 +36,9 @@ async def test_pages_come_back_from_the_disk() -> None:
     counts = tier_of(bench).counts
     assert (counts.read, counts.failed) == (PROMPT_PAGES, 0)
     assert bench.gang.disk.n_read == PROMPT_PAGES
+    told = bench.scheduler.statistics()
+    assert told["disk_saved_s"] == round(counts.saved_s, 3) != 0.0
+    assert told["host_saved_s"] == round(bench.scheduler._gang.tier.counts.saved_s, 3)
     await close(bench)
 
 

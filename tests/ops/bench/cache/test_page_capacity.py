@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from actors.pages.eviction.choice import EvictionName
 from ops.bench.cache.page_capacity import log_uniform, measure_capacity, measure_ledger
 
 
@@ -26,7 +29,8 @@ def test_each_power_of_two_is_as_likely() -> None:
     assert 900 < sum(length < 64 for length in lengths) < 1100
 
 
-def test_the_measured_ledger_evicts_for_each_page() -> None:
-    times = measure_ledger(n_pages=300, n_rows=8, least=16, most=256)
+@pytest.mark.parametrize("policy", [EvictionName.LRU, EvictionName.W_TINYLFU, EvictionName.ADAPTIVE])
+def test_the_measured_ledger_evicts_for_each_page(policy: EvictionName) -> None:
+    times = measure_ledger(n_pages=300, n_rows=8, least=16, most=256, policy=policy)
     assert times.mean_s > 0
     assert times.evictions > 500

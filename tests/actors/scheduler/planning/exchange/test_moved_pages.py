@@ -263,3 +263,15 @@ async def test_random_prompts_of_two_replicas(seed: int, monkeypatch: pytest.Mon
         assert pair.gateway.tokens[attempt] == hash_chain_tokens(prompt, 3, 0, pair.worker.hash_chain_vocabulary)
     assert pair.exchange(0).borrower.counts.moved + pair.exchange(1).borrower.counts.moved > 0
     await pair.close()
+
+
+async def test_the_figures_of_the_places() -> None:
+    pair = await _pair()
+    await pair.ask(1, _prompt(1), holder=0)
+    told = pair.schedulers[0].statistics()
+    assert (told["exchange_places"], told["exchange_pages"], told["exchange_evicted"]) == (40.0, _PROMPT_PAGES, 0.0)
+    capacity = pair.schedulers[0]._gang.capacity
+    assert capacity is not None
+    assert told["exchange_bytes"] == _PROMPT_PAGES * capacity.page_bytes
+    assert pair.schedulers[1].statistics()["exchange_moved"] == _PROMPT_PAGES
+    await pair.close()

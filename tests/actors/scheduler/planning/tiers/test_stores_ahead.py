@@ -32,7 +32,7 @@ def _content(number: int) -> Content:
 
 def _ledger(n_cached: int) -> ForgettingLedger:
     """All pages have contents, of which the first ones are cached, in this order."""
-    ledger = ForgettingLedger(_N_PAGES, LruEviction())
+    ledger = ForgettingLedger(_N_PAGES, LruEviction(_N_PAGES))
     for number in range(_N_PAGES):
         assert ledger.allocate() == number
         ledger.seal(number, *_content(number), is_planned=True)
