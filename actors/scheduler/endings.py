@@ -11,8 +11,10 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.grammar_gate import GRAMMAR_LIMIT_S
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.hints import Hints
+from actors.scheduler.load.load_reports import LoadReports
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.policies.late_refusal import late_refusal
 from actors.scheduler.sequences.policy import LateRequests, SchedulingPolicy
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
@@ -103,13 +105,14 @@ class Endings:
             self._actor.send(sequence.gateway, refusal)
             self.release(sequence)
 
-    def drop_late(self, policy: SchedulingPolicy, means: LateRequests) -> None:
-        """Refuse the sequences that have turned out to be late, if that is meant: those that no scheduler has had before."""
+    def drop_late(self, policy: SchedulingPolicy, means: LateRequests, loads: LoadReports) -> None:
+        """Refuse the sequences that have turned out to be late, if that is meant: those that no scheduler has had before.
+        `loads` says how long the work takes that waits."""
         for sequence in policy.take_late():
             is_new = sequence.state is State.WAITING and not (sequence.is_again or sequence.stay or sequence.n_sent)
             if means is LateRequests.REFUSE and is_new:
-                detail = "ttft_ms or deadline_ms: expected times that can still be kept; too many others come before"
-                refusal = Refused(attempt=sequence.attempt, code="deadline", detail=detail, retryable=False)
+                n_waiting = len(self._queues.waiting)
+                refusal = late_refusal(sequence, self._queues.now_s(), n_waiting, loads.wait_s)
                 self._actor.send(sequence.gateway, refusal)
                 self.release(sequence)
 

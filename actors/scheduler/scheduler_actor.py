@@ -239,7 +239,7 @@ class SchedulerActor(Actor):
 
     def after_mail(self) -> None:
         self._results.go_on()  # loads, on whose outcome some have waited, may have ended
-        self._endings.drop_late(self._queues.policy, self.settings.late)
+        self._endings.drop_late(self._queues.policy, self.settings.late, self._reports.loads)
         self._plan_ahead()
         self._reports.send_changes()
         for gateway, outgoing in self._outgoing.items():

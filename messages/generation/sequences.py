@@ -67,12 +67,13 @@ class Taken(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """The scheduler refuses this attempt. `retryable`: False if it can never run, True if it may be submitted again later."""
+    """The scheduler refuses this attempt. `retryable`: False if it can never run, True if its gateway may submit it again."""
 
     attempt: Count
     code: Code
     detail: LongText
     retryable: bool
+    retry_after_s: float = 0.0  # after this time the client may ask again; 0: that does not help, or the gateway knows better
 
 
 class Work(Part, frozen=True):

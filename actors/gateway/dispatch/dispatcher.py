@@ -132,7 +132,8 @@ class Dispatcher:
             return
         if not message.retryable:
             self.book.close(sequence)
-            self._give_up(sequence, Ended(reason="failed", code=message.code, detail=message.detail))
+            again_s = message.retry_after_s
+            self._give_up(sequence, Ended(reason="failed", code=message.code, detail=message.detail, retry_after_s=again_s))
             return
         sequence.avoided = sequence.scheduler
         if self.moves.given_back(sequence):

@@ -118,7 +118,7 @@ def refusal_of(ended: Ended) -> Refusal:
     """The failure of an accepted request as a refusal, for its HTTP status and message."""
     if ended.code == "unavailable":  # only a request that could not be recorded ends so
         return journal_unavailable()
-    return Refusal(ended.code or "internal", ended.detail or "the request failed")
+    return Refusal(ended.code or "internal", ended.detail or "the request failed", retry_after_s=ended.retry_after_s)
 
 
 def without_slash(path: str) -> Response:

@@ -149,10 +149,15 @@ class AdmissionGate:
 
     def _check_shed(self, terms: Terms) -> None:
         """Shed a request of low priority, and any request of a caller that has its share of the queue."""
-        if terms.priority <= 0 and not self.queued.shares.has_fair_share(terms.caller):
+        shares = self.queued.shares
+        fair = shares.fair_share(terms.caller)
+        if terms.priority <= 0 and fair is None:
             return
         self._metrics.refused("shed")
-        why = f"a priority of at most 0, got {terms.priority}" if terms.priority > 0 else "a caller with less of the queue"
+        why = f"a priority of at most 0, got {terms.priority}"
+        if terms.priority <= 0:
+            what = "tokens (prompts and expected output) in requests of one caller without a token yet"
+            why = f"less than {fair} {what}, its fair share of {shares.n_held}; got {shares.held_by(terms.caller)}"
         detail = f"the server sheds load: expected {why}"
         retry_s = max(min(self.outlook.wait_s, 60.0), _SHED_S)
         raise Refusal("shed", detail + self._wait_text(), retry_after_s=retry_s)

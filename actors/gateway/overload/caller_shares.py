@@ -72,9 +72,10 @@ class CallerShares:
         if not part.n:
             del self._parts[caller]
 
-    def has_fair_share(self, caller: bytes) -> bool:
-        """True if a caller holds as much as is its due by weight, or more, of what is held."""
+    def fair_share(self, caller: bytes) -> int | None:
+        """How much of what is held is the due of a caller by its weight, if it holds that or more; None: it holds less."""
         part = self._parts.get(caller)
         if part is None:
-            return False
-        return part.n * sum(one.weight for one in self._parts.values()) >= self.n_held * part.weight
+            return None
+        weights = sum(one.weight for one in self._parts.values())
+        return int(self.n_held * part.weight / weights) if part.n * weights >= self.n_held * part.weight else None

@@ -174,6 +174,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0
     code: Code | NoCode = ""  # why it failed
     detail: str = ""
+    retry_after_s: float = 0.0  # of a failure: after this time the client may ask again; 0: that does not help
     work: Work | None = None  # what the last attempt has taken; None: the gateway has ended it, or its scheduler did not say
     first_token_s: float = 0.0  # from the admission until the first token could be seen; 0: none could be before the ending
     lasted_s: float = 0.0  # from the admission to this ending

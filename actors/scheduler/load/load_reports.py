@@ -44,6 +44,11 @@ class LoadReports:
         return self._degradation.level
 
     @property
+    def wait_s(self) -> float:
+        """How long the work that waits now takes; 0 while no rate is known."""
+        return self._load().wait_s
+
+    @property
     def _is_computing(self) -> bool:
         """Sequences run. Those whose gang has died wait for the next one in their slots, and tell nothing of its pace."""
         return self._gang.is_alive and bool(self._queues.running)

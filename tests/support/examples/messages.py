@@ -120,7 +120,7 @@ INTERNAL: tuple[Message, ...] = (
     ),
     *REPLICA_MESSAGES,
     Taken(attempt=5),
-    Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
+    Refused(attempt=5, code="deadline", detail="ttft_ms: expected more, got 9 ms", retryable=False, retry_after_s=2.0),
     Tokens(
         number=1,
         attempts=int64s([5, 6]),

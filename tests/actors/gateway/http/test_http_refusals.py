@@ -198,6 +198,16 @@ async def test_a_scheduler_that_can_never_run_it_makes_a_400() -> None:
             assert "99 pages" in answer.json()["error"]["message"]
 
 
+async def test_who_comes_too_late_is_told_when_to_come_back() -> None:
+    async with rig() as r, r.http() as http:
+        late = Refused(attempt=0, code="deadline", detail="ttft_ms: expected more", retryable=False, retry_after_s=2.4)
+        for stream in (False, True):
+            r.scheduler().refuse_next = late
+            answer = await http.post(PLAIN, json={"prompt": "x", "stream": stream})
+            assert (answer.status_code, answer.headers["retry-after"]) == (504, "3")
+            assert answer.json()["error"]["code"] == "deadline"
+
+
 async def test_a_quarantined_request_is_an_error_that_clients_do_not_repeat() -> None:
     async with rig() as r, r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -24,6 +26,12 @@ async def test_late_requests_are_refused_if_that_is_meant_and_they_are_new(
     await bench.ended(3)
     assert set(bench.gateway.refused) == refused
     assert all(one.code == "deadline" and not one.retryable for one in bench.gateway.refused.values())
+    for refusal in bench.gateway.refused.values():
+        got = r"got 0\.001 ms, of which \d+ ms have passed"
+        others = r"others that wait here: \d+(, work of about [\d.]+ s)?; come back in \d+ s"
+        expected_text = rf"deadline_ms: expected a time that can still be kept, {got}; {others}"
+        assert re.fullmatch(expected_text, refusal.detail), refusal.detail
+        assert 1.0 <= refusal.retry_after_s <= 60.0
     for attempt in {0, 1, 2} - refused:
         assert bench.gateway.tokens[attempt] == expected(prompt_of(attempt, 20), 5 if attempt else 60)
     assert bench.scheduler.statistics()["late"] == 2.0
