@@ -110,6 +110,9 @@ class Accepted(Message, frozen=True):
     n_prompt: Count
     n_answers: Count = 1
     fallback_model: ShortText = ""  # the name of the model that answers instead of the main one; "": the main one does
+    # as the headers X-Degraded and X-Queue-Wait-Ms have them over HTTP; not sent where those are not
+    degraded: ShortText | msgspec.UnsetType = msgspec.UNSET
+    queue_wait_ms: Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class AnswerPart(Part, frozen=True, omit_defaults=True):

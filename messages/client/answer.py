@@ -24,6 +24,8 @@ class Piece:
     index: int = 0  # of the answer, where several were asked for
     parts: tuple[AnswerPart, ...] = ()  # where reasoning or calls are told from the content: all parts of the text, in order
     fallback_model: str = ""  # the name of the model that answers instead of the main one; "": the main one does
+    degraded: str = ""  # what the load of the server has changed, as `drafts=off, n=2, max_tokens=256`; "": nothing
+    queue_wait_ms: int = 0  # when the request came, what waited was expected to take so long; 0: less than a second
 
     @property
     def reasoning(self) -> str:
@@ -60,7 +62,9 @@ class Answer:
     prompt_logprobs: PromptLogprobs | None = field(default=None, repr=False)  # from its second token on; None unless asked for
     reasoning: str = ""  # told from the text, if the model writes any
     tool_calls: tuple[AnswerCall, ...] = ()
-    fallback_model: str = ""  # as in `Piece`
+    fallback_model: str = ""  # as in `Piece`, as are the next two
+    degraded: str = ""
+    queue_wait_ms: int = 0
     others: tuple[Answer, ...] = field(default=(), repr=False)  # to the same request, where several were asked for
 
     @property

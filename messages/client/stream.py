@@ -7,6 +7,7 @@ and after a gap or an overlap the client sends its request again with `have` at 
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,23 @@ class Next(Enum):
     END = auto()  # the request is over
 
 
+class _Told(NamedTuple):
+    """What the acceptance of a request says of all its answers; see `Piece`."""
+
+    fallback_model: str = ""
+    degraded: str = ""
+    queue_wait_ms: int = 0
+
+
+def _told_by(accepted: public.Accepted) -> _Told:
+    degraded, wait_ms = accepted.degraded, accepted.queue_wait_ms
+    return _Told(
+        fallback_model=accepted.fallback_model,
+        degraded="" if degraded is msgspec.UNSET else degraded,
+        queue_wait_ms=0 if wait_ms is msgspec.UNSET else int(wait_ms),
+    )
+
+
 class _GrowingAnswer:
     """One answer of a request, as far as it has come."""
 
@@ -43,7 +61,7 @@ class _GrowingAnswer:
         """True if no token that is known is still to come again. They come again when the server has forgotten the request."""
         return self.finished is not None or self.n_replayed == len(self.tokens)
 
-    def answer(self, request: str, fallback_model: str, others: tuple[Answer, ...]) -> Answer:
+    def answer(self, request: str, told: _Told, others: tuple[Answer, ...]) -> Answer:
         """The finished answer."""
         assert self.finished is not None
         parts = [part for piece in self.pieces for part in piece.parts]
@@ -59,7 +77,9 @@ class _GrowingAnswer:
             prompt_logprobs=self.prompt_logprobs,
             reasoning="".join(piece.reasoning for piece in self.pieces),
             tool_calls=calls_of(parts),
-            fallback_model=fallback_model,
+            fallback_model=told.fallback_model,
+            degraded=told.degraded,
+            queue_wait_ms=told.queue_wait_ms,
             others=others,
         )
 
@@ -76,7 +96,7 @@ class StreamState:
         self._answers = [_GrowingAnswer()]
         self.pieces: list[Piece] = []  # of all answers, in the order in which they came
         self.is_accepted = False
-        self._fallback_model = ""
+        self._told = _Told()
         self.is_repeated = asked.is_repeated  # a gateway that does not know the request asks the others
         self.error: ClientError | None = None
         self._is_replay = False
@@ -118,7 +138,9 @@ class StreamState:
             return Next.NOTHING
         match message:
             case public.Accepted():
-                self.is_accepted, self._fallback_model = True, message.fallback_model
+                self.is_accepted, self._told = True, _told_by(message)
+                if message.n_answers < len(self._answers):
+                    return self._are_fewer(message)
                 while len(self._answers) < min(message.n_answers, public.MAX_ANSWERS):
                     self._answers.append(_GrowingAnswer())
             case public.Chunk() if message.index < len(self._answers):
@@ -128,6 +150,14 @@ class StreamState:
             case public.Failed():
                 return self._fail(message)
         return Next.NOTHING
+
+    def _are_fewer(self, accepted: public.Accepted) -> Next:
+        """The server has forgotten the request, and begins it again with fewer answers, because it has more to do now."""
+        n_known, why = len(self._answers), f" ({self._told.degraded})" if self._told.degraded else ""
+        self.error = RequestFailed(
+            f"request: the server forgot it: expected {n_known} answers again, got {accepted.n_answers}{why}"
+        )
+        return Next.END
 
     def _chunk(self, chunk: public.Chunk, answer: _GrowingAnswer) -> Next:
         first, ids = int(chunk.first), chunk.ids.tolist()
@@ -145,7 +175,7 @@ class StreamState:
         answer.prompt_logprobs = answer.prompt_logprobs or chunk.prompt_logprobs
         answer.tokens += ids
         text = content_of(chunk.parts) if chunk.parts else chunk.text
-        piece = Piece(have, ids, text, chunk.logprobs, int(chunk.index), tuple(chunk.parts), self._fallback_model)
+        piece = Piece(have, ids, text, chunk.logprobs, int(chunk.index), tuple(chunk.parts), *self._told)
         answer.pieces.append(piece)
         self.pieces.append(piece)
         return Next.PIECE
@@ -194,7 +224,7 @@ class StreamState:
         """The first answer of the finished request, with the others. Raises: ClientError when it ended with one."""
         if self.error is not None:
             raise self.error
-        who = self._asked.request, self._fallback_model
+        who = self._asked.request, self._told
         return self._answers[0].answer(*who, tuple(answer.answer(*who, ()) for answer in self._answers[1:]))
 
 

@@ -18,12 +18,12 @@ def measures_of(degraded: str) -> list[str]:
 
 def degrade(spec: RequestSpec, level: DegradationLevel, settings: GatewaySettings) -> RequestSpec:
     """The request as it is accepted at this level. `degraded` says what was changed, as the header X-Degraded has it. Fewer
-    answers and shorter ones only where the operator has set a limit; ZeroMQ clients, which wait for `n` answers, get all."""
+    answers and shorter ones only where the operator has set a limit."""
     if level is DegradationLevel.NORMAL:
         return spec
     told = [DRAFTS] if spec.terms.speculation else []
     most_n, most_tokens = settings.degraded_n, settings.degraded_max_tokens
-    if level >= DegradationLevel.FEWER_ANSWERS and 0 < most_n < spec.n and spec.api != "zeromq":
+    if level >= DegradationLevel.FEWER_ANSWERS and 0 < most_n < spec.n:
         spec = _with_fewer_answers(spec, most_n)
         told.append(f"{ANSWERS}={most_n}")
     if level >= DegradationLevel.SHORTER_ANSWERS and 0 < most_tokens < spec.terms.max_tokens:

@@ -103,6 +103,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"{int(self.similarity * 1000) / 1000:.3f}"
 
     @property
+    def shown_wait_ms(self) -> int:
+        """What its answers have as the header X-Queue-Wait-Ms; 0: they have none. What is not computed does not wait."""
+        return 0 if self.cache_status else self.queue_wait_ms
+
+    @property
     def shown_fallback(self) -> str:
         """What its answers have as the header X-Fallback-Model; "": they have none."""
         return quote(self.fallback, safe=_SAFE_IN_HEADERS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from actors.gateway.requests.best_of import n_shown
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import journal_unavailable
@@ -93,6 +95,8 @@ class ZmqStream:
             n_prompt=self.request.n_prompt[0],
             n_answers=n_shown(spec),
             fallback_model=spec.fallback[:MAX_SHORT_CHARACTERS],
+            degraded=spec.degraded or msgspec.UNSET,
+            queue_wait_ms=spec.shown_wait_ms or msgspec.UNSET,
         )
 
     def _withdrawal(self) -> Message:

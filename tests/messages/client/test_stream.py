@@ -167,3 +167,22 @@ def test_a_failed_ending_is_an_error() -> None:
     quarantined.handle(finished(0, "quarantined"))
     with pytest.raises(Quarantined, match="the server could not finish the request"):
         quarantined.answer()
+
+
+def test_pieces_and_answers_have_what_the_acceptance_says_of_the_load() -> None:
+    for more, told in (({"degraded": "n=2", "queue_wait_ms": 1500}, ("n=2", 1500)), (dict[str, Any](), ("", 0))):
+        state = new_state()
+        state.handle(public.Accepted(request="r", n_prompt=1, **more))
+        state.handle(chunk(0, 12))
+        state.handle(finished(12))
+        assert [(one.degraded, one.queue_wait_ms) for one in (state.answer(), *state.pieces)] == [told, told]
+
+
+def test_a_forgotten_request_that_gets_fewer_answers_the_second_time_has_failed() -> None:
+    state = new_state()
+    state.handle(public.Accepted(request="r", n_prompt=1, n_answers=4))
+    state.handle(chunk(0, 5))
+    again = public.Accepted(request="r", n_prompt=1, n_answers=2, degraded="n=2")
+    assert state.handle(again) is Next.END
+    with pytest.raises(RequestFailed, match=r"expected 4 answers again, got 2 \(n=2\)"):
+        state.answer()

@@ -14,7 +14,7 @@ import pytest
 from messages.errors import WireError
 from messages.generation.sampling import Sampling
 from messages.generation.terms import Terms
-from messages.public import ClientMessage, Generate
+from messages.public import Accepted, ClientMessage, Generate
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
 from messages.wire.envelope import Envelope, LinkAnswer
 from messages.wire.message import Message, StrictMessage
@@ -61,6 +61,11 @@ def test_an_unknown_field_of_a_client_is_refused_by_name(kind: type[Message]) ->
     body, arrays = codec.encode(EXAMPLES[kind.__name__])
     with pytest.raises(WireError, match="of_next_release"):
         codec.decode(packed({**msgpack.unpackb(body), "of_next_release": 1}), arrays)
+
+
+def test_an_acceptance_without_news_of_the_load_has_no_field_for_it() -> None:
+    body, _ = codec_of(EXAMPLES["Accepted"]).encode(Accepted(request="req-1", n_prompt=4))
+    assert set(msgpack.unpackb(body)) == {"kind", "request", "n_prompt", "n_answers", "fallback_model"}
 
 
 def test_what_a_client_does_not_ask_for_is_not_sent() -> None:

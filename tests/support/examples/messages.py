@@ -249,7 +249,7 @@ PUBLIC: tuple[Message, ...] = (
         traceparent=_TRACEPARENT,
         tracestate="a=b",
     ),
-    public.Accepted(request="req-1", n_prompt=4),
+    public.Accepted(request="req-1", n_prompt=4, degraded="drafts=off, n=2", queue_wait_ms=1500),
     public.Chunk(
         request="req-1",
         first=0,

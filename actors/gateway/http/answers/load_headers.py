@@ -9,8 +9,8 @@ def load_headers(spec: RequestSpec) -> dict[str, str]:
     """`X-Queue-Wait-Ms`: how long what waited before the request was expected to take, if that was a second or more.
     `X-Degraded`: what the load of the server has changed in the request, if anything."""
     headers = {}
-    if spec.queue_wait_ms and not spec.cache_status:
-        headers["X-Queue-Wait-Ms"] = str(spec.queue_wait_ms)
+    if spec.shown_wait_ms:
+        headers["X-Queue-Wait-Ms"] = str(spec.shown_wait_ms)
     if spec.degraded:
         headers["X-Degraded"] = spec.degraded
     return headers

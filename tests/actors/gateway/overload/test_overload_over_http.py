@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+import pytest
 
+from messages.client import AsyncClient
 from messages.generation.sequences import Refused
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.request_examples import load_of
@@ -15,6 +20,13 @@ from tests.support.waiting import DEADLINE_S
 
 FLOOD, OTHER = {"x-key": "flood"}, {"x-key": "other"}
 NAMED: dict[str, Any] = {"caller_header": "X-Key"}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A short private directory: socket paths have a limit."""
+    with TemporaryDirectory(prefix="tg-") as folder:
+        yield Path(folder)
 
 
 def ask(http: httpx.AsyncClient, headers: dict[str, str], n_prompt: int = 10, **fields: Any) -> asyncio.Task[httpx.Response]:
@@ -76,6 +88,21 @@ async def test_levels_change_new_requests_and_answers_say_so() -> None:
         usual = await ask(http, OTHER)
         assert not {"X-Degraded", "X-Queue-Wait-Ms"} & usual.headers.keys()
         assert usual.json()["usage"]["completion_tokens"] == 10
+
+
+async def test_zeromq_clients_are_told_the_same(place: Path) -> None:
+    endpoint = f"ipc://{place}/zeromq-0"
+    async with rig(degraded_n=2, degraded_max_tokens=5, zeromq_endpoint=endpoint) as r, AsyncClient(endpoint) as client:
+        await told(r, level=3, waiting_tokens=150)
+        async with asyncio.timeout(DEADLINE_S):
+            answer = await client.generate([5], max_tokens=10, n=4, temperature=1.0)
+        assert [len(one.tokens) for one in answer.choices] == [5, 5]
+        for one in (*answer.choices, *answer.pieces):
+            assert (one.degraded, one.queue_wait_ms) == ("drafts=off, n=2, max_tokens=5", 1500)
+        await told(r, number=2)
+        async with asyncio.timeout(DEADLINE_S):
+            usual = await client.generate([5], max_tokens=10)
+        assert (usual.degraded, usual.queue_wait_ms, len(usual.tokens)) == ("", 0, 10)
 
 
 async def test_a_level_changes_nothing_in_a_request_that_is_accepted() -> None:
