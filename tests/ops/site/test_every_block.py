@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def test_the_lists_have_nothing_that_no_page_needs() -> None:
     places = {(block.page, block.language) for block in all_blocks()}
     assert [place for place in RUN_BY if place not in places] == []
     assert [test for test in RUN_BY.values() if not (REPO / test).is_file()] == []
+
+
+def test_a_test_that_a_reason_names_is_there() -> None:
+    reasons = [rule.reason for rule in (*SHOWN, *OTHER_TOML, *NOT_RUN)]
+    named = [path.rstrip(".") for reason in reasons for path in re.findall(r"tests/[\w./]+", reason)]
+    assert named
+    assert [path for path in named if not (REPO / path).exists()] == []
 
 
 @pytest.mark.parametrize("block", SHELL, ids=ids)

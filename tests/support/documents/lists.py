@@ -78,6 +78,8 @@ class NotRun:
         return (not self.pages or page in self.pages) and re.search(self.pattern, command) is not None
 
 
+_SYSTEMD = ("docs/deployment.md",)
+
 NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^supervisor start .*(--kv-dtype fp8|--gpus 1 )", "needs a GPU"),
     NotRun(r"^supervisor start .*--tp 2", "the hash-chain model has one rank; its flags are read by check-config"),
@@ -95,7 +97,15 @@ NOT_RUN: Sequence[NotRun] = (
     NotRun(r"^curl .*https://llm\.example\.com", "needs a name in the DNS; tests/faults/http/test_https.py has localhost"),
     NotRun(r"^\. \.venv/bin/activate", "a variable for the next line"),
     NotRun(r"--model /models/", "needs the shape of a model that is not here", ("docs/capacity.md", "docs/commands.md")),
-    NotRun(r".", "needs root, a Docker engine or a cluster; tests/ops/deployment checks its files", ("docs/deployment.md",)),
+    NotRun(r"^docker ", "needs a Docker engine; tests/ops/test_compose.py, tests/long/deployment/test_image.py (buildah)"),
+    NotRun(r"^(debootstrap|container=|TEST_IMAGE_BASE=)", "needs root; tests/long/deployment/test_image.py is what it runs"),
+    NotRun(r"^(helm|kubectl) ", "needs a cluster; tests/ops/kubernetes and tests/long/deployment/test_chart.py render them"),
+    NotRun(
+        r"(/opt/tardigrade|/etc/(systemd|tardigrade)|/usr/lib/sysusers|^systemctl)",
+        "needs root; tests/ops/test_service_unit.py",
+        _SYSTEMD,
+    ),
+    NotRun(r"^supervisor status --run-dir /run/", "needs such a service; tests/supervisor/activation starts one", _SYSTEMD),
 )
 
 
