@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _LEVELS = ("debug", "info", "warning", "error")
-_REQUEST = "The story of one request over all processes and their lives: its id, its X-Request-Id or its trace id."
+_REQUEST = "The story of one request over all processes and their lives: its id or its X-Request-Id; all of a trace by its id."
 _SINCE = 'From this time on: a time before now such as "10min" or "2h", or a UTC time such as "2026-11-28T11:00".'
 _STATE_DIR = "State directory of a server that does not run, if it is not the usual one of the port."
 
@@ -80,18 +80,18 @@ def _check_log(path: Path, *, may_come: bool) -> None:
 def _show(path: Path, wanted: Selection, n_lines: int | None, as_json: bool, follow: Interrupts | None) -> None:
     """Print the lines that there are. `follow`: go on with new ones until it has come."""
     from supervisor.log_reader.files import LogReader
-    from supervisor.log_reader.lines import selected, story, with_own_id
+    from supervisor.log_reader.lines import selected, story, with_own_ids
     from supervisor.log_reader.text import LogText
 
     reader = LogReader(path)
     raw: Iterable[bytes] = reader.read_all()
     if wanted.request:
         raw = list(raw)
-        wanted = with_own_id(raw, wanted)
+        wanted = with_own_ids(raw, wanted)
     found = story(raw, wanted) if wanted.request and not as_json else list(selected(raw, wanted))
     if not (found or follow is not None):
         click.echo(f"supervisor: no such line in {path}{_actors_there(path, wanted.actor)}", err=True)
-    text = None if as_json else LogText(_has_colors(), wanted.own_id or wanted.request)
+    text = None if as_json else LogText(_has_colors(), wanted.own_ids[0] if len(wanted.own_ids) == 1 else wanted.request)
     try:
         _say(found if n_lines is None else found[len(found) - min(n_lines, len(found)) :], text)
         while follow is not None and not follow.has_come:

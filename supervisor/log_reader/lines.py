@@ -53,7 +53,7 @@ class Selection:
     request: str = ""
     since_s: float = 0.0
     level: str = "debug"
-    own_id: str = ""  # of this request, where `request` is another of its ids
+    own_ids: tuple[str, ...] = ()  # the server's, where `request` is another id of one request or of several
 
     def may_take(self, raw: bytes) -> bool:
         """False if the line cannot be wanted: a quick look before it is parsed."""
@@ -61,7 +61,7 @@ class Selection:
 
     @property
     def _ids(self) -> list[str]:
-        return [id_ for id_ in (self.request, self.own_id) if id_]
+        return [self.request, *self.own_ids]
 
     def takes(self, line: LogLine) -> bool:
         """True if the line is wanted."""
@@ -89,15 +89,16 @@ def selected(raw_lines: Iterable[bytes], wanted: Selection) -> Iterator[LogLine]
             yield line
 
 
-def with_own_id(raw_lines: Iterable[bytes], wanted: Selection) -> Selection:
-    """The same selection with the server's own id of the request, which lines about several requests have, if a line has it."""
+def with_own_ids(raw_lines: Iterable[bytes], wanted: Selection) -> Selection:
+    """The same selection with the server's own ids, by which lines about several requests name them: that of a request, or of
+    each request of a trace."""
     found = (str(line.fields.get(REQUEST, "")) for line in selected(raw_lines, wanted))
-    return replace(wanted, own_id=next(filter(None, found), ""))
+    return replace(wanted, own_ids=tuple(dict.fromkeys(filter(None, found))))
 
 
 def story(raw_lines: Iterable[bytes], wanted: Selection) -> list[LogLine]:
-    """The lines about one request, and beside them the deaths and starts of processes while it was computed, by time. The line
-    at its end becomes three: accepted, first token, ended."""
+    """The lines about one request, or about those of a trace, and beside them the deaths and starts of processes meanwhile, by
+    time. The line at the end of each becomes three: accepted, first token, ended."""
     kept = list(raw_lines)
     about = list(selected(kept, wanted))
     lines = [part for line in about for part in _phases(line)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.log_reader.lines import LogLine, Selection, actors_in, parsed, selected, story, with_own_id
+from supervisor.log_reader.lines import LogLine, Selection, actors_in, parsed, selected, story, with_own_ids
 from supervisor.log_reader.text import LogText
 
 
@@ -52,8 +52,26 @@ def test_a_request_by_each_of_its_ids_alone_or_among_others_but_not_by_a_part_of
     ]
     assert events(lines, request="r1") == ["one", "many"]
     for known in ("mine", "ab"):
-        wanted = with_own_id(lines, Selection(request=known))
+        wanted = with_own_ids(lines, Selection(request=known))
         assert [line.event for line in selected(lines, wanted)] == ["one", "many"]
+
+
+def test_a_trace_has_the_lines_of_all_its_requests() -> None:
+    lines = [
+        raw("first", request="r1", trace="ab"),
+        raw("second", request="r2", trace="ab"),
+        raw("requests are computed again", actor="scheduler/0", requests=["r2", "r3"]),
+        raw("plan refused", actor="worker/0.0", requests=["r1"]),
+        raw("other", actor="scheduler/0", requests=["r3"]),
+    ]
+    wanted = with_own_ids(lines, Selection(request="ab"))
+    assert wanted.own_ids == ("r1", "r2")
+    assert [line.event for line in selected(lines, wanted)] == [
+        "first",
+        "second",
+        "requests are computed again",
+        "plan refused",
+    ]
 
 
 def test_torn_lines_are_passed_over() -> None:
