@@ -1,6 +1,7 @@
 """Draws the plots of the documents from measured results, which are JSON files with their conditions.
 
-python -m ops.bench plots                      writes docs/media/NAME.svg for each ops/bench/results/NAME.json
+python -m ops.bench plots                      writes docs/media/NAME.svg for each ops/bench/results/NAME.json, and for
+                                               those in its folder curves, which are drawn as lines
 python -m ops.bench plots --check              exit status 1 if a picture differs from what would be drawn
 python -m ops.bench plots --results DIR --out DIR
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 import click
 
 from ops.bench.plots.bars import picture
+from ops.bench.plots.curves import read_curves
 from ops.bench.plots.result import PICTURES, RESULTS, read_results
 
 
@@ -23,6 +25,7 @@ def command(results: Path, out: Path, check: bool) -> None:
     """Draw the plots of the documents."""
     try:
         drawn = {out / f"{name}.svg": picture(result) for name, result in read_results(results).items()}
+        drawn |= {out / f"{name}.svg": result.picture() for name, result in read_curves(results).items()}
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     stale = [path for path, text in drawn.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]

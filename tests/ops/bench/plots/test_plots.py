@@ -11,15 +11,17 @@ from click.testing import CliRunner
 
 from ops.bench.__main__ import main
 from ops.bench.plots.bars import picture
+from ops.bench.plots.curves import MeasuredCurves, read_curves
 from ops.bench.plots.result import PICTURES, Bar, Chart, MeasuredResult, read_results
+from ops.bench.plots.result import RESULTS as FOLDER
 from tests.support.documents.code_blocks import REPO
 
-RESULTS = read_results()
+RESULTS, CURVES = read_results(), read_curves(FOLDER)
 BAR = Bar("a kill", "ours", 0.5)
 RESULT = MeasuredResult("What < a kill costs", "on two cores", "docs/a.md", "", (Chart("pauses", "s", (BAR,)),))
 
 
-def section_of(result: MeasuredResult) -> str:
+def section_of(result: MeasuredResult | MeasuredCurves) -> str:
     """The text of the section that has the figures of a result."""
     text = (REPO / result.source).read_text(encoding="utf-8")
     begun = re.split(rf"^#+ {re.escape(result.section)}$", text, flags=re.MULTILINE)
@@ -34,6 +36,24 @@ def test_every_figure_stands_in_the_section_that_is_named(name: str) -> None:
     assert [bar for bar in bars if bar.value is not None and bar.value not in numbers] == []
     assert [bar for bar in bars if bar.value is None and not bar.text] == []
     assert f"media/{name}.svg" in section_of(RESULTS[name]), "the section shows the picture"
+
+
+@pytest.mark.parametrize("name", sorted(CURVES))
+def test_every_point_of_a_curve_stands_in_the_table_of_its_section(name: str) -> None:
+    text = section_of(CURVES[name])
+    table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    policies = table[0][2:]
+    told = {
+        (row[0], policy, int(row[1].replace(",", "")), float(cell.rstrip(" %")))
+        for row in table
+        if row[0] in CURVES[name].percent
+        for policy, cell in zip(policies, row[2:], strict=True)
+    }
+    curves = CURVES[name].percent.items()
+    assert told == {
+        (t, p, size, share) for t, by_policy in curves for p, points in by_policy.items() for size, share in points.items()
+    }
+    assert f"media/{name}.svg" in text, "the section shows the picture"
 
 
 def test_the_pictures_are_what_is_drawn() -> None:
