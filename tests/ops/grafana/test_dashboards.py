@@ -7,10 +7,12 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from ops.grafana.__main__ import PAGES, main
 from ops.grafana.panels import DashboardPage
 from ops.metric_tables import metrics_by_role
+from tests.support.documents.code_blocks import REPO, blocks_of
 from tests.support.monitoring.rules import alert_rules
 
 _METRIC = re.compile(r"\b(?:tardigrade|process)_\w+")
@@ -54,6 +56,21 @@ def test_a_dashboard_fits_grafanas_schema(page: DashboardPage) -> None:
     again = json.loads(encoder.JSONEncoder().encode(models.Dashboard.from_json(drawn)))
     of_prometheus = {f".annotations.list.0.{name}" for name in ("step", "titleFormat", "textFormat")}  # not in the types
     assert set(lost(drawn, again)) <= of_prometheus
+
+
+def seconds(text: str) -> float:
+    return float(text.removesuffix("s"))
+
+
+def test_each_grafana_that_is_described_may_refresh_as_often_as_the_dashboards_ask() -> None:
+    compose = yaml.safe_load((REPO / "ops" / "compose" / "compose.yaml").read_text(encoding="utf-8"))
+    page = (REPO / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    (helm,) = (yaml.safe_load(block.text) for block in blocks_of("docs/monitoring.md", page) if block.language == "yaml")
+    allowed = [
+        compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_MIN_REFRESH_INTERVAL"],
+        helm["grafana"]["grafana.ini"]["dashboards"]["min_refresh_interval"],
+    ]
+    assert max(map(seconds, allowed)) <= min(seconds(page.json()["refresh"]) for page in PAGES)
 
 
 def test_dashboards_and_rules_ask_for_metrics_that_there_are() -> None:
