@@ -11,6 +11,7 @@ import pytest
 from tests.clients.programs import own_variables, program_of
 from tests.clients.running_suites import SUITES
 from tests.support.key_commands import keys
+from tests.support.nvml.stub_library import StubNvml
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -43,9 +44,15 @@ def test_the_page_of_an_open_server(tmp_path: Path) -> None:
         check_page(server, tmp_path / "out")
 
 
-def test_the_page_of_a_server_with_keys(tmp_path: Path) -> None:
+def test_the_page_of_a_server_with_keys_and_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is a library in the place of NVML."""
+    stub = StubNvml(tmp_path)
+    for name, value in stub.environment.items():
+        monkeypatch.setenv(name, value)
+    stub.say(gpus=1, busy=50, used=1_500_000_000)
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     user, admin = (keys(state, "add", "--tenant", role, "--role", role) for role in ("user", "admin"))
-    with real_server(*FLAGS, "--api-keys", "--state-dir", str(state)) as server:
+    flags = (*FLAGS, "--api-keys", "--state-dir", str(state), "--set", 'gpu_monitor.devices=["0"]')
+    with real_server(*flags) as server:
         check_page(server, tmp_path / "out", f"{user} {admin}")

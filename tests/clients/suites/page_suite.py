@@ -5,6 +5,8 @@ BROWSER: the path of Chromium. CLIENT_KEYS: a user's and an admin's API key, wit
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.clients.page_looks import faint_texts, out_of_reach
 
+LIVE = "/v1/live?stream=true"
+LONGEST_S = 2.0  # from the silence of a gateway to the last of these tries
+N_TRIES = 4  # over connections of their own, as a browser may have kept some that lead to dead gateways
 URL, OUT = os.environ["CLIENT_URL"], Path(os.environ["CLIENT_OUT"])
 KEYS = os.environ.get("CLIENT_KEYS", "").split()
 WAIT_MS = 60_000.0
@@ -91,6 +97,29 @@ def expect_snapshot(page: Page, after_s: float) -> None:
     while page.evaluate("document.body.dataset.link") != "live" or float(page.evaluate("document.body.dataset.at")) <= after_s:
         assert time.monotonic() < until_s, "no new snapshot"
         page.wait_for_timeout(10)
+
+
+@contextlib.contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """These processes do nothing until the end of the block: their connections stay, and say nothing."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # killed, because it was silent for too long
+                os.kill(pid, signal.SIGCONT)
+
+
+def until_served(after_s: float) -> float:
+    """Wait until the server answers as it was after this Unix time. Returns when it did."""
+    until_s = time.monotonic() + WAIT_MS / 1e3
+    while time.monotonic() < until_s:
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            if live()["time_s"] > after_s:
+                return time.time()
+    raise AssertionError("the server does not answer")
 
 
 def ask(page: Page, text: str) -> None:
@@ -166,14 +195,45 @@ def test_it_goes_on_through_the_death_of_every_process(looked: Looked) -> None:
         life, pid = next((one["life"], one["pid"]) for one in live()["actors"] if one["name"] == name)
         began_s = time.time()
         os.kill(pid, signal.SIGKILL)
-        expect_snapshot(page, began_s)
-        print(f"{name}: a snapshot {time.time() - began_s:.2f} s after kill -9")
+        with ThreadPoolExecutor(1) as witness:
+            served = witness.submit(until_served, began_s)
+            expect_snapshot(page, began_s)
+            shown_s = time.time() - began_s
+            print(f"{name}: served {served.result() - began_s:.2f} s after kill -9, shown {shown_s:.2f} s after it")
         expect(page.locator("#events")).to_contain_text(f"{name} is ready: life {life + 1}", timeout=WAIT_MS)
     supervisor, began_s = live()["supervisor"]["pid"], time.time()
     os.kill(supervisor, signal.SIGKILL)
     expect(page.locator("#events")).to_contain_text(re.compile("supervisor answers again|new supervisor"), timeout=WAIT_MS)
     print(f"supervisor: shown {time.time() - began_s:.2f} s after kill -9")
     expect(page.locator("#state-text")).to_have_text("serving", timeout=WAIT_MS)
+
+
+@open_server
+def test_it_asks_again_within_two_seconds_of_its_own_clock(looked: Looked) -> None:
+    """No gateway closes a connection and none answers, which is the longest way to notice a loss. The clock is the page's: a
+    machine with much to do fails nothing."""
+    looked.may_lose = True
+    page = looked.page()
+    expect_live(page)
+    page.clock.install()
+    page.reload()  # its timers are those of this clock
+    expect_live(page)
+    gateways = [one["pid"] for one in live()["actors"] if one["name"].startswith("gateway/")]
+    page.clock.pause_at(time.time() + 60)
+    began_s = time.time()
+    while page.evaluate("document.body.dataset.link") != "live" or float(page.evaluate("document.body.dataset.at")) <= began_s:
+        page.clock.run_for(50)  # the leap of its clock was a silence
+    tries: list[str] = []
+    page.on("request", lambda sent: tries.append(sent.url) if sent.url.endswith(LIVE) else None)
+    with stopped(gateways):
+        for _ in range(round(LONGEST_S / 0.05)):
+            page.clock.run_for(50)
+        until_s = time.monotonic() + WAIT_MS / 1e3
+        while len(tries) < N_TRIES:  # this clock stands still
+            assert time.monotonic() < until_s, tries
+            page.wait_for_timeout(10)
+    page.clock.resume()
+    expect_snapshot(page, time.time())
 
 
 @open_server
@@ -196,6 +256,17 @@ def test_an_answer_goes_on_when_its_gateway_dies(looked: Looked) -> None:
     assert lengths[0] == lengths[1], "no token is lost, and none is there twice"
 
 
+def expect_gpu(page: Page) -> None:
+    """The tile and the plots of the GPU that test_page.py has made."""
+    tile = page.locator(".tile", has_text="GPU busy")
+    expect(tile.locator(".value")).to_have_text("50 %", timeout=WAIT_MS)
+    expect(tile.locator(".more")).to_have_text("1.5 GB in use")
+    plots = page.locator(".plot", has_text="GPU")
+    expect(plots.locator("canvas")).to_have_count(2)
+    for plot, spoken in enumerate((r"GPU busy over .*; now busy 50 %", r"GPU memory over .*; now used 1\.5 GB")):
+        expect(plots.nth(plot).locator(".plot-box")).to_have_attribute("aria-label", re.compile(spoken))
+
+
 @with_keys
 def test_a_key_is_asked_for_and_shows_only_what_is_its_own(looked: Looked) -> None:
     user, admin = KEYS
@@ -214,6 +285,10 @@ def test_a_key_is_asked_for_and_shows_only_what_is_its_own(looked: Looked) -> No
     expect_snapshot(page, time.time())
     expect(page.locator("#requests-count")).to_have_text("none open")
     others.click("#chat-stop")
+    rows = others.locator("#tenants-table tbody tr")
+    expect(rows.filter(has_text="admin").locator("td").nth(2)).to_have_text("1", timeout=WAIT_MS)  # one request
+    expect(page.locator("#tenants-table tbody tr").filter(has_text="admin")).to_have_count(0)
     assert (live(admin)["supervisor"]["pid"] > 0, live(user)["supervisor"]["pid"]) == (True, 0)
+    expect_gpu(others)
     others.click("#forget-key")
     expect(others.locator("#key-dialog")).to_be_visible()

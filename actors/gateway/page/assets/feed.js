@@ -3,35 +3,39 @@
 import { eventsOf, pause } from "./events.js";
 import { askKey, keyHeaders } from "./key.js";
 
-const SILENT_MS = 1800; // a snapshot comes each second; after this time the connection counts as lost
-const CONNECT_MS = 5000; // a gateway that starts answers late
-const AGAIN_MS = 150;
+const SILENT_MS = 1000; // an event or a comment comes at least twice in this time; after it the connection counts as lost
+const CONNECT_MS = 1000; // longer each time, for links that need more than this
+const BESIDE_MS = [0, 200, 400, 600]; // a connection that the browser has kept may lead to a dead gateway, whose next life answers late
+const MOST_CONNECT_MS = 5000;
+const AGAIN_MS = 150; // from one try to the next, so that the first after a connection that was good comes at once
 const MOST_AGAIN_MS = 1000;
 const HIDDEN_MS = 20000; // a tab that nobody sees for this time costs the server nothing
 
 /** Call `onSnapshot` with each snapshot, and `onLost` whenever the connection is lost or refused. Never ends. */
 export async function follow(onSnapshot, onLost) {
-  let wait = AGAIN_MS;
+  let tries = 0;
   for (;;) {
     await seen();
+    const began = performance.now();
+    const longer = 2 ** Math.min(tries, 8);
+    tries += 1;
     try {
-      await one((snapshot) => { wait = AGAIN_MS; onSnapshot(snapshot); });
+      await one(Math.min(CONNECT_MS * longer, MOST_CONNECT_MS), (snapshot) => { tries = 0; onSnapshot(snapshot); });
     } catch (error) {
       if (error.status === 401) await askKey();
     }
     onLost();
-    await pause(wait);
-    wait = Math.min(wait * 2, MOST_AGAIN_MS);
+    await pause(Math.max(0, began + Math.min(AGAIN_MS * longer, MOST_AGAIN_MS) - performance.now()));
   }
 }
 
-async function one(onSnapshot) {
+async function one(connectMs, onSnapshot) {
   const ending = new AbortController();
-  let watch = setTimeout(() => ending.abort(), CONNECT_MS);
+  let watch = setTimeout(() => ending.abort(), connectMs);
   const alive = () => { clearTimeout(watch); watch = setTimeout(() => ending.abort(), SILENT_MS); };
   const unwatch = whenHidden(() => ending.abort());
   try {
-    const response = await fetch("v1/live?stream=true", { headers: keyHeaders(), signal: ending.signal, cache: "no-store" });
+    const response = await firstAnswer(ending.signal);
     if (!response.ok) throw Object.assign(new Error(response.statusText), { status: response.status });
     alive();
     for await (const event of eventsOf(response, alive)) if (event.data) onSnapshot(JSON.parse(event.data));
@@ -40,6 +44,24 @@ async function one(onSnapshot) {
     unwatch();
     ending.abort();
   }
+}
+
+/** The first answer to a question that is asked several times, a little later each; the others are dropped. */
+async function firstAnswer(signal) {
+  const asked = BESIDE_MS.map((afterMs) => {
+    const own = new AbortController();
+    signal.addEventListener("abort", () => own.abort(), { once: true });
+    return { own, answer: ask(afterMs, own.signal) };
+  });
+  const first = await Promise.any(asked.map(({ own, answer }) => answer.then((response) => ({ own, response }))));
+  for (const { own } of asked) if (own !== first.own) own.abort();
+  return first.response;
+}
+
+async function ask(afterMs, signal) {
+  if (afterMs) await pause(afterMs, signal);
+  signal.throwIfAborted();
+  return fetch("v1/live?stream=true", { headers: keyHeaders(), signal, cache: "no-store" });
 }
 
 /** Call `act` when the tab has been hidden for a while. Returns what ends this. */

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from actors.gateway import tree_status
+from actors.gateway.http.answers import live_stream
 from actors.gateway.page import collector
 from messages.access.api_key import Role, new_key
 from messages.access.key_file import change_keys
@@ -88,6 +89,20 @@ async def test_the_stream_ends_with_its_gateway_and_holds_up_no_drain() -> None:
         assert list(r.gateway.servers.unread_by_connection().values()) == [0], "a drain does not wait for it"
         await r.gateway.servers.close()
         await read_to_end(lines)
+
+
+async def test_a_viewer_hears_that_its_gateway_lives_while_there_is_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_status, "_WAIT_S", 2 * DEADLINE_S)  # no collection ends before this test does
+    monkeypatch.setattr(live_stream, "PING_S", 0.001)
+    async with (
+        rig(with_socket=True) as r,
+        httpx.AsyncClient(base_url=address_of(r), timeout=DEADLINE_S) as http,
+        http.stream("GET", STREAM) as answer,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        lines = answer.aiter_lines()
+        said = [await anext(lines) for _ in range(6)]
+        assert (said.count(": alive") >= 2, any(line.startswith("data:") for line in said)) == (True, False)
 
 
 async def test_the_headers_of_a_stream_can_be_asked_for_alone() -> None:
