@@ -134,7 +134,7 @@ def _reason(error: Exception) -> str:
 
 def _reporter(tell: Callable[[float], None]) -> type[Any]:
     """A class of silent progress bars, which pass the share of the bytes that the client counts on them to `tell`."""
-    from tqdm.asyncio import tqdm_asyncio
+    from tqdm.asyncio import tqdm_asyncio  # the type that huggingface_hub asks for, and which it brings with it
 
     class Reporter(tqdm_asyncio):
         def __init__(self, *args: Any, **kwargs: Any) -> None:

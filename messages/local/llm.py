@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -119,16 +120,23 @@ def _bar(n_calls: int, is_shown: bool) -> Iterator[Callable[[Answer], None]]:
     if not is_shown:
         yield lambda answer: None
         return
-    from tqdm.auto import tqdm  # a quarter of a second that calls without a bar do not need
+    from rich.console import Console  # a fifth of a second that calls without a bar do not need
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    n_tokens = 0
-    with tqdm(total=n_calls, unit="prompt", file=sys.stderr) as bar:
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("prompts"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
+    n_tokens, began_s = 0, time.monotonic()
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task("", total=n_calls, pace="")
 
         def show(answer: Answer) -> None:
             nonlocal n_tokens
             n_tokens += sum(len(one.tokens) for one in answer.choices)
-            elapsed_s = bar.format_dict["elapsed"]
-            bar.set_postfix_str(f"{n_tokens / elapsed_s:.0f} tokens/s" if elapsed_s else "", refresh=False)
-            bar.update()
+            bar.update(task, advance=1, pace=f"{n_tokens / max(time.monotonic() - began_s, 1e-3):.0f} tokens/s")
 
         yield show

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -13,6 +15,8 @@ from ops.doc_tables import REPO
 
 N_RULES = 39
 MOST_DEPENDENCIES = 23
+PRODUCT = ("messages", "actors", "gpu_workers", "supervisor")
+BROUGHT_BY = {"tqdm": "huggingface-hub", "triton": "torch", "packaging": "huggingface-hub"}  # whose interfaces have their types
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -34,6 +38,22 @@ def test_the_wheel_holds_the_product_and_no_tests() -> None:
 
 def test_dependencies_stay_few() -> None:
     assert len(PROJECT["project"]["dependencies"]) <= MOST_DEPENDENCIES
+
+
+def test_what_the_product_imports_is_asked_for_by_name() -> None:
+    """Or it belongs to the interface of a package that is."""
+    project = PROJECT["project"]
+    listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    asked = {canonicalize_name(Requirement(text).name) for text in listed}
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for package in PRODUCT for path in (REPO / package).rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - set(PRODUCT)
+    packages, brought = packages_distributions(), {name for name, owner in BROUGHT_BY.items() if owner in asked}
+    found = {module: {canonicalize_name(name) for name in packages.get(module, [module])} for module in modules - brought}
+    assert {module: names for module, names in found.items() if not names & asked} == {}
+    assert set(BROUGHT_BY) <= modules
 
 
 def direct() -> list[Requirement]:
