@@ -35,7 +35,8 @@ def faults_table() -> str:
     for one in FAULTS:
         metric = one.metric.replace("|", "\\|")
         name, value = one.field
-        log = f"`{one.log}{f', {name}={value}' if name else ''}`: `{one.command}`" if one.log else "none"
+        log = f"`{one.log}{f', {name}={value}' if name else ''}`" if one.log else "none, but this shows the cause"
+        log = f"{log}: `{one.command}`"
         lines.append(f"| {one.fault} | {one.page} | {log} | `{metric}` | `{one.alert}` | {known[one.alert]['repair']} |")
     return "\n".join(lines)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FaultGuide:
-    """One fault. `page`: where an operator sees it. `command`: shows the log line. `log`: its event; "": no line tells it.
+    """One fault. `page`: where an operator sees it. `command`: shows the log line, or the cause
+    where no line tells it. `log`: the event of that line; "": there is none.
     `field`: the name and the value that tell this fault from others with such a line; ("", ""): the event does. `metric`: an
     expression of PromQL that has a value while it lasts, or soon after. `alert`: which is raised."""
 
@@ -70,8 +71,8 @@ LOST_REPLICA = FaultGuide(
 )
 BAD_CONFIGURATION = FaultGuide(
     "bad configuration",
-    "`supervisor check-config`; exit status 2, and the last line names the key",
-    "",
+    "exit status 2, and the last line names the key",
+    "supervisor check-config --config server.toml",
     "",
     ("", ""),
     "up == 0",
@@ -79,8 +80,8 @@ BAD_CONFIGURATION = FaultGuide(
 )
 EXPIRED_CERTIFICATE = FaultGuide(
     "expired certificate",
-    "clients say so; `openssl x509 -enddate`",
-    "",
+    "clients say so",
+    "openssl x509 -noout -enddate -in server.pem",
     "",
     ("", ""),
     "tardigrade_certificate_expires_seconds - time() < 14 * 86400",

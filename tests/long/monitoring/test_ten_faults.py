@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +65,17 @@ class Watched:
     prometheus: Prometheus
 
     def tells(self, guide: FaultGuide) -> None:
-        """Wait for what the guide promises. Raises: AssertionError after DEADLINE_S."""
+        """Wait for what the guide promises, and print after which time it came. Raises: AssertionError after DEADLINE_S."""
+        began_s = time.time()
         self.prometheus.wait(guide.metric)
+        metric_s = time.time() - began_s
         self.prometheus.wait(f'ALERTS{{alertname="{guide.alert}", alertstate="firing"}}')
+        alert_s, log_s = time.time() - began_s, "-"
         if guide.log:
             self.server.wait_for(lambda _: any(is_told(guide, line) for line in self._lines(guide)), DEADLINE_S)
+            line = next(line for line in self._lines(guide) if is_told(guide, line))
+            log_s = f"{max(datetime.fromisoformat(line['timestamp']).timestamp() - began_s, 0.0):.1f}"
+        print(f"{guide.fault}: metric {metric_s:.1f} s, alert {alert_s:.1f} s, log {log_s} s")
 
     def _lines(self, guide: FaultGuide) -> list[dict[str, Any]]:
         """The lines that the command of the guide shows; those of the server's standard error where it is systemd's."""
@@ -109,6 +117,14 @@ def is_told(guide: FaultGuide, line: dict[str, Any]) -> bool:
 def read(line: str) -> dict[str, Any]:
     """A line of the log; empty for one that is not JSON."""
     return json.loads(line) if line.startswith("{") else {}
+
+
+def shown_by(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a command of the guide shows in a folder."""
+    program, *rest = command.split()
+    parts = [sys.executable, "-m", program, *rest] if program == "supervisor" else [program, *rest]
+    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    return subprocess.run(parts, cwd=folder, env=found, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 @pytest.fixture
@@ -176,9 +192,11 @@ def test_poison(watched: Callable[..., Watched], tmp_path: Path, monkeypatch: py
 
 def test_a_bad_configuration(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), "--set", "gateway.no_such_key=1"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (refused.returncode, "gateway.no_such_key" in refused.stderr.splitlines()[-1]) == (2, True)
+    (tmp_path / "server.toml").write_text("[gateway]\nno_such_key = 1\n")
+    start = f"supervisor start --port {port} --config server.toml"
+    for command in (start, fault_guide.BAD_CONFIGURATION.command):
+        refused = shown_by(command, tmp_path)
+        assert (refused.returncode, "gateway.no_such_key" in refused.stderr.splitlines()[-1]) == (2, True), command
     with prometheus(tmp_path / "prometheus", f"http://127.0.0.1:{port}") as watching:
         watching.wait(fault_guide.BAD_CONFIGURATION.metric)
         watching.wait(f'ALERTS{{alertname="{fault_guide.BAD_CONFIGURATION.alert}", alertstate="firing"}}')
@@ -189,6 +207,9 @@ def test_a_certificate_at_its_end(watched: Callable[..., Watched], tmp_path: Pat
     signed = authority.signed()
     found = watched("--tls-cert", str(signed.cert), "--tls-key", str(signed.key), ca=authority.cert)
     found.tells(fault_guide.EXPIRED_CERTIFICATE)
+    (tmp_path / "server.pem").write_bytes(signed.cert.read_bytes())
+    shown = shown_by(fault_guide.EXPIRED_CERTIFICATE.command, tmp_path)
+    assert "notAfter=" in shown.stdout, shown.stderr
 
 
 def test_a_flood_of_a_tenant(watched: Callable[..., Watched], tmp_path: Path) -> None:
