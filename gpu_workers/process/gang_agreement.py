@@ -67,8 +67,8 @@ class GangAgreement:
     def limit_s(self, busy_s: float, own_limit_s: float) -> float:
         """The limit of this rank's present step beside those of the other ranks: 0 (none) if one of theirs has none.
 
-        busy_s: how long the step has been running, 0 while there is none. own_limit_s: its limit as far as this rank knows, which
-        the others are told by this call."""
+        busy_s: how long the step has been running, 0 while there is none. own_limit_s: its limit as far as this rank knows; the
+        others are told whether it has one."""
         self._own[_UNLIMITED] = int(busy_s > 0.0 and own_limit_s == 0.0)
         tables = [table for other in self._others if (table := self._table(other)) is not None]
         return 0.0 if any(table[_UNLIMITED] for table in tables) else own_limit_s

@@ -47,6 +47,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
 from messages.steps import Capacity, EngineCapacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
+from messages.transport.link_metrics import LinkMetrics
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -69,6 +70,7 @@ class Worker(LifecycleEvents, StepEvents):
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
+        self.registry.register(LinkMetrics(self.mailbox.statistics))
         self._scheduler = actor_name("scheduler", replica_of(spec.name))
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
