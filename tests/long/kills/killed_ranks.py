@@ -13,6 +13,7 @@ import random
 import resource
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from gpu_workers.process.gang_agreement import epoch_id
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.process.rank_memory import RankMemory
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from messages.steps import PAGE_TOKENS
@@ -34,7 +36,7 @@ _SPARE = N_PAGES - 1  # the page that places are loaded to
 _SETTINGS = WorkerSettings(
     hash_chain_pages=N_PAGES, n_slots=1, max_length=64, max_step_tokens=16, host_cache_bytes=N_PLACES * _PAGE_BYTES, vault=True
 )
-_OWNER, _LONGEST_LIFE = "worker/0.0", 20_000  # in turns of an empty loop, after the memory was checked
+_OWNER, _LONGEST_LIFE = "worker/0.0", 20_000  # in turns of an empty loop, after everything was written once
 
 
 def _tokens_of(content: int) -> bytes:
@@ -53,7 +55,7 @@ class KilledRank:
     def check(self) -> int:
         """Compare what is known with what is there; returns how many pages and places are known. Raises: AssertionError."""
         tier = self._engine.host_tier
-        assert tier is not None
+        assert isinstance(tier, HostPages)
         pages = self._table.read().pages.tolist()
         for page in pages:
             content, parent, tokens = self._table.content(page)
@@ -66,10 +68,10 @@ class KilledRank:
                 assert (self._page(_SPARE) == content).all(), f"place {place}"
         return len(pages) + len(hashes)
 
-    def work(self) -> None:
-        """Write until the end."""
+    def work(self, told: int) -> None:
+        """Write until the end. Every page and place has been written when one byte comes from the pipe `told`."""
         tier = self._engine.host_tier
-        assert tier is not None
+        assert isinstance(tier, HostPages)
         content = (self._number + 1) << 16
         while True:
             content += 1
@@ -78,6 +80,8 @@ class KilledRank:
             self._page(page)[:] = content
             self._table.record(page, content, content - 1, _tokens_of(content))
             tier.store(int32s([page]), int32s([content % N_PLACES]), uint64s([content]))
+            if content & 0xFFFF == N_PAGES:
+                os.write(told, b"+")
 
     def _page(self, page: int) -> np.ndarray:
         return self._engine._pages[page * PAGE_TOKENS : (page + 1) * PAGE_TOKENS]
@@ -91,11 +95,13 @@ def live_and_die(store: Path, table: SealTable, number: int, life: int) -> int:
         try:
             rank = KilledRank(store, table, number)
             os.write(told, bytes([rank.check()]))
-            rank.work()
+            rank.work(told)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     os.close(told)
-    found = os.read(heard, 1)
+    found, _ = os.read(heard, 1), os.read(heard, 1)
     for _ in range(life):  # the kill meets any point of its work
         pass
     os.kill(pid, signal.SIGKILL)

@@ -26,4 +26,4 @@ def test_thousands_of_kills_leave_whole_pages_and_places(tmp_path: Path) -> None
     n_kills, n_checked, spent_s = (float(word) for word in done.stdout.split())
     print(f"{n_kills:.0f} kills, {n_checked:.0f} pages and places checked, {spent_s} s of processor time")
     assert n_kills == N_KILLS
-    assert n_checked > N_KILLS * (N_PAGES + N_PLACES) / 4, "most lives found what the one before had left"
+    assert n_checked >= (N_KILLS - 1) * (N_PAGES - 1 + N_PLACES - 2), "a kill costs one page and one place at most"
