@@ -236,5 +236,6 @@ async def test_a_connection_that_is_silent_is_replaced(proxied: tuple[Mailbox, M
         await send(gateway, range(1, 100))
         assert await take(scheduler, 99) == list(range(1, 100))
     first = next(line for line in lines if line["event"] == "link lost")
-    assert (first["peer"], first["new_connection"], first["messages_sent_again"]) == ("scheduler/0", True, 99)
+    assert (first["peer"], first["new_connection"]) == ("scheduler/0", True)
+    assert first["messages_sent_again"] >= 99, "the answer to the first one may have been swallowed too"
     assert proxy.n_connections >= 2
