@@ -30,6 +30,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
 from messages.routes import received_by
+from messages.transport.link_metrics import LinkMetrics
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
@@ -51,6 +52,7 @@ class Actor(LifecycleEvents):
         disable_created_metrics()  # nobody is shown them, and they are half of a counter's samples
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.registry.register(LinkMetrics(self.mailbox.statistics))
         self.files = process_reserve()
         self._out_of_files = Gauge(
             "tardigrade_out_of_files",

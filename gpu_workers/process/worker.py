@@ -47,6 +47,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
 from messages.steps import Capacity, EngineCapacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
+from messages.transport.link_metrics import LinkMetrics
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -69,6 +70,7 @@ class Worker(LifecycleEvents, StepEvents):
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
+        self.registry.register(LinkMetrics(self.mailbox.statistics))
         self._scheduler = actor_name("scheduler", replica_of(spec.name))
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
@@ -164,9 +166,7 @@ class Worker(LifecycleEvents, StepEvents):
 
     def _may_run(self, epoch: EpochId, plan: Plan) -> bool:
         """Called on the step thread. A single rank skips plans of an earlier epoch; the ranks of a gang agree on it."""
-        if self._agreement is not None:
-            return self._agreement.wait(epoch, plan.step + plan.n_steps)
-        return epoch == self._epoch_id
+        return epoch == self._epoch_id if self._agreement is None else self._agreement.wait(epoch, plan.step + plan.n_steps)
 
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
@@ -285,13 +285,11 @@ class Worker(LifecycleEvents, StepEvents):
         self.metrics.late_compilations = self._steps.late_compilations
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
-        return lifecycle.Progress(
-            steps=self._steps.steps,
-            busy_s=self._steps.busy_s(),
-            statistics=statistics,
-            metrics=take_snapshot(self.registry) if with_metrics else [],
-            limit_s=self._steps.limit_s(),
-        )
+        metrics = take_snapshot(self.registry) if with_metrics else []
+        steps, busy_s, limit_s = self._steps.steps, self._steps.busy_s(), self._steps.limit_s()
+        if self._agreement is not None:
+            limit_s = self._agreement.limit_s(busy_s, limit_s)
+        return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics, limit_s=limit_s)
 
 
 async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:

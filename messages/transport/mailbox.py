@@ -151,7 +151,8 @@ class MemoryMailbox(Mailbox):
     def _handle_answer(self, peer: str, answer: LinkAnswer) -> None:
         outbox = self._outbox.get(peer)
         if outbox is not None:
-            outbox.handle_answer(answer)
+            if outbox.handle_answer(answer):
+                self._core.note_lost(outbox, is_reconnected=False)
             self._pump(outbox)
 
     def _beat(self) -> None:

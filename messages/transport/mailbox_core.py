@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from messages.errors import WireError
 from messages.ids import role_of
@@ -41,6 +42,8 @@ class MailboxStatistics:
     stale: int  # messages from or for another incarnation
     lost: int  # gaps in the numbers of a link; the missing messages were asked for again
     backlog: int  # messages waiting for credit now
+    links_lost: int  # times that messages to a peer were sent again, because they or their answers were lost
+    sent_again: int  # these messages
 
 
 class MailboxCore:
@@ -90,16 +93,46 @@ class MailboxCore:
         """True if this is the next message of its link; otherwise it is dropped."""
         arrival = self.arrivals.note(envelope, route)
         if arrival is ArrivalKind.EARLY:
-            self._answer(self.arrivals.ask_again(envelope))
+            self._answer(self._asked_again(envelope))
         elif arrival in (ArrivalKind.OLD_LINK, ArrivalKind.BEYOND_CREDIT):
             self.counts["stale"] += 1
         return arrival is ArrivalKind.NEXT
+
+    def _asked_again(self, envelope: Envelope) -> tuple[bytes, LinkAnswer] | None:
+        """After a gap: the answer that asks for the missing message, once."""
+        due = self.arrivals.ask_again(envelope)
+        if due is not None:
+            n_missing = envelope.sequence - due[1].wanted
+            structlog.get_logger().warning(
+                "link lost",
+                actor=self.name,
+                incarnation=self.incarnation,
+                peer=envelope.sender,
+                direction="from",
+                messages_missing=n_missing,
+            )
+        return due
 
     def _answer(self, due: tuple[bytes, LinkAnswer] | None) -> None:
         if due is not None:
             self.counts["lost"] += due[1].wanted > 0
             if not self._reply(*due):
                 self.arrivals.unsent(due[0])
+
+    def note_lost(self, outbox: Outbox, *, is_reconnected: bool) -> None:
+        """The link to a peer has lost messages or answers: the last `outbox.n_again` messages are sent again, over a new
+        connection if `is_reconnected`."""
+        self.counts["links_lost"] += 1
+        self.counts["sent_again"] += outbox.n_again
+        structlog.get_logger().warning(
+            "link lost",
+            actor=self.name,
+            incarnation=self.incarnation,
+            peer=outbox.peer,
+            direction="to",
+            messages_sent_again=outbox.n_again,
+            new_connection=is_reconnected,
+        )
 
     def handled(self) -> None:
         """The batch of the last `take` is handled: return credits."""
@@ -145,4 +178,5 @@ class MailboxCore:
     def statistics(self, backlog: int) -> MailboxStatistics:
         """Counts since the mailbox was opened."""
         c = self.counts
-        return MailboxStatistics(c["sent"], c["received"], c["refused"], c["stale"], c["lost"], backlog)
+        counts = (c["sent"], c["received"], c["refused"], c["stale"], c["lost"], backlog, c["links_lost"], c["sent_again"])
+        return MailboxStatistics(*counts)

@@ -30,6 +30,7 @@ class Outbox:
     def __init__(self, peer: str, incarnation: int, link: int) -> None:
         self.peer, self.incarnation, self.link = peer, incarnation, link
         self.sent = 0  # number of the last message sent
+        self.n_again = 0  # messages that the last repetition sends again
         self._acknowledged = 0
         self._mail: deque[EncodedMessage] = deque()  # those after `_acknowledged`
         self._is_answered = False  # an answer has come since the last beat
@@ -52,20 +53,24 @@ class Outbox:
         in_flight = self.sent - self._acknowledged
         return self._mail[in_flight] if in_flight < WINDOW_MESSAGES and in_flight < len(self._mail) else None
 
-    def handle_answer(self, answer: LinkAnswer) -> None:
-        """The receiver's answer: forget what it has handled; go back to the message that it wants. Send afterwards.
+    def handle_answer(self, answer: LinkAnswer) -> bool:
+        """The receiver's answer: forget what it has handled; go back to the message that it wants. Send afterwards. Returns
+        True if messages were lost: the last `n_again` are to be sent again.
 
         An answer about another link, or about numbers that were never sent, changes nothing.
         """
         if answer.link != self.link or answer.handled > self._acknowledged + len(self._mail):
-            return
+            return False
         self._is_answered, self._n_unanswered, self._reconnect_at = True, 0, _SILENT_BEATS
         while self._acknowledged < answer.handled:
             self._mail.popleft()
             self._acknowledged += 1
         self.sent = max(self.sent, self._acknowledged)
-        if self._acknowledged < answer.wanted <= self.sent and self._may_repeat:
-            self.sent, self._may_repeat = answer.wanted - 1, False
+        if not (self._acknowledged < answer.wanted <= self.sent and self._may_repeat):
+            return False
+        self.n_again = self.sent - answer.wanted + 1
+        self.sent, self._may_repeat = answer.wanted - 1, False
+        return True
 
     def beat(self) -> bool:
         """Call it every `BEAT_S` seconds. Returns True if the receiver must be asked what it has: it has been silent since the
@@ -78,9 +83,10 @@ class Outbox:
 
     def must_reconnect(self) -> bool:
         """True if so many questions have had no answer that a new connection must be tried, more and more rarely. Then every
-        message that is not acknowledged is sent again."""
+        message that is not acknowledged is sent again: `n_again`."""
         if self._n_unanswered < self._reconnect_at:
             return False
         self._n_unanswered, self._reconnect_at = 0, min(2 * self._reconnect_at, _MOST_SILENT_BEATS)
+        self.n_again = self.sent - self._acknowledged
         self.sent = self._acknowledged
         return True

@@ -46,6 +46,7 @@ class _OutgoingLink:
         if self.outbox.beat():
             self.reader.send(self._core.question(self.outbox))
         if self.outbox.must_reconnect():
+            self._core.note_lost(self.outbox, is_reconnected=True)
             try:
                 socket = self._open_socket()
             except zmq.ZMQError:  # no descriptor is left
@@ -55,7 +56,8 @@ class _OutgoingLink:
 
     def _handle_answer(self, frames: list[bytes]) -> None:
         try:
-            self.outbox.handle_answer(decode_answer(b"".join(frames)))
+            if self.outbox.handle_answer(decode_answer(b"".join(frames))):
+                self._core.note_lost(self.outbox, is_reconnected=False)
         except WireError:
             self._core.counts["refused"] += 1
         self.pump()

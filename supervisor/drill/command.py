@@ -51,6 +51,7 @@ def drill(**options: Any) -> None:
     URL is any OpenAI-compatible server; without it, ours on --port. Streams are greedy and do not reconnect; each answer is
     compared with what the same server gave before the first fault. Lost: cut short, or an error. Wrong: another text.
     Back: until a new request is answered; with as many streams as the server has slots, it waits for one of them.
+    Calm: the p99 pause without a fault. Steps: the p99 pause in steps of our own server, as its metrics give their time.
     Healed: from the end of a pause until every stream has new text. If the target is the embedder, clients ask for embeddings
     instead, one call after the other.
     Ctrl-C or SIGTERM ends the drill; what was measured until then is reported.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 from supervisor.drill.streams import DrillStream
@@ -39,6 +39,8 @@ class FaultRow:
     pause_max_ms: float
     back_max_s: float  # until a new request was answered
     healed_max_ms: float = 0.0  # from the end of a pause until every stream had new text; 0: it was no pause
+    calm_p99_ms: float = 0.0  # the same pause without a fault
+    pause_steps_p99: float = 0.0  # pause_p99_ms in steps of the server; 0: their time is not known
 
     @property
     def has_pauses(self) -> bool:
@@ -82,6 +84,13 @@ def tallies_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[Tally
     for one in rounds:
         by_fault.setdefault(one.fault, []).append(one)
     return [_tally(fault, together, reference) for fault, together in by_fault.items()]
+
+
+def beside_calm(rows: Sequence[FaultRow], step_ms: float) -> list[FaultRow]:
+    """The rows with the p99 pause of the first one, which is the run without a fault, and their own in steps of `step_ms`."""
+    calm_ms = rows[0].pause_p99_ms if rows else 0.0
+    steps = [round(row.pause_p99_ms / step_ms, 1) if step_ms else 0.0 for row in rows]
+    return [replace(row, calm_p99_ms=calm_ms, pause_steps_p99=n) for row, n in zip(rows, steps, strict=True)]
 
 
 def add_up(tallies: Iterable[Tally]) -> list[Tally]:

@@ -16,16 +16,18 @@ from supervisor.drill.figures import FaultRow
 
 _BAR_CHARACTERS = 30
 _WIDE_COLUMNS = 120
+# columns that are shown where one row has more than 0: the field of a row, and the digits behind the point
+_OPTIONAL = {"calm": ("calm_p99_ms", 0), "steps": ("pause_steps_p99", 1), "healed": ("healed_max_ms", 0)}
 
 
 def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None:
     """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
     has_bars = console.width >= _WIDE_COLUMNS
-    has_pauses = any(row.healed_max_ms for row in rows)
+    optional = {name: form for name, form in _OPTIONAL.items() if any(getattr(row, form[0]) for row in rows)}
     style = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
     table = Table(title=f"{title} (pauses in ms, back in s)", title_justify="left", **style)
     table.add_column("fault", overflow="fold")
-    for name in ("streams", "lost", "wrong", "p50", "p99", "max", *(["healed"] if has_pauses else []), "back"):
+    for name in ("streams", "lost", "wrong", "p50", "p99", "max", *optional, "back"):
         table.add_column(name, justify="right", no_wrap=True)
     if has_bars:
         table.add_column("p99 pause: 1 ms to 100 s", no_wrap=True, min_width=_BAR_CHARACTERS)
@@ -33,10 +35,10 @@ def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None
         back = "never" if row.back_max_s == math.inf else f"{row.back_max_s:.2f}"
         lengths = (row.pause_p50_ms, row.pause_p99_ms, row.pause_max_ms)
         pauses = [f"{length:.0f}" if row.has_pauses else "-" for length in lengths]
-        healed = (f"{row.healed_max_ms:.0f}" if row.healed_max_ms else "-",) if has_pauses else ()
+        values = [f"{value:.{digits}f}" if (value := getattr(row, key)) else "-" for key, digits in optional.values()]
         counts = (str(row.streams), _marked(row.lost), _marked(row.wrong))
         bars = (bar(row.pause_p99_ms),) if has_bars else ()
-        table.add_row(row.fault, *counts, *pauses, *healed, back, *bars)
+        table.add_row(row.fault, *counts, *pauses, *values, back, *bars)
     console.print(table)
 
 

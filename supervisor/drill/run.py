@@ -18,6 +18,7 @@ from messages.errors import ConfigError
 from supervisor.drill.faults import PlannedFault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round, rows_of
 from supervisor.drill.load import EmbeddingLoad, RoundLoad, TextLoad, harms_embedder, vectors_for
+from supervisor.drill.step_time import step_ms_between, steps_so_far
 from supervisor.drill.streams import DrillStream, StreamRequest, bearer, find_model, follow, prompts_of
 
 NO_FAULT = "no fault"
@@ -66,6 +67,7 @@ class DrillResult:
     rounds: Sequence[Round]
     reference: Reference
     stopped: Sequence[str]
+    step_ms: float = 0.0  # of a step of the server in the calm runs, as its metrics say; 0: they do not
 
 
 def headers_of(plan: DrillPlan) -> dict[str, str]:
@@ -87,7 +89,9 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
         say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
         began_s = time.monotonic()
+        before = await steps_so_far(client, plan.url)
         reference = await reference_of(options, prompts)
+        step_ms = step_ms_between(before, await steps_so_far(client, plan.url))
         say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice{_compared(reference)}")
         say(length_of(plan, (time.monotonic() - began_s) / 2))
         vectors = await vectors_for(client, options, plan.faults, plan.streams)
@@ -110,7 +114,7 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
             except asyncio.CancelledError:  # SIGINT or SIGTERM: what was measured is reported
                 stopped.append(f"{fault.text}: interrupted")
                 break
-        return DrillResult(options.model, rounds, reference, stopped)
+        return DrillResult(options.model, rounds, reference, stopped, step_ms)
 
 
 def _compared(reference: Reference) -> str:

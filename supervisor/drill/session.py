@@ -15,7 +15,7 @@ from messages.errors import ConfigError
 from messages.outcomes import ExitCode
 from messages.run_dir import DEFAULT_PORT
 from supervisor.drill.faults import parse_fault
-from supervisor.drill.figures import as_json, rows_of
+from supervisor.drill.figures import as_json, beside_calm, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
@@ -59,7 +59,7 @@ def run_session(options: DrillOptions) -> ExitCode:
     except (asyncio.CancelledError, KeyboardInterrupt):
         log.print("ended before the first fault: nothing was measured")
         return ExitCode.NOT_STARTED
-    rows = rows_of(result.rounds, result.reference.answers)
+    rows = beside_calm(rows_of(result.rounds, result.reference.answers), result.step_ms)
     title = title_of(plan, result.model)
     print_report(rows, title, Console())
     if options.json_path is not None:
@@ -135,6 +135,7 @@ def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
         "prompt_words": plan.prompt_words,
         "max_tokens": plan.max_tokens,
         "seed": plan.seed,
+        "step_ms": round(result.step_ms, 3),
         "answers_not_the_same_twice": result.reference.n_unsteady,
         "answers_compared": len(result.reference.answers),
         "stopped": list(result.stopped),

@@ -27,7 +27,7 @@ def check_page(server: RealServer, out: Path, api_keys: str = "") -> None:
     given = {"CLIENT_URL": server.url, "CLIENT_OUT": str(out), "CLIENT_KEYS": api_keys, "BROWSER": browser}
     options = ["-c", "/dev/null", "--rootdir", str(SUITES), "--confcutdir", str(SUITES), "-p", "no:cacheprovider", "-qs"]
     done = subprocess.run(
-        [python, "-m", "pytest", *options, str(SUITES / "page_suite.py")],
+        [python, "-m", "pytest", *options, str(SUITES / "browser" / "page_suite.py")],
         env=own_variables() | given,
         cwd=out.parent,
         capture_output=True,

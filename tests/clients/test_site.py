@@ -93,7 +93,7 @@ def test_the_site_in_a_browser(site: Path) -> None:
     with served(site) as url:
         given = {"SITE_URLS": f"{url} {site.as_uri()}", "SITE_PAGES": " ".join(names()), "BROWSER": browser}
         done = subprocess.run(
-            [python, "-m", "pytest", *options, str(SUITES / "site_suite.py")],
+            [python, "-m", "pytest", *options, str(SUITES / "browser" / "site_suite.py")],
             env=own_variables() | given, cwd=site.parent, capture_output=True, text=True, timeout=_LIMIT_S, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

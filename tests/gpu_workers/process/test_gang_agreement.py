@@ -46,6 +46,29 @@ def test_a_plan_that_one_rank_missed_is_skipped(tmp_path: Path) -> None:
     assert has_it.wait(EpochId(5), 7)
 
 
+def test_no_step_has_a_limit_while_a_rank_compiles(tmp_path: Path) -> None:
+    """The others wait for it in a collective: they do not hang, however long it takes."""
+    compiles, waits, idle = gang(tmp_path, 3)
+    assert (waits.limit_s(0.4, 1.0), idle.limit_s(0.0, 0.0), compiles.limit_s(0.4, 1.0)) == (1.0, 0.0, 1.0)
+    assert compiles.limit_s(0.9, 0.0) == 0.0
+    assert waits.limit_s(0.9, 1.0) == 0.0
+    assert compiles.limit_s(2.0, 1.0) == 1.0
+    assert waits.limit_s(2.0, 1.0) == 1.0, "from now on the limit counts again"
+
+
+def test_limits_and_plans_are_apart(tmp_path: Path) -> None:
+    ranks = gang(tmp_path, 2)
+    for rank in ranks:
+        rank.note_epoch(EpochId(5))
+        rank.note_plan(8)
+        rank.limit_s(0.9, 0.0)
+    assert all(rank.wait(EpochId(5), 8) for rank in ranks)
+
+
+def test_a_rank_without_a_file_says_nothing_about_limits(tmp_path: Path) -> None:
+    assert GangAgreement(tmp_path, 0, 2).limit_s(0.9, 1.0) == 1.0
+
+
 def test_a_late_rank_is_waited_for(tmp_path: Path) -> None:
     early = GangAgreement(tmp_path, 0, 2)
     early.note_epoch(EpochId(1))

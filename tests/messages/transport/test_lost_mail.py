@@ -8,12 +8,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from messages.generation.sequences import Ack
 from messages.transport import mailbox_core, outbox, zmq_mailbox
 from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.outbox import WINDOW_MESSAGES, Outbox
 from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.codec import decode_envelope
 from messages.wire.envelope import LinkAnswer
 from tests.support.byte_proxy import ByteProxy, byte_proxy
 
@@ -61,9 +63,9 @@ def disturb(monkeypatch: pytest.MonkeyPatch, dose: Callable[[], int]) -> None:
         for _ in range(dose()):
             arrive(core, route, frames)
 
-    def take_so_often(box: Outbox, answer: LinkAnswer) -> None:
-        for _ in range(dose()):
-            handle_answer(box, answer)
+    def take_so_often(box: Outbox, answer: LinkAnswer) -> bool:
+        repeats = [handle_answer(box, answer) for _ in range(dose())]
+        return any(repeats)
 
     monkeypatch.setattr(mailbox_core.MailboxCore, "arrive", arrive_so_often)
     monkeypatch.setattr(Outbox, "handle_answer", take_so_often)
@@ -108,6 +110,44 @@ async def test_a_lost_last_message_is_sent_again(pair: Pair, monkeypatch: pytest
     gateway.send("scheduler/0", Ack(up_to=1))
     gateway.send("scheduler/0", Ack(up_to=2))
     assert await take(scheduler, 2) == [1, 2]
+
+
+async def test_a_lost_message_is_logged_and_counted_by_both_sides(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, scheduler = pair
+    lose_once(monkeypatch, 2)
+    with capture_logs() as lines:
+        for number in (1, 2, 3):
+            gateway.send("scheduler/0", Ack(up_to=number))
+        assert await take(scheduler, 3) == [1, 2, 3]
+    lost = [line for line in lines if line["event"] == "link lost"]
+    sender, receiver = (next(line for line in lost if line["actor"] == name) for name in ("gateway/0", "scheduler/0"))
+    assert (sender["peer"], sender["direction"], sender["messages_sent_again"]) == ("scheduler/0", "to", 2)
+    assert (receiver["peer"], receiver["direction"], receiver["messages_missing"]) == ("gateway/0", "from", 1)
+    assert gateway.statistics().links_lost >= 1
+    assert gateway.statistics().sent_again >= 2
+    assert scheduler.statistics().lost >= 1
+
+
+def lose_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let the message with this number be lost when it arrives for the first time."""
+    arrive, is_lost = mailbox_core.MailboxCore.arrive, [False]
+
+    def arrive_or_not(core: mailbox_core.MailboxCore, route: bytes, frames: list[bytes]) -> None:
+        if not is_lost[0] and frames[1] and decode_envelope(frames[0]).sequence == number:
+            is_lost[0] = True
+        else:
+            arrive(core, route, frames)
+
+    monkeypatch.setattr(mailbox_core.MailboxCore, "arrive", arrive_or_not)
+
+
+async def test_a_link_that_loses_nothing_says_nothing(pair: Pair) -> None:
+    gateway, scheduler = pair
+    with capture_logs() as lines:
+        await send(gateway, range(3 * WINDOW_MESSAGES))
+        assert await take(scheduler, 3 * WINDOW_MESSAGES) == list(range(3 * WINDOW_MESSAGES))
+    assert [line for line in lines if line["event"] == "link lost"] == []
+    assert gateway.statistics().links_lost == scheduler.statistics().lost == 0
 
 
 async def test_a_lost_first_message_is_sent_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +232,10 @@ async def test_a_connection_that_is_silent_is_replaced(proxied: tuple[Mailbox, M
     gateway.send("scheduler/0", Ack(up_to=0))
     assert await take(scheduler, 1) == [0]
     proxy.swallow()
-    await send(gateway, range(1, 100))
-    assert await take(scheduler, 99) == list(range(1, 100))
+    with capture_logs() as lines:
+        await send(gateway, range(1, 100))
+        assert await take(scheduler, 99) == list(range(1, 100))
+    first = next(line for line in lines if line["event"] == "link lost")
+    assert (first["peer"], first["new_connection"]) == ("scheduler/0", True)
+    assert first["messages_sent_again"] >= 99, "the answer to the first one may have been swallowed too"
     assert proxy.n_connections >= 2

@@ -13,6 +13,7 @@ from supervisor.drill.figures import (
     Round,
     add_up,
     as_json,
+    beside_calm,
     healed_s,
     outcome_of,
     pause_s,
@@ -88,6 +89,19 @@ def test_tallies_of_two_drills_are_added_up_before_their_percentiles_are_taken()
     x, y = (tally.row for tally in add_up([*first, *other, *second]))
     assert (x.rounds, x.streams, x.right, x.lost, x.pause_max_ms, x.back_max_s) == (2, 3, 2, 1, 1000.0, 0.9)
     assert (y.fault, y.streams, y.pause_p50_ms) == ("kill:y", 1, 6500.0)
+
+
+def test_each_row_tells_the_calm_pause_and_its_own_in_steps() -> None:
+    pauses_ms = {"no fault": 55.0, "x": 175.0}
+    calm, killed = (FaultRow(name, 1, 4, 4, 0, 0, 20.0, p99_ms, 200.0, 0.1) for name, p99_ms in pauses_ms.items())
+    rows = beside_calm([calm, killed], step_ms=50.0)
+    assert [(row.calm_p99_ms, row.pause_steps_p99) for row in rows] == [(55.0, 1.1), (55.0, 3.5)]
+    assert [row.pause_steps_p99 for row in beside_calm([calm, killed], step_ms=0.0)] == [0.0, 0.0], "another server"
+    text = io.StringIO()
+    print_report(rows, "a title", Console(file=text, width=80))
+    lines = text.getvalue().splitlines()
+    assert lines[2].split() == ["fault", "streams", "lost", "wrong", "p50", "p99", "max", "calm", "steps", "back"]
+    assert lines[5].split() == ["x", "4", "0", "0", "20", "175", "200", "55", "3.5", "0.10"]
 
 
 def test_percentiles() -> None:

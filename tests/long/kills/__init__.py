@@ -1,0 +1,1 @@
+"""Long series of kills."""
