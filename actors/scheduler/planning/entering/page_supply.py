@@ -24,7 +24,7 @@ class PageSupply:
         n_at_once = min(short, self._ledger.n_available) if short > 1 else 0  # many together take less time than one by one
         if n_at_once:
             sequence.pages += self._ledger.allocate_all(n_at_once)
-        for _ in range(short - n_at_once):
+        for _ in range(first_index + short - len(sequence.pages)):
             while (page := allocate()) is None:
                 victim = self._queues.policy.victims.choose(self._queues.running, builder.has_row) or sequence
                 self._preempt(builder, victim)
