@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Generator
 
 import pytest
@@ -19,7 +20,15 @@ from tests.support.depth import DEPTH
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch is imported
 settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("examples")
+_UNTIL_S = float(os.environ.get("TEST_UNTIL_S", "inf"))  # Unix time after which no test begins
 take_interrupts()  # `make test &` in a script has it ignored, and so would every program that a test starts and interrupts
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """On a slow machine the time of continuous integration may be over before the last long test: it is skipped and counted."""
+    if time.time() > _UNTIL_S:
+        pytest.skip("the time of this run was over: TEST_UNTIL_S")
 
 
 @pytest.hookimpl(wrapper=True)
