@@ -70,30 +70,31 @@ def test_tests_and_types_all_have_to_pass_and_compiled_modules_are_kept(
     assert ("types" in done.stdout) is (types != 0)
 
 
-@pytest.mark.parametrize("servers", [0, 5])
-@pytest.mark.parametrize(("seeds", "drills", "is_right"), [(0, 0, True), (1, 0, False), (0, 1, False), (5, 5, True)])
+@pytest.mark.parametrize("drills", [0, 5])
+@pytest.mark.parametrize(("seeds", "servers", "is_right"), [(0, 0, True), (1, 0, False), (0, 1, False), (5, 5, True)])
 def test_seeds_run_beside_all_others_and_all_have_to_pass(
     tmp_path: Path, seeds: int, drills: int, servers: int, is_right: bool
 ) -> None:
     """5 is what pytest ends with where ARGS selects no test."""
     lines = (
-        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) exit {servers};; '
+        f'case "$*" in *loadgroup*) echo seeds; exit {seeds};; *loadfile*) echo servers; exit {servers};; '
         f"*pytest*) echo drills; exit {drills};; esac"
     )
     done = make("test-long", tmp_path, {"python": lines})
     assert (done.returncode == 0) is is_right
-    assert [line for line in done.stdout.splitlines() if line in ("seeds", "drills")] == ["drills", "seeds"]
+    runs = [line for line in done.stdout.splitlines() if line in ("seeds", "drills", "servers")]
+    assert runs == ["drills", "servers", "seeds"]
 
 
-def test_a_server_that_fails_ends_the_seeds_and_there_are_no_drills(tmp_path: Path) -> None:
+def test_a_drill_that_fails_ends_the_seeds_and_there_are_no_servers(tmp_path: Path) -> None:
     """The seeds have begun: here they would never end."""
     has_begun = tmp_path / "begun"
     os.mkfifo(has_begun)
-    seeds, servers = f"echo > {has_begun}; while :; do sleep 1; done", f"cat {has_begun}; exit 1"
-    lines = f'case "$*" in *loadgroup*) {seeds};; *loadfile*) {servers};; *pytest*) echo drills;; esac'
+    seeds, drills = f"echo > {has_begun}; while :; do sleep 1; done", f"cat {has_begun}; exit 1"
+    lines = f'case "$*" in *loadgroup*) {seeds};; *loadfile*) echo servers;; *pytest*) {drills};; esac'
     done = make("test-long", tmp_path, {"python": lines})
     assert done.returncode != 0
-    assert "drills" not in done.stdout
+    assert "servers" not in done.stdout
 
 
 def report(path: Path, begin: str, took_s: float, tests_s: list[float]) -> str:
