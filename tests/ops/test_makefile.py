@@ -1,15 +1,17 @@
-"""The rules of the Makefile that make the virtual environment and that run the tests."""
+"""The rules of the Makefile that make the virtual environment and that run the tests, and how deep these look."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ops.slowest_tests import slowest
+from ops.test_depth import FULL_DEPTH, LEAST_DEPTH, depth_of
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 _WITHOUT_ENSUREPIP = """#!/bin/sh
@@ -110,3 +112,13 @@ def test_runs_beside_each_other_took_as_long_as_from_the_first_begin_to_the_last
     assert head.startswith("11 tests in 2.0 minutes")
     assert [line.split() for line in lines[:2]] == [["8.00", "tests.other::test_2"], ["7.00", "tests.one::test_7"]]
     assert len(lines) == 10
+
+
+@pytest.mark.parametrize(("took_s", "depth"), [(0.02, 5), (0.045, 5), (0.065, 3), (0.1, 2), (3.0, 2)])
+def test_the_depth_falls_with_the_speed(took_s: float, depth: int) -> None:
+    assert depth_of(took_s) == depth
+
+
+def test_the_command_prints_a_depth() -> None:
+    done = subprocess.run([sys.executable, "-m", "ops.test_depth"], capture_output=True, text=True, timeout=60, check=True)
+    assert LEAST_DEPTH <= int(done.stdout) <= FULL_DEPTH

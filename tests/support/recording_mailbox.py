@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from messages.errors import MailboxFull
+from messages.transport.mailbox_core import MailboxStatistics
 from messages.wire.message import NO_TRACE, Message
 
 
@@ -19,3 +20,9 @@ class RecordingMailbox:
         if self.is_full:
             raise MailboxFull(name)
         self.sent.append((name, message))
+
+    def statistics(self) -> MailboxStatistics:
+        """What was sent; nothing comes, and nothing is lost."""
+        return MailboxStatistics(
+            sent=len(self.sent), received=0, refused=0, stale=0, lost=0, backlog=0, links_lost=0, sent_again=0
+        )

@@ -137,5 +137,5 @@ async def test_the_caches_of_one_model_are_forgotten() -> None:
         asked = []
         for conditions in ({"model": SMALL}, {"model": BIG}, {}):
             assert (await reset(http, **conditions))["pages"] in (7, 14)
-            asked.append((len(r.scheduler.forgotten), len(small.forgotten)))
+            asked.append((len(r.scheduler().forgotten), len(small.forgotten)))
         assert asked == [(0, 1), (1, 1), (2, 2)]
