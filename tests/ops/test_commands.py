@@ -156,4 +156,4 @@ def test_the_directory_is_measured_beside_a_bare_round_trip() -> None:
 def test_pages_are_measured_beside_contiguous_memory() -> None:
     result = run_load_tool("pages", "--pages", "600", "--most", "512", "--rows", "8", "--repeats", "1")
     assert result["capacity"]["ratio"] > 2
-    assert result["evictions"] > 0
+    assert min(result["evictions"].values()) > 0, "with each policy"
