@@ -102,15 +102,7 @@ class MailboxCore:
         """After a gap: the answer that asks for the missing message, once."""
         due = self.arrivals.ask_again(envelope)
         if due is not None:
-            n_missing = envelope.sequence - due[1].wanted
-            structlog.get_logger().warning(
-                "link lost",
-                actor=self.name,
-                incarnation=self.incarnation,
-                peer=envelope.sender,
-                direction="from",
-                messages_missing=n_missing,
-            )
+            self._tell_lost(envelope.sender, "from", messages_missing=envelope.sequence - due[1].wanted)
         return due
 
     def _answer(self, due: tuple[bytes, LinkAnswer] | None) -> None:
@@ -124,15 +116,13 @@ class MailboxCore:
         connection if `is_reconnected`."""
         self.counts["links_lost"] += 1
         self.counts["sent_again"] += outbox.n_again
-        structlog.get_logger().warning(
-            "link lost",
-            actor=self.name,
-            incarnation=self.incarnation,
-            peer=outbox.peer,
-            direction="to",
-            messages_sent_again=outbox.n_again,
-            new_connection=is_reconnected,
-        )
+        self._tell_lost(outbox.peer, "to", messages_sent_again=outbox.n_again, new_connection=is_reconnected)
+
+    def _tell_lost(self, peer: str, direction: str, **more: object) -> None:
+        """Log that a link has lost messages. An operator's command does not: it prints its answer alone."""
+        if role_of(self.name) != "operator":
+            log = structlog.get_logger().bind(actor=self.name, incarnation=self.incarnation)
+            log.warning("link lost", peer=peer, direction=direction, **more)
 
     def handled(self) -> None:
         """The batch of the last `take` is handled: return credits."""

@@ -129,6 +129,14 @@ async def test_a_lost_message_is_logged_and_counted_by_both_sides(pair: Pair, mo
     assert scheduler.statistics().lost >= 1
 
 
+def test_a_command_of_an_operator_prints_its_answer_alone() -> None:
+    mailbox = MemoryMailbox(MemoryNetwork(), "operator/7", 1)
+    with capture_logs() as lines:
+        mailbox._core.note_lost(Outbox("supervisor/0", 1, link=1), is_reconnected=True)
+    assert mailbox.statistics().links_lost == 1
+    assert lines == []
+
+
 def lose_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let the message with this number be lost when it arrives for the first time."""
     arrive, is_lost = mailbox_core.MailboxCore.arrive, [False]
