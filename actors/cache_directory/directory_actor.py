@@ -67,7 +67,7 @@ class DirectoryActor(Actor):
             kept.on_restored = self._sharing.tell
             self._on_disk = KeptOnDisk(kept, Path(settings.answers_file), settings.answers_file_s, wall_s)
             self.registry.register(SharingMetrics(self._equal, self._sharing))
-        self._n_queries = self._n_hits = self._n_misses = 0
+        self._n_hits = self._n_misses = 0
         queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._hits, self._misses = queries.labels(hit="yes"), queries.labels(hit="no")
         pages = Gauge(
@@ -123,7 +123,6 @@ class DirectoryActor(Actor):
     def on_find_prefix(self, delivery: Delivery, message: prefixes.FindPrefix) -> None:
         """Answer at once with what is known."""
         found = self._index.match(message.hashes.tolist())
-        self._n_queries += 1
         self._n_hits += bool(found)
         self._n_misses += not found
         (self._hits if found else self._misses).inc()
@@ -134,7 +133,6 @@ class DirectoryActor(Actor):
 
     def on_find_similar(self, delivery: Delivery, message: similar.FindSimilar) -> None:
         """Answer at once with the answer to the most similar question, if any."""
-        self._n_queries += 1
         found = None
         if self._similar is not None:
             found = self._similar.find(message.circle, message.vector, message.least, self._wall_s())
@@ -183,10 +181,10 @@ class DirectoryActor(Actor):
             self._sharing.gateway_down(name)
 
     def progress(self) -> tuple[int, float]:
-        return self._n_queries, 0.0
+        return self._n_hits + self._n_misses, 0.0
 
     def statistics(self) -> dict[str, float]:
-        own = {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+        own = {"hashes": float(len(self._index)), "queries": float(self._n_hits + self._n_misses)}
         own |= {"prefix_hits": float(self._n_hits), "prefix_misses": float(self._n_misses)}
         own |= {"index_bytes": float(self._index.n_bytes)}
         if self._on_disk is not None:

@@ -13,7 +13,7 @@ import structlog
 from messages.errors import WireError
 from messages.ids import role_of
 from messages.routes import INTERNAL_KINDS, is_allowed
-from messages.transport.arrivals import ArrivalKind, Arrivals
+from messages.transport.arrivals import OPERATORS, ArrivalKind, Arrivals
 from messages.transport.outbox import EncodedMessage, Outbox
 from messages.wire.codec import Codec, decode_envelope, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope, LinkAnswer, Staleness, staleness
@@ -113,14 +113,16 @@ class MailboxCore:
 
     def note_lost(self, outbox: Outbox, *, is_reconnected: bool) -> None:
         """The link to a peer has lost messages or answers: the last `outbox.n_again` messages are sent again, over a new
-        connection if `is_reconnected`."""
+        connection if `is_reconnected`. An operator's command that has ended answers nothing more: nothing is lost then."""
+        if outbox.peer.startswith(OPERATORS):
+            return
         self.counts["links_lost"] += 1
         self.counts["sent_again"] += outbox.n_again
         self._tell_lost(outbox.peer, "to", messages_sent_again=outbox.n_again, new_connection=is_reconnected)
 
     def _tell_lost(self, peer: str, direction: str, **more: object) -> None:
         """Log that a link has lost messages. An operator's command does not: it prints its answer alone."""
-        if role_of(self.name) != "operator":
+        if not self.name.startswith(OPERATORS):
             log = structlog.get_logger().bind(actor=self.name, incarnation=self.incarnation)
             log.warning("link lost", peer=peer, direction=direction, **more)
 

@@ -32,9 +32,8 @@ class EvictionPolicy(Protocol):
     """
 
     reads_contents: bool = True  # False: the ledger need not call `learn`
-    ghosts: Ghosts | None = (
-        None  # told by the caller of contents that this policy evicts and does not know; None: it knows them
-    )
+    # the caller tells them of contents that this policy evicts without knowing them; None: it knows them
+    ghosts: Ghosts | None = None
 
     def __len__(self) -> int:
         """Number of cached pages."""

@@ -137,6 +137,14 @@ def test_a_command_of_an_operator_prints_its_answer_alone() -> None:
     assert lines == []
 
 
+def test_a_command_of_an_operator_that_has_ended_is_no_lost_link() -> None:
+    mailbox = MemoryMailbox(MemoryNetwork(), "supervisor/0", 1)
+    with capture_logs() as lines:
+        mailbox._core.note_lost(Outbox("operator/7", 1, link=1), is_reconnected=True)
+    assert mailbox.statistics().links_lost == 0
+    assert lines == []
+
+
 def lose_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let the message with this number be lost when it arrives for the first time."""
     arrive, is_lost = mailbox_core.MailboxCore.arrive, [False]
