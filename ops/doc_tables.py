@@ -100,11 +100,14 @@ def exit_table() -> str:
 
 def file_map() -> str:
     """Every Python file of the product and of ops, with the first sentence of its docstring, folder by folder."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in mapped_files():
+        by_folder.setdefault(path.parent, []).append(path)
     blocks = []
-    for folder in sorted({path.parent for path in mapped_files()}, key=_folder_order):
+    for folder in sorted(by_folder, key=_folder_order):
         title = _phrase(folder / "__init__.py") if (folder / "__init__.py").exists() else ""
         lines = [f"**`{folder.relative_to(REPO).as_posix()}/`** {title}", "", "| file | |", "|---|---|"]
-        files = [path for path in mapped_files() if path.parent == folder and path.name != "__init__.py"]
+        files = [path for path in by_folder[folder] if path.name != "__init__.py"]
         lines += [_row(f"`{path.relative_to(REPO).as_posix()}`", _phrase(path)) for path in files]
         blocks.append("\n".join(lines if files else lines[:1]))
     return "\n\n".join(blocks)
