@@ -104,6 +104,9 @@ def start(**flags: Any) -> None:
 
 def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     """Be the first supervisor of a server. `passed`: sockets of the service manager. Exits with the server's status."""
+    from supervisor.children.fork_server import launch_early
+
+    launch_early()
     config = load(flags)
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event

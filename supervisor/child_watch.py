@@ -66,6 +66,8 @@ class ChildWatch:
                 files_at_s = now_s + _FILES_EVERY_S
                 self._look_at_files()
                 self._children.spares.look(now_s)
+                if self._link.has_parent:
+                    self._children.reap_strays()
                 notify("WATCHDOG=1")
             self._link.beat()
 

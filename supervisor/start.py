@@ -50,7 +50,7 @@ from supervisor.listener import Protection, check_exposure, check_zeromq_ports, 
 from supervisor.logs import configure_logs
 from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display, flags_for_tls
-from supervisor.parent.kernel import outlive_parent
+from supervisor.parent.kernel import adopt_descendants, outlive_parent
 from supervisor.parent.link import ParentLink
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import keep_copies
@@ -270,6 +270,7 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None,
 
     if link is not None and link.has_parent:
         outlive_parent()
+        adopt_descendants()
 
     async def run() -> int:
         return await Supervisor(server, display, link=link, target=target).run()

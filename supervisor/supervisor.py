@@ -21,6 +21,7 @@ from supervisor.child_reports import ChildReports
 from supervisor.child_watch import CHECK_EVERY_S, ChildWatch
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.children.forks import Forks
 from supervisor.children.kept_spares import KeptSpares
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner, Spawner
@@ -69,7 +70,9 @@ class Supervisor:
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.spawn_spec_template(incarnation)
         kept = KeptSpares(self._link) if target is None else None  # in a rolling restart they may have the old program
-        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept)
+        if spawner is None:
+            forks = Forks() if self._link.has_parent else None
+            spawner = LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept, forks=forks)
         settings = server.settings
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, settings.spares
@@ -123,7 +126,7 @@ class Supervisor:
             if is_replaced and self._link.has_lost_parent and not self._rolling.roll.is_open:
                 self.children.spares.cancel()  # this process becomes the parent: the next supervisor adopts them
             else:
-                self.children.spares.close()
+                self.children.end_spares()
                 await self.children.spares.wait_gone(_PROOF_S)
             self._link.close()
             self.commands.close()
@@ -148,7 +151,9 @@ class Supervisor:
         is_awaited = {r.name for r in self.children.records if self.commands.has_served or not self._policy.is_standby(r.name)}
         missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
         if not adopted:
-            self._start(tuple(record.name for record in missing))
+            late = [record.name for record in missing if self.children.starts_late(record.name)]
+            self._start(tuple(record.name for record in missing if record.name not in late))
+            self.commands.run_task(self._start_late(tuple(late)))
             return
         names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
         log = self._log.info if self._rolling.roll.is_open else self._log.warning  # as asked for, or not
@@ -157,6 +162,11 @@ class Supervisor:
             self._policy.started(record.name, record.incarnation)
         for record in missing:
             self._carry_out(self._policy.died(record.name, record.incarnation, time.monotonic(), is_foreign=True))
+
+    async def _start_late(self, names: tuple[str, ...]) -> None:
+        """Start these children as soon as their processes can be forked: new interpreters would import the same ten times."""
+        await self.children.wait_warm()
+        self._start(names)
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.commands.is_stopping:
@@ -244,7 +254,7 @@ class Supervisor:
 
     def _on_stopping(self) -> None:
         self._policy.stopping()
-        self.children.spares.close()
+        self.children.end_spares()
         for record in self.children.records:
             self._liveness.gone(record.name)
         self._display.close()

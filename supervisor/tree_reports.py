@@ -108,7 +108,7 @@ class TreeReports:
         spares = self._children.spares
         self._link.wants_next = is_wanted and spares.is_wanted
         if is_wanted:
-            spares.fill(record.spec for record in reversed(self._children.records))
+            self._children.make_spares()
         else:
             spares.cancel()
 

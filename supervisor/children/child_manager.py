@@ -26,7 +26,7 @@ from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.ending_notices import EndingNotices
 from supervisor.children.exit_cause import Awaited, awaited_by, cause_of
-from supervisor.children.process import ChildProcess, ExitStatus, OnExit
+from supervisor.children.process import ChildProcess, ExitStatus, OnExit, Strays
 from supervisor.children.spares import Spares
 from supervisor.children.spawner import Spawner
 from supervisor.children.starter import Starter
@@ -69,6 +69,7 @@ class ChildManager:
         self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.take_memory_kill, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
         self.cordons: list[Cordon] = []  # `CordonKeeper` sets them
+        self._strays = Strays()
         self._starter = Starter(spawn_spec_template, run_dir, incarnations, spawner, self.spares, self._watch)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -144,6 +145,32 @@ class ChildManager:
                 self.kill(record, "killed by the last supervisor", record.killed_for)
         self.note_change()
         return adopted
+
+    def starts_late(self, name: str) -> bool:
+        """True if its process is forked: at the start of a server it waits until that is possible."""
+        return self._spawner.forks(self.record_by_name[name].spec)
+
+    async def wait_warm(self) -> None:
+        """Wait until processes can be forked, or it is known that they cannot."""
+        await self._spawner.wait_warm()
+
+    def make_spares(self) -> None:
+        """Make the missing spares, those of the last children first. What several of them load is loaded once before."""
+        specs = [record.spec for record in reversed(self.records)]
+        forked = [warm_up for spec in specs if self._spawner.forks(spec) for warm_up in spec.warm_ups]
+        if self.spares.is_wanted:
+            self._spawner.load(tuple(dict.fromkeys(forked)))
+        self.spares.fill(specs)
+
+    def reap_strays(self) -> None:
+        """Reap what has become a child of this process without being one of these children. Called about twice a second."""
+        own = {record.process.pid for record in self.records if record.process is not None}
+        self._strays.reap(own | self.spares.pids | self._spawner.pids())
+
+    def end_spares(self) -> None:
+        """Kill all processes that have not become children, and make no more."""
+        self.spares.close()
+        self._spawner.close()
 
     def retry_writes(self) -> None:
         """Write the files that a full disk has refused, in a directory that is there."""
@@ -245,8 +272,8 @@ class ChildManager:
         process.on_exit = partial(self._exited, record, record.incarnation)
         process.on_ending = partial(self.ending_notices.process_ends, record, record.incarnation)
 
-    def _spawn_spare(self, spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
-        return self._spawner.spawn(spec, on_exit, spec.warm_ups)
+    def _spawn_spare(self, spec: ChildSpec, on_exit: OnExit, is_new: bool) -> ChildProcess:
+        return self._spawner.spawn(spec, on_exit, spec.warm_ups, is_new)
 
     def _exited(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """A death is proven: close the link, remove the files of this incarnation, tell the others, call `on_death`."""

@@ -49,8 +49,17 @@ _COLLECT_AT = (10_000, 10, 10)  # new containers before a collection, and collec
 def main(argv: list[str]) -> int:
     """Run one incarnation; returns the exit status. `argv`: [name, warm-ups ...]."""
     name, *warm = argv
+    return _run(name, warm)
+
+
+def become_child(name: str, warm: Sequence[str]) -> NoReturn:
+    """Run one incarnation in a process that was forked for it, and exit."""
+    leave(_run(name, warm))
+
+
+def _run(name: str, warm: Sequence[str]) -> int:
     gc.set_threshold(*_COLLECT_AT)
-    _ignore_signals(name)
+    ignore_signals(name)
     if warm:
         run_unhurried(lambda: _do_warm_ups((_INCARNATION, *warm)))
     return importlib.import_module(_INCARNATION).run_incarnation(find_run)
@@ -81,7 +90,7 @@ def do_warm_up(warm_up: str) -> None:
         getattr(loaded, function)(argument)
 
 
-def _ignore_signals(name: str) -> None:
+def ignore_signals(name: str) -> None:
     """Ignore the signals that a terminal or a service manager sends to all processes: only the supervisor handles them.
 
     Also sets the process name that `ps` shows.

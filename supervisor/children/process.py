@@ -132,10 +132,41 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+class Reaper(Protocol):
+    """What reaps a child of this process: `subprocess.Popen`, or the like of it for one that was forked elsewhere."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
+class Strays:
+    """Descendants whose own parent has ended: they are children of a process that is a subreaper, which must reap them."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def reap(self, known: set[int]) -> None:
+        """Reap those that had ended at the last call already, but none of `known`, which others reap. Called twice a second."""
+        with contextlib.suppress(ChildProcessError):  # there is no child
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in known or ended.si_pid != self._seen:
+                    self._seen = ended.si_pid
+                    return
+                os.waitpid(ended.si_pid, os.WNOHANG)
+
+
 class LocalProcess(ChildProcess):
     """A child process on this machine."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], on_exit: OnExit, stdin: socket.socket) -> None:
+    def __init__(self, popen: Reaper, on_exit: OnExit, stdin: socket.socket) -> None:
         self.pid, self._stdin, self._is_warm = popen.pid, stdin, False
         self.exit: ExitStatus | None = None
         self.on_exit, self.on_ending = on_exit, ignore_ending

@@ -27,11 +27,12 @@ _WARM_POLL_S = 0.01
 _LOADED_S = 120.0  # for the warm-ups of a spare, which have the lowest priority
 _MAX_DEATHS = 3  # of unused spares of one child; after that it gets no more
 
-Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
+Spawn = Callable[[ChildSpec, OnExit, bool], ChildProcess]
 
 
 class Spares:
-    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False: none are made."""
+    """At most one spare for each child. `spawn(spec, on_exit, is_new)` starts one; `is_new`: with the program that is on disk
+    now. `is_wanted`: False: none are made."""
 
     def __init__(self, spawn: Spawn, is_wanted: bool) -> None:
         self._spawn, self._is_wanted = spawn, is_wanted
@@ -54,6 +55,11 @@ class Spares:
     def names(self) -> set[str]:
         """Children that have a spare now which has done its warm-ups."""
         return {name for name, process in self._process_by_name.items() if process.is_warm}
+
+    @property
+    def pids(self) -> set[int]:
+        """The process ids of all spares."""
+        return {process.pid for process in self._process_by_name.values()}
 
     def pop(self, name: str) -> ChildProcess | None:
         """The spare of this child, which the caller owns from now on; None when there is none that runs."""
@@ -109,7 +115,7 @@ class Spares:
                     old.on_exit = ignore_exit
                     old.kill()
                 try:
-                    self.keep(name, self._spawn(by_name[name], ignore_exit))
+                    self.keep(name, self._spawn(by_name[name], ignore_exit, True))
                 except OSError as error:
                     return f"{name}: the machine cannot start a process: {error}"
             self._used.clear()
@@ -162,7 +168,7 @@ class Spares:
         spec, *later = todo
         if spec.name not in self._process_by_name:
             try:
-                self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name))
+                self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name), False)
             except OSError as error:
                 structlog.get_logger().warning("spare not started, will try again", child=spec.name, reason=str(error))
                 self._timer = asyncio.get_running_loop().call_later(_REFUSED_S, self._make, todo)

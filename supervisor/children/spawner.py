@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
+from supervisor.children.fork_server import Request, is_forked
+from supervisor.children.forks import Forks
 from supervisor.children.kept_spares import AdoptedSpare, KeptSpares
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
 from supervisor.directories.register import ChildFacts, ProcessRegister, Registered
@@ -17,6 +20,7 @@ from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 
 ENTRYPOINT = "supervisor.children.entrypoint"
+_FORK_SERVER = "fork_server/0"  # its name in the register
 
 
 class Spawner(Protocol):
@@ -27,8 +31,9 @@ class Spawner(Protocol):
 
     supervisor_pid: int = 0
 
-    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False) -> ChildProcess:
         """Start a process for this child: with its environment and descriptors, after these warm-ups (see `entrypoint.py`).
+        `is_new`: with the program as it is on disk now, so it is not forked.
 
         Raises: OSError when the machine cannot start one now; then no process is left behind.
         """
@@ -44,6 +49,23 @@ class Spawner(Protocol):
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         """Write down what a process is now, so that the next supervisor can adopt it. By default nothing is written."""
+
+    def forks(self, spec: ChildSpec) -> bool:
+        """True if processes of this child are forked from one that has imported what they need."""
+        return False
+
+    async def wait_warm(self) -> None:
+        """Wait until processes can be forked, or it is known that they cannot. By default nothing is waited for."""
+
+    def load(self, warm_ups: tuple[str, ...]) -> None:
+        """Do these warm-ups where processes are forked. By default there is nothing to do."""
+
+    def pids(self) -> set[int]:
+        """Processes of its own."""
+        return set()
+
+    def close(self) -> None:
+        """End the processes of its own. By default there are none."""
 
     def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
         """The processes that an earlier supervisor has left, each with its facts. The end of dead ones is reported soon.
@@ -62,6 +84,7 @@ class LocalSpawner(Spawner):
     """Starts child processes on this machine, and registers each on disk, so that the next supervisor can adopt it.
 
     `exits`: exit statuses of the children of earlier supervisors. `kept`: spares that outlive the supervisor; None: none do.
+    `forks`: what forks actors; None: each gets a new interpreter.
     """
 
     def __init__(
@@ -70,16 +93,21 @@ class LocalSpawner(Spawner):
         entrypoint: str = ENTRYPOINT,
         exits: Exits | None = None,
         kept: KeptSpares | None = None,
+        forks: Forks | None = None,
     ) -> None:
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
-        self._exits, self._kept = exits or Exits(), kept
+        self._exits, self._kept, self._forks = exits or Exits(), kept, forks
         self._left_spares: list[tuple[str, ChildProcess]] = []
         self.supervisor_pid = os.getpid()
         self._memory_kills = OutOfMemoryKills()
 
-    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
-        argv = [sys.executable, "-m", self._entrypoint, spec.name, *warm_ups]
-        process = LocalProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False) -> ChildProcess:
+        process = None
+        if self._forks is not None and self.forks(spec) and not is_new:
+            process = self._forks.fork(Request(spec.name, warm_ups), spec.descriptors, on_exit)
+        if process is None:
+            argv = [sys.executable, "-m", self._entrypoint, spec.name, *warm_ups]
+            process = LocalProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
         try:
             self._register.add(spec.name, process.pid)
         except OSError:  # a process that is not registered must not live on
@@ -96,6 +124,33 @@ class LocalSpawner(Spawner):
     def retry_writes(self) -> None:
         self._register.file.retry()
         self._memory_kills.poll()
+        if self._forks is not None and self._forks.look(time.monotonic()):
+            self._register_forks()
+
+    def forks(self, spec: ChildSpec) -> bool:
+        return self._forks is not None and is_forked(spec.name) and not spec.env
+
+    async def wait_warm(self) -> None:
+        if self._forks is not None:
+            self._register_forks()
+            await self._forks.wait_warm()
+
+    def load(self, warm_ups: tuple[str, ...]) -> None:
+        if self._forks is not None:
+            self._forks.load(warm_ups)
+
+    def pids(self) -> set[int]:
+        return {self._forks.pid} if self._forks is not None else set()
+
+    def close(self) -> None:
+        if self._forks is not None:
+            self._forks.close()
+
+    def _register_forks(self) -> None:
+        """The next supervisor ends a fork server that is stopped and cannot end itself."""
+        if self._forks is not None and self._forks.pid:
+            with suppress(OSError):  # the kernel cannot be asked about it now
+                self._register.add(_FORK_SERVER, self._forks.pid)
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         self._register.note(process.pid, facts)

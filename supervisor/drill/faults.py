@@ -5,7 +5,8 @@ kill:worker            SIGKILL to a ready child of this role, or with this name 
 pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
 kill:pid=1234          a process by its id; its children are left alone
 pause:embedder:5       the process that computes embeddings; clients ask for vectors meanwhile instead of streams
-kill:parent            the parent of the supervisor; kill:supervisor is the supervisor itself
+kill:parent            the parent of the supervisor; kill:supervisor is the supervisor itself, kill:fork_server what makes the
+                       processes of its actors
 kill:match=REGEX       the newest process whose command line matches
 kill:container=REGEX   the newest running container whose name or image matches; docker or podman stops it
 run:COMMAND            a shell command, such as: run:docker kill -s KILL vllm
@@ -29,6 +30,7 @@ import psutil
 from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
 from messages.lifecycle.tree import ChildState, ChildStatus, TreeState
+from supervisor.children.fork_server import find_fork_server
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
@@ -39,10 +41,17 @@ _CLOSED = (TreeState.DRAINING, TreeState.DRAINED, TreeState.STOPPING)
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
 _POLL_S, _FIND_S = 0.05, 30.0
+_FORK_SERVER = "fork_server"
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
 _PATTERNS = ("match=", "container=")
 _OTHERS = "a fault of another server is --fault kill:match=REGEX, kill:pid=NUMBER, kill:container=REGEX or run:COMMAND"
-_PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
+_PLACES = (
+    *(role for role in ROLES if role != "operator"),
+    _STANDBY,
+    "parent",
+    _FORK_SERVER,
+    "any",
+)  # what a target of our own server is
 
 
 class FaultKind(Enum):
@@ -215,6 +224,8 @@ def _newest_match(pattern: re.Pattern[str]) -> tuple[str, int] | None:
 def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int] | None:
     if target == "supervisor":
         return _process("supervisor", read_pid(run_dir))
+    if target == _FORK_SERVER:
+        return _process(_FORK_SERVER, find_fork_server(read_pid(run_dir) or 0))
     try:
         report = ask_status(run_dir)
     except NoServer:

@@ -1,8 +1,9 @@
 """The next supervisor, made in advance: a fork of the parent that has imported the program and waits to be needed.
 
 Python and the imports of a supervisor take half a second of a free core, and several times as long of a busy one, in which
-nobody replaces a child that has died. The waiting process holds no lock, no listening socket and no child; it dies with the
-parent while it waits. It runs the program as it was on disk when it was made, like the spares of children.
+nobody replaces a child that has died. The waiting process holds no lock, no listening socket and no child but a fork server of
+its own; it dies with the parent while it waits. It runs the program as it was on disk when it was made, like the spares of
+children.
 
 Only the standard library is imported here, because the parent imports this file.
 """
@@ -10,6 +11,7 @@ Only the standard library is imported here, because the parent imports this file
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -22,6 +24,7 @@ from supervisor.parent.process_sample import sample_of
 from supervisor.parent.unhurried import run_unhurried
 
 _PROGRAM = "supervisor.start"
+_FORK_SERVER = "supervisor.children.fork_server"
 _MOST_DEATHS = 3  # of processes that were never needed; then no more are made
 
 
@@ -92,6 +95,7 @@ def _wait_needed(link: socket.socket) -> None:
     outlives the parent, whose place it takes."""
     usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
     run_unhurried(_import_program)
+    importlib.import_module(_FORK_SERVER).launch_early()
     if not link.recv(1, socket.MSG_PEEK):
         os._exit(ExitCode.DONE)
     outlive_parent()

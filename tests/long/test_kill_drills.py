@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 ROLES = (
     *("worker", "standby", "vault", "scheduler", "gateway", "cache_directory", "speculation", "custodian"),
-    *("supervisor", "parent"),
+    *("supervisor", "parent", "fork_server"),
 )
 TWO_OF_EACH = ("--replicas", "2", "--gateways", "2", "--standby", "--set", "supervisor.suspended_s=0.7")
 

@@ -6,17 +6,18 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from messages.ids import memory_owner, role_of
 from messages.lifecycle.tree import ChildStatus, StatusReport
+from supervisor.children.fork_server import find_fork_server
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 
-SUPERVISOR, PARENT, STANDBY = "supervisor", "parent", "standby"
+SUPERVISOR, PARENT, STANDBY, FORK_SERVER = "supervisor", "parent", "standby", "fork_server"
 BACK_S = 90.0  # longest wait for a process that was killed
 _READY = ("ready", "draining", "drained")
 _POLL_S = 0.005
@@ -33,10 +34,11 @@ class Victim:
 
     @property
     def role(self) -> str:
-        """The role of its actor, "supervisor", "parent" or, for a worker that is ready and waits to take over, "standby"."""
+        """The role of its actor, "supervisor", "parent", "fork_server" or, for a worker that is ready and waits to take over,
+        "standby"."""
         if self.is_standby:
             return STANDBY
-        return self.name if self.name in (SUPERVISOR, PARENT) else role_of(self.name)
+        return self.name if self.name in (SUPERVISOR, PARENT, FORK_SERVER) else role_of(self.name)
 
     @staticmethod
     def of(child: ChildStatus) -> Victim:
@@ -55,7 +57,7 @@ class Processes:
     def roles(self) -> list[str]:
         """All roles of this server, in alphabetical order."""
         victims = [Victim.of(child) for child in self._last_report.children]
-        return sorted({victim.role for victim in victims} | {SUPERVISOR, PARENT})
+        return sorted({victim.role for victim in victims} | {SUPERVISOR, PARENT, FORK_SERVER})
 
     def pick(self, role: str, longest_s: float = BACK_S) -> Victim:
         """A ready process of this role. Raises: TimeoutError after `longest_s`."""
@@ -75,6 +77,8 @@ class Processes:
         """The next incarnation of a dead process as soon as it exists, usually before it is ready. Raises: TimeoutError."""
         if before.name == SUPERVISOR:
             return self._next_supervisor(before.pid)
+        if before.name == FORK_SERVER:  # it imports: nothing says when it is ready
+            return replace(self.next_ready(before), is_ready=False)
         return self._look(lambda victim: victim.name == before.name and victim.pid != before.pid)
 
     def partner(self, worker: Victim) -> Victim | None:
@@ -127,6 +131,8 @@ class Processes:
             supervisor_pid = read_pid(self._run_dir)
             if supervisor_pid:
                 victims.append(Victim(SUPERVISOR, supervisor_pid, is_ready=True))
+                if is_it(Victim(FORK_SERVER, 0, is_ready=True)):
+                    victims.append(Victim(FORK_SERVER, find_fork_server(supervisor_pid), is_ready=True))
             if found := [victim for victim in victims if victim.pid and is_it(victim)]:
                 return self._chance.choice(found)
             if time.monotonic() >= until_s:

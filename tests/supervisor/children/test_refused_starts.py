@@ -125,7 +125,7 @@ async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.Monkey
     for name in ("_FIRST_AFTER_S", "_NEXT_AFTER_S", "_REFUSED_S"):
         monkeypatch.setattr(spares, name, 0.001)
 
-    def spawn(spec, on_exit) -> process.LocalProcess:
+    def spawn(spec, on_exit, is_new) -> process.LocalProcess:
         says_that_it_is_warm = "echo >&0; exec sleep 600"
         return process.LocalProcess.spawn(["/bin/sh", "-c", says_that_it_is_warm], on_exit)
 

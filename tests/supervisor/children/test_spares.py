@@ -15,7 +15,7 @@ from supervisor.policy.child_spec import ChildSpec
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 
 
-def spawn(spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
+def spawn(spec: ChildSpec, on_exit: OnExit, is_new: bool) -> ChildProcess:
     return LocalProcess.spawn(["/bin/sleep", "600"], on_exit)
 
 
@@ -60,7 +60,7 @@ def making(made: list[LocalProcess], monkeypatch: pytest.MonkeyPatch) -> Spares:
     """Spares of one child that are made at once, and noted in `made`."""
     monkeypatch.setattr("supervisor.children.spares._FIRST_AFTER_S", 0.0)
 
-    def spawn_noted(spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
+    def spawn_noted(spec: ChildSpec, on_exit: OnExit, is_new: bool) -> ChildProcess:
         made.append(LocalProcess.spawn(["/bin/sleep", "600"], on_exit))
         return made[-1]
 
@@ -136,7 +136,7 @@ class Warm:
 async def renewing(made: list[Warm]) -> tuple[Spares, asyncio.Task[str]]:
     """Spares that are being renewed, with the first process."""
 
-    def spawn_warm(spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
+    def spawn_warm(spec: ChildSpec, on_exit: OnExit, is_new: bool) -> ChildProcess:
         made.append(Warm())
         return cast(ChildProcess, made[-1])
 

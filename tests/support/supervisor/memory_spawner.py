@@ -52,7 +52,7 @@ class MemorySpawner(Spawner):
     processes: list[tuple[str, MemoryProcess]] = field(default_factory=list)
     left: list[tuple[ChildFacts, ChildProcess]] = field(default_factory=list)
 
-    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> MemoryProcess:
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False) -> MemoryProcess:
         if self.is_full:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         process = MemoryProcess(1000 + len(self.processes), on_exit)

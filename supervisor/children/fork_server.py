@@ -1,0 +1,226 @@
+"""The fork server: a process that has imported what actors need and becomes them by forks, in milliseconds.
+
+    python -m supervisor.children.fork_server DESCRIPTOR ...     with its end of a pair of sockets
+
+A new interpreter takes half a second of a core until its actor runs, and 60 MB; ten actors start together, and all of them
+import the same. This process imports it once, and each actor shares that memory with it. Ranks and embedders are not made here:
+libraries of devices do not survive a fork.
+
+    supervisor ── fork server        asked for an actor, it forks twice and the one between ends at once, so
+        │                            the actor becomes a child of the supervisor, as if that had started it
+        └──────── actor
+
+It holds no state, has one thread and no event loop, and ends with the supervisor that has started it. `forks.py` is the other
+end. `launch_early` is for that end, too: it runs before the supervisor has imported its program, so little is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+import msgspec
+
+from messages.ids import role_of
+from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, warm_ups
+from supervisor.parent.kernel import children_of
+from supervisor.parent.unhurried import run_unhurried
+
+FORKED_ROLES = frozenset(RUN_BY_ROLE) - {"worker", "embedder"}
+PACKET_BYTES = 65_536
+MAX_DESCRIPTORS = 64
+ENTRYPOINT = "supervisor.children.entrypoint"
+_PROGRAM = "supervisor.children.fork_server"
+_ROOM = "." * 64  # for the command lines of actors
+_ARGUMENTS_AT = 45  # in /proc/self/stat, counted from the field after the name; `man proc` calls it arg_start (48)
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the supervisor asks for. With a name: this actor, which does these warm-ups first; its standard input and its
+    descriptors come with the packet. Without: the warm-ups in the fork server, so that all whom it forks later have them."""
+
+    name: str = ""
+    warm_ups: tuple[str, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """To a request for an actor: its process id and the numbers of its descriptors, or why there is none. To warm-ups, and to
+    nothing after the first imports: that they are done."""
+
+    pid: int = 0
+    descriptors: tuple[int, ...] = ()
+    error: str = ""
+    is_warm: bool = False
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A fork server that was started, and this process's end of its pair of sockets."""
+
+    popen: subprocess.Popen[bytes]
+    control: socket.socket
+
+
+_early: list[Launched] = []  # that `launch_early` has started and nobody has taken
+
+
+def launch() -> Launched:
+    """Start a fork server, which begins to import. Raises: OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            argv = [sys.executable, "-m", _PROGRAM, str(theirs.fileno()), _ROOM]
+            popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True)
+        except BaseException:
+            ours.close()
+            raise
+    return Launched(popen, ours)
+
+
+def launch_early() -> None:
+    """Start a fork server for the supervisor that this process will be; it imports beside this process. If the machine cannot
+    start one now, `take_early` finds none."""
+    with contextlib.suppress(OSError):
+        _early.append(launch())
+
+
+def take_early() -> Launched | None:
+    """What `launch_early` has started in this process."""
+    return _early.pop() if _early else None
+
+
+def main(argv: list[str]) -> int:
+    """Serve until the supervisor closes its end; returns the exit status. `argv`: [descriptor, ...]."""
+    control = socket.socket(fileno=int(argv[0]))
+    ignore_signals("fork server")
+    modules = [
+        "supervisor.children.incarnation",
+        *(module for role in sorted(FORKED_ROLES) for module in warm_ups(f"{role}/0")),
+    ]
+    if not _load(control, modules):
+        return 0
+    while (packet := _received(control)) is not None:
+        request, fds = packet
+        if request.name:
+            _send(control, _fork(control, request, fds))
+            for fd in fds:
+                os.close(fd)
+        elif not _load(control, list(request.warm_ups)):
+            break
+    return 0
+
+
+def _load(control: socket.socket, warm_ups_left: list[str]) -> bool:
+    """Do these warm-ups, and say that they are done. One that fails is left to the actor that needs it, which says why.
+    Returns False if the supervisor has ended meanwhile."""
+    for warm_up in warm_ups_left:
+        if select.select([control], [], [], 0.0)[0] and not control.recv(1, socket.MSG_PEEK):
+            return False
+        with contextlib.suppress(Exception):
+            run_unhurried(partial(do_warm_up, warm_up))
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page that it walks through
+    return _send(control, Answer(is_warm=True))
+
+
+def _received(control: socket.socket) -> tuple[Request, list[int]] | None:
+    """The next request with its descriptors; None if the supervisor has ended."""
+    try:
+        packet, fds, _, _ = socket.recv_fds(control, PACKET_BYTES, MAX_DESCRIPTORS)
+    except ConnectionResetError:
+        return None
+    return (msgspec.json.decode(packet, type=Request), fds) if packet else None
+
+
+def _send(control: socket.socket, answer: Answer) -> bool:
+    with contextlib.suppress(OSError):
+        control.send(msgspec.json.encode(answer))
+        return True
+    return False
+
+
+def _fork(control: socket.socket, request: Request, fds: list[int]) -> Answer:
+    """Make the process of an actor. It is a child of the supervisor when this returns."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return Answer(error="expected one thread in the fork server, got several")
+    said, say = os.pipe()
+    try:
+        between = os.fork()
+    except OSError as error:
+        os.close(said)
+        os.close(say)
+        return Answer(error=str(error))
+    if not between:
+        os.close(said)
+        _fork_again(control, request, fds, say)
+    os.close(say)
+    with open(said, "rb") as end:
+        text = end.read().decode()
+    os.waitpid(between, 0)  # from now on the actor's parent is the supervisor
+    return Answer(pid=int(text), descriptors=tuple(fds[1:])) if text.isdigit() else Answer(error=text or "its fork failed")
+
+
+def _fork_again(control: socket.socket, request: Request, fds: list[int], say: int) -> NoReturn:
+    """In the process between: fork the actor, say its process id, and end."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.write(say, str(error).encode())
+        os._exit(1)
+    if pid:
+        os.write(say, str(pid).encode())
+        os._exit(0)
+    os.close(say)
+    control.close()
+    _become(request, fds[0])
+
+
+def _become(request: Request, stdin: int) -> NoReturn:
+    """In the new process: be this actor."""
+    try:
+        os.setsid()
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        _set_command_line([sys.executable, "-m", ENTRYPOINT, request.name])
+        become_child(request.name, request.warm_ups)
+    except BaseException as error:  # nothing of the fork server may go on in this process
+        with contextlib.suppress(OSError):
+            os.write(2, f"{request.name}: its process failed at the start: {error!r}\n".encode())
+    os._exit(1)
+
+
+def _set_command_line(words: list[str]) -> None:
+    """Show these words to `ps` and to all that look for a process by its command line, as far as there is room."""
+    with open("/proc/self/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    begin, end = int(fields[_ARGUMENTS_AT]), int(fields[_ARGUMENTS_AT + 1])
+    text = b"".join(word.encode() + b"\0" for word in words)[: end - begin - 1]
+    if begin:
+        ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
+
+
+def find_fork_server(supervisor_pid: int) -> int:
+    """The process id of the fork server of the supervisor with this one; 0 if there is none now."""
+    for pid in children_of(supervisor_pid):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
+            if _PROGRAM.encode() in line.read().split(b"\0"):
+                return pid
+    return 0
+
+
+def is_forked(name: str) -> bool:
+    """True for actors that a fork server may make."""
+    return role_of(name) in FORKED_ROLES
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
