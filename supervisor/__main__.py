@@ -104,11 +104,11 @@ def start(**flags: Any) -> None:
 
 def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     """Be the first supervisor of a server. `passed`: sockets of the service manager. Exits with the server's status."""
-    from supervisor.children.fork_server import launch_early
-
-    launch_early()
     config = load(flags)
     placement = _plan(config)
+    from supervisor.children.fork_server import launch_early
+
+    launch_early()  # it imports while this process does
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         with suppress(OSError):  # a full disk
             _say_plan(placement)

@@ -21,10 +21,8 @@ from supervisor.child_reports import ChildReports
 from supervisor.child_watch import CHECK_EVERY_S, ChildWatch
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.forks import Forks
-from supervisor.children.kept_spares import KeptSpares
 from supervisor.children.process import ExitStatus
-from supervisor.children.spawner import LocalSpawner, Spawner
+from supervisor.children.spawner import Spawner, spawner_of
 from supervisor.cordons.keeper import CordonKeeper
 from supervisor.directories.rendezvous import Incarnations
 from supervisor.directories.saved_state import SavedStateFile
@@ -69,10 +67,7 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.spawn_spec_template(incarnation)
-        kept = KeptSpares(self._link) if target is None else None  # in a rolling restart they may have the old program
-        if spawner is None:
-            forks = Forks() if self._link.has_parent else None
-            spawner = LocalSpawner(server.run_dir.register_path, exits=self._link.exits, kept=kept, forks=forks)
+        spawner = spawner or spawner_of(self._link, server.run_dir.register_path, is_rolling=target is not None)
         settings = server.settings
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, settings.spares

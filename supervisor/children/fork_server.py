@@ -10,8 +10,9 @@ libraries of devices do not survive a fork.
         │                            the actor becomes a child of the supervisor, as if that had started it
         └──────── actor
 
-It holds no state, has one thread and no event loop, and ends with the supervisor that has started it. `forks.py` is the other
-end. `launch_early` is for that end, too: it runs before the supervisor has imported its program, so little is imported here.
+It holds no state, has one thread and no event loop, and ends with the supervisor that has started it. The other end is
+`fork_link.py`. `launch_early` is for that end, too: it runs before the supervisor has imported its program, so little is
+imported here.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import NoReturn
 import msgspec
 
 from messages.ids import role_of
+from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, warm_ups
 from supervisor.parent.kernel import children_of
 from supervisor.parent.unhurried import run_unhurried
@@ -44,7 +46,7 @@ _ROOM = "." * 64  # for the command lines of actors
 _ARGUMENTS_AT = 45  # in /proc/self/stat, counted from the field after the name; `man proc` calls it arg_start (48)
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+class ForkRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the supervisor asks for. With a name: this actor, which does these warm-ups first; its standard input and its
     descriptors come with the packet. Without: the warm-ups in the fork server, so that all whom it forks later have them."""
 
@@ -52,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     warm_ups: tuple[str, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class ForkAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """To a request for an actor: its process id and the numbers of its descriptors, or why there is none. To warm-ups, and to
     nothing after the first imports: that they are done."""
 
@@ -107,7 +109,7 @@ def main(argv: list[str]) -> int:
         *(module for role in sorted(FORKED_ROLES) for module in warm_ups(f"{role}/0")),
     ]
     if not _load(control, modules):
-        return 0
+        return ExitCode.DONE
     while (packet := _received(control)) is not None:
         request, fds = packet
         if request.name:
@@ -116,7 +118,7 @@ def main(argv: list[str]) -> int:
                 os.close(fd)
         elif not _load(control, list(request.warm_ups)):
             break
-    return 0
+    return ExitCode.DONE
 
 
 def _load(control: socket.socket, warm_ups_left: list[str]) -> bool:
@@ -129,36 +131,36 @@ def _load(control: socket.socket, warm_ups_left: list[str]) -> bool:
             run_unhurried(partial(do_warm_up, warm_up))
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that it walks through
-    return _send(control, Answer(is_warm=True))
+    return _send(control, ForkAnswer(is_warm=True))
 
 
-def _received(control: socket.socket) -> tuple[Request, list[int]] | None:
+def _received(control: socket.socket) -> tuple[ForkRequest, list[int]] | None:
     """The next request with its descriptors; None if the supervisor has ended."""
     try:
         packet, fds, _, _ = socket.recv_fds(control, PACKET_BYTES, MAX_DESCRIPTORS)
     except ConnectionResetError:
         return None
-    return (msgspec.json.decode(packet, type=Request), fds) if packet else None
+    return (msgspec.json.decode(packet, type=ForkRequest), fds) if packet else None
 
 
-def _send(control: socket.socket, answer: Answer) -> bool:
+def _send(control: socket.socket, answer: ForkAnswer) -> bool:
     with contextlib.suppress(OSError):
         control.send(msgspec.json.encode(answer))
         return True
     return False
 
 
-def _fork(control: socket.socket, request: Request, fds: list[int]) -> Answer:
+def _fork(control: socket.socket, request: ForkRequest, fds: list[int]) -> ForkAnswer:
     """Make the process of an actor. It is a child of the supervisor when this returns."""
     if len(os.listdir("/proc/self/task")) > 1:
-        return Answer(error="expected one thread in the fork server, got several")
+        return ForkAnswer(error="expected one thread in the fork server, got several")
     said, say = os.pipe()
     try:
         between = os.fork()
     except OSError as error:
         os.close(said)
         os.close(say)
-        return Answer(error=str(error))
+        return ForkAnswer(error=str(error))
     if not between:
         os.close(said)
         _fork_again(control, request, fds, say)
@@ -166,25 +168,27 @@ def _fork(control: socket.socket, request: Request, fds: list[int]) -> Answer:
     with open(said, "rb") as end:
         text = end.read().decode()
     os.waitpid(between, 0)  # from now on the actor's parent is the supervisor
-    return Answer(pid=int(text), descriptors=tuple(fds[1:])) if text.isdigit() else Answer(error=text or "its fork failed")
+    return (
+        ForkAnswer(pid=int(text), descriptors=tuple(fds[1:])) if text.isdigit() else ForkAnswer(error=text or "its fork failed")
+    )
 
 
-def _fork_again(control: socket.socket, request: Request, fds: list[int], say: int) -> NoReturn:
+def _fork_again(control: socket.socket, request: ForkRequest, fds: list[int], say: int) -> NoReturn:
     """In the process between: fork the actor, say its process id, and end."""
     try:
         pid = os.fork()
     except OSError as error:
         os.write(say, str(error).encode())
-        os._exit(1)
+        os._exit(ExitCode.FAULT)
     if pid:
         os.write(say, str(pid).encode())
-        os._exit(0)
+        os._exit(ExitCode.DONE)
     os.close(say)
     control.close()
     _become(request, fds[0])
 
 
-def _become(request: Request, stdin: int) -> NoReturn:
+def _become(request: ForkRequest, stdin: int) -> NoReturn:
     """In the new process: be this actor."""
     try:
         os.setsid()
@@ -195,7 +199,7 @@ def _become(request: Request, stdin: int) -> NoReturn:
     except BaseException as error:  # nothing of the fork server may go on in this process
         with contextlib.suppress(OSError):
             os.write(2, f"{request.name}: its process failed at the start: {error!r}\n".encode())
-    os._exit(1)
+    os._exit(ExitCode.FAULT)
 
 
 def _set_command_line(words: list[str]) -> None:

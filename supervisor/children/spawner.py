@@ -11,12 +11,12 @@ from typing import Protocol
 
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
-from supervisor.children.fork_server import Request, is_forked
-from supervisor.children.forks import Forks
+from supervisor.children.fork_link import ForkLink
+from supervisor.children.fork_server import ForkRequest, is_forked
 from supervisor.children.kept_spares import AdoptedSpare, KeptSpares
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
 from supervisor.directories.register import ChildFacts, ProcessRegister, Registered
-from supervisor.parent.link import Exits
+from supervisor.parent.link import Exits, ParentLink
 from supervisor.policy.child_spec import ChildSpec
 
 ENTRYPOINT = "supervisor.children.entrypoint"
@@ -93,7 +93,7 @@ class LocalSpawner(Spawner):
         entrypoint: str = ENTRYPOINT,
         exits: Exits | None = None,
         kept: KeptSpares | None = None,
-        forks: Forks | None = None,
+        forks: ForkLink | None = None,
     ) -> None:
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
         self._exits, self._kept, self._forks = exits or Exits(), kept, forks
@@ -104,7 +104,7 @@ class LocalSpawner(Spawner):
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False) -> ChildProcess:
         process = None
         if self._forks is not None and self.forks(spec) and not is_new:
-            process = self._forks.fork(Request(spec.name, warm_ups), spec.descriptors, on_exit)
+            process = self._forks.fork(ForkRequest(spec.name, warm_ups), spec.descriptors, on_exit)
         if process is None:
             argv = [sys.executable, "-m", self._entrypoint, spec.name, *warm_ups]
             process = LocalProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
@@ -115,7 +115,7 @@ class LocalSpawner(Spawner):
             process.kill()
             raise
         if warm_ups and self._kept is not None:
-            self._kept.keep(spec.name, process, spec.descriptors)
+            self._kept.keep(spec.name, process, spec.descriptors if process.descriptors is None else process.descriptors)
         return process
 
     def take_memory_kill(self) -> bool:
@@ -177,6 +177,13 @@ class LocalSpawner(Spawner):
             with suppress(OSError):  # no descriptor is left
                 spare = self._kept.of(child, self._exits, ignore_exit)
         return spare or AdoptedProcess(child, self._exits, ignore_exit)
+
+
+def spawner_of(link: ParentLink, register_path: Path, is_rolling: bool) -> LocalSpawner:
+    """What starts the processes of a supervisor with this parent. `is_rolling`: its first work is a rolling restart, in which
+    spares of earlier supervisors may have the old program. Without a parent nothing is forked, and nothing outlives it."""
+    kept = None if is_rolling else KeptSpares(link)
+    return LocalSpawner(register_path, exits=link.exits, kept=kept, forks=ForkLink() if link.has_parent else None)
 
 
 def ignore_exit(_: ExitStatus) -> None:

@@ -99,7 +99,7 @@ def test_texts_of_faults() -> None:
         ("kill:pid=x", "expected a process id after pid=, got 'x'"),
         ("kill:match=(", "expected a regular expression after match=, got '('"),
         ("pause:container=[:2", "expected a regular expression after container=, got '['"),
-        ("kill:wroker", "parent, any, a name, pid=NUMBER, match=REGEX or container=REGEX, got 'wroker'"),
+        ("kill:wroker", "parent, fork_server, any, a name, pid=NUMBER, match=REGEX or container=REGEX, got 'wroker'"),
     ],
 )
 def test_bad_texts_are_refused_by_name(text: str, said: str) -> None:

@@ -256,9 +256,7 @@ class SimulatedSpawner(LocalSpawner):
         super().__init__(register_path, exits=exits)
         self._machine = machine
 
-    def spawn(
-        self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False
-    ) -> SimulatedProcess:
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = (), is_new: bool = False) -> SimulatedProcess:
         with self._machine.edges.around("spawns"):
             process = SimulatedProcess(self._machine, spec, on_exit)
             self._machine.processes.append(process)

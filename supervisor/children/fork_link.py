@@ -17,8 +17,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from supervisor.children.fork_server import PACKET_BYTES, Answer, Request, launch, take_early
-from supervisor.children.process import LocalProcess, OnExit, is_suspended
+from supervisor.children.fork_server import PACKET_BYTES, ForkAnswer, ForkRequest, launch, take_early
+from supervisor.children.process import LocalProcess, OnExit, Reaper, is_suspended
 
 _ANSWER_S = 1.0  # a fork takes milliseconds
 _LOADED_S = 120.0  # for imports and warm-ups, which have the lowest priority
@@ -26,11 +26,15 @@ _POLL_S = 0.01
 _MAX_DEATHS = 3  # of fork servers that never became warm; after that there is none
 
 
-class ForkedChild:
+class ForkedChild(Reaper):
     """A child of this process that another one has forked, with the part of `subprocess.Popen` that its owner needs."""
 
     def __init__(self, pid: int) -> None:
-        self.pid, self.returncode = pid, None
+        self._pid, self.returncode = pid, None
+
+    @property
+    def pid(self) -> int:
+        return self._pid
 
     def poll(self) -> int | None:
         """Its return code as in `subprocess`; None while it runs."""
@@ -63,7 +67,7 @@ class ForkedChild:
         return self.returncode
 
 
-class Forks:
+class ForkLink:
     """The fork server of one supervisor, which was started early or is started by the first look."""
 
     def __init__(self) -> None:
@@ -100,9 +104,9 @@ class Forks:
             self._is_warm, self._since_s = False, time.monotonic()
             with contextlib.suppress(OSError):  # the next look finds it dead
                 self._server.control.settimeout(0.0)
-                self._server.control.send(msgspec.json.encode(Request(warm_ups=warm_ups)))
+                self._server.control.send(msgspec.json.encode(ForkRequest(warm_ups=warm_ups)))
 
-    def fork(self, request: Request, descriptors: Mapping[str, int], on_exit: OnExit) -> LocalProcess | None:
+    def fork(self, request: ForkRequest, descriptors: Mapping[str, int], on_exit: OnExit) -> LocalProcess | None:
         """A new process for this actor, which has these descriptors, does its warm-ups and waits for its spawn spec; None if it
         must be made otherwise."""
         if not self.is_warm or self._server is None or is_suspended(self.pid):
@@ -112,7 +116,7 @@ class Forks:
             try:
                 answer = self._ask(self._server.control, request, (theirs.fileno(), *descriptors.values()))
             except (OSError, msgspec.DecodeError) as error:
-                answer = Answer(error=str(error) or type(error).__name__)
+                answer = ForkAnswer(error=str(error) or type(error).__name__)
                 self._end()
         if not answer.pid:
             ours.close()
@@ -145,13 +149,13 @@ class Forks:
         self._is_closed = True
         self._end()
 
-    def _ask(self, control: socket.socket, request: Request, fds: tuple[int, ...]) -> Answer:
+    def _ask(self, control: socket.socket, request: ForkRequest, fds: tuple[int, ...]) -> ForkAnswer:
         """Raises: OSError, msgspec.DecodeError."""
         control.settimeout(_ANSWER_S)
         socket.send_fds(control, [msgspec.json.encode(request)], list(fds))
         return _read(control)
 
-    def _note(self, answer: Answer) -> None:
+    def _note(self, answer: ForkAnswer) -> None:
         self._is_warm = answer.is_warm
         self._n_deaths = 0
 
@@ -166,9 +170,9 @@ class Forks:
         server.popen.wait()
 
 
-def _read(control: socket.socket) -> Answer:
+def _read(control: socket.socket) -> ForkAnswer:
     """The next answer. Raises: OSError if there is none now or it has ended, msgspec.DecodeError."""
     packet = control.recv(PACKET_BYTES)
     if not packet:
         raise ConnectionResetError("the fork server has ended")
-    return msgspec.json.decode(packet, type=Answer)
+    return msgspec.json.decode(packet, type=ForkAnswer)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.children import fork_server
-from supervisor.children.fork_server import FORKED_ROLES, Request, find_fork_server, is_forked
-from supervisor.children.forks import Forks
+from supervisor.children.fork_link import ForkLink
+from supervisor.children.fork_server import FORKED_ROLES, ForkRequest, find_fork_server, is_forked
 from supervisor.children.process import ExitStatus, LocalProcess, Strays, new_stops
 from supervisor.children.spawner import LocalSpawner
 from supervisor.parent.kernel import parent_of
@@ -39,9 +39,9 @@ def subreaper() -> Iterator[None]:
 
 
 @pytest.fixture
-def forks() -> Iterator[Forks]:
+def forks() -> Iterator[ForkLink]:
     fork_server.launch_early()
-    found = Forks()
+    found = ForkLink()
     yield found
     found.close()
 
@@ -51,17 +51,17 @@ def words_of(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
 
 
-async def forked(forks: Forks, spec_name: str = "custodian/0", **descriptors: int) -> tuple[LocalProcess, asyncio.Future]:
+async def forked(forks: ForkLink, spec_name: str = "custodian/0", **descriptors: int) -> tuple[LocalProcess, asyncio.Future]:
     """A process that was forked, and the future of its exit status."""
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
-    process = forks.fork(Request(spec_name), descriptors, ended.set_result)
+    process = forks.fork(ForkRequest(spec_name), descriptors, ended.set_result)
     assert process is not None
     return process, ended
 
 
-async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptors(forks: Forks) -> None:
+async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptors(forks: ForkLink) -> None:
     read_end, write_end = os.pipe()
     try:
         process, ended = await forked(forks, pipe=read_end)
@@ -80,7 +80,7 @@ async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptor
     assert await asyncio.wait_for(ended, DEADLINE_S) == ExitStatus(-1, "SIGKILL")
 
 
-async def test_two_of_them_have_no_descriptor_of_each_other(forks: Forks) -> None:
+async def test_two_of_them_have_no_descriptor_of_each_other(forks: ForkLink) -> None:
     first, first_ended = await forked(forks)
     second, second_ended = await forked(forks, "gateway/0")
     first.send_spawn_spec(b"")  # its standard input ends, so it does, although the second one was forked after it
@@ -90,7 +90,7 @@ async def test_two_of_them_have_no_descriptor_of_each_other(forks: Forks) -> Non
     assert await asyncio.wait_for(second_ended, DEADLINE_S) == ExitStatus(1, "")
 
 
-async def test_the_kernel_tells_this_process_when_one_is_stopped(forks: Forks) -> None:
+async def test_the_kernel_tells_this_process_when_one_is_stopped(forks: ForkLink) -> None:
     process, ended = await forked(forks)
     os.kill(process.pid, signal.SIGSTOP)
     async with asyncio.timeout(DEADLINE_S):
@@ -101,14 +101,14 @@ async def test_the_kernel_tells_this_process_when_one_is_stopped(forks: Forks) -
     await asyncio.wait_for(ended, DEADLINE_S)
 
 
-async def test_one_that_is_dead_is_replaced_and_forks_nothing_meanwhile(forks: Forks) -> None:
+async def test_one_that_is_dead_is_replaced_and_forks_nothing_meanwhile(forks: ForkLink) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
     pid = forks.pid
     assert find_fork_server(os.getpid()) == pid
     os.kill(pid, signal.SIGKILL)
     await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert forks.fork(Request("custodian/0"), {}, lambda status: None) is None
+    assert forks.fork(ForkRequest("custodian/0"), {}, lambda status: None) is None
     assert forks.look(time.monotonic())
     assert forks.pid not in (0, pid)
     process, ended = await forked(forks)
@@ -116,25 +116,25 @@ async def test_one_that_is_dead_is_replaced_and_forks_nothing_meanwhile(forks: F
     await asyncio.wait_for(ended, DEADLINE_S)
 
 
-async def test_one_that_is_stopped_is_not_asked_and_is_replaced_at_the_second_look(forks: Forks) -> None:
+async def test_one_that_is_stopped_is_not_asked_and_is_replaced_at_the_second_look(forks: ForkLink) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
     pid = forks.pid
     os.kill(pid, signal.SIGSTOP)
     await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
     began_s = time.monotonic()
-    assert forks.fork(Request("custodian/0"), {}, lambda status: None) is None
+    assert forks.fork(ForkRequest("custodian/0"), {}, lambda status: None) is None
     assert time.monotonic() - began_s < 0.5
     assert not forks.look(0.0)
     assert forks.look(0.5)
     assert forks.pid not in (0, pid)
 
 
-async def test_one_that_loads_forks_nothing_and_what_it_has_loaded_is_there_in_all(forks: Forks, tmp_path: Path) -> None:
+async def test_one_that_loads_forks_nothing_and_what_it_has_loaded_is_there_in_all(forks: ForkLink, tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
     forks.load((f"os:mkdir={tmp_path / 'loaded'}",))
-    assert forks.fork(Request("custodian/0"), {}, lambda status: None) is None
+    assert forks.fork(ForkRequest("custodian/0"), {}, lambda status: None) is None
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
     assert (tmp_path / "loaded").is_dir()
@@ -142,7 +142,7 @@ async def test_one_that_loads_forks_nothing_and_what_it_has_loaded_is_there_in_a
     assert forks.is_warm
 
 
-async def test_a_warm_up_that_fails_is_left_to_the_actor(forks: Forks) -> None:
+async def test_a_warm_up_that_fails_is_left_to_the_actor(forks: ForkLink) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await forks.wait_warm()
         pid = forks.pid
@@ -154,7 +154,7 @@ async def test_a_warm_up_that_fails_is_left_to_the_actor(forks: Forks) -> None:
 
 async def test_one_that_never_becomes_warm_is_replaced_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_PROGRAM", "supervisor.no_such_module")
-    forks, found = Forks(), set[int]()
+    forks, found = ForkLink(), set[int]()
     async with asyncio.timeout(DEADLINE_S):
         while forks.look(time.monotonic()):
             found.add(forks.pid)
@@ -189,7 +189,9 @@ async def test_strays_are_reaped_and_known_children_are_not() -> None:
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
 
 
-async def test_ranks_new_programs_and_children_with_an_environment_get_new_interpreters(forks: Forks, tmp_path: Path) -> None:
+async def test_ranks_new_programs_and_children_with_an_environment_get_new_interpreters(
+    forks: ForkLink, tmp_path: Path
+) -> None:
     spawner = LocalSpawner(tmp_path / "children.json", "tests.support.supervisor.stub_entrypoint", forks=forks)
     async with asyncio.timeout(DEADLINE_S):
         await spawner.wait_warm()
