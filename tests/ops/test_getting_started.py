@@ -62,12 +62,13 @@ def test_the_program_of_the_page_runs(environment: dict[str, str]) -> None:
     assert several is not None
 
 
+QUESTIONS = [words for words in shell_lines() if words[1] == "run"]
+
+
 @pytest.mark.slow
-def test_the_answers_of_the_page_come(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("words", [QUESTIONS[0], *(pytest.param(words, marks=pytest.mark.long) for words in QUESTIONS[1:])])
+def test_the_answers_of_the_page_come(words: list[str], tmp_path: Path, environment: dict[str, str]) -> None:
+    """Each of them has a server of its own."""
     (tmp_path / "notes.txt").write_text("A tardigrade is a small animal.\n")
-    for words in shell_lines():
-        if words[1] != "run":
-            continue
-        command = [sys.executable, "-m", "supervisor", *words[1:]]
-        shell = shlex.join(command).replace("'<'", "<")
-        assert run(["sh", "-c", shell], environment, tmp_path).strip()
+    command = shlex.join([sys.executable, "-m", "supervisor", *words[1:]]).replace("'<'", "<")
+    assert run(["sh", "-c", command], environment, tmp_path).strip()
