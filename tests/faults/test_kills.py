@@ -17,7 +17,7 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, Streams
 from tests.support.workers.pulse import PULSE
 
@@ -37,7 +37,7 @@ FLAGS = [
 
 
 def slow_server(*flags: str) -> AbstractContextManager[RealServer]:
-    return real_server("--model", "hash-chain", *(part for flag in (*FLAGS, *flags) for part in ("--set", flag)))
+    return real_server(*WITH_SPARES, "--model", "hash-chain", *(part for flag in (*FLAGS, *flags) for part in ("--set", flag)))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ async def test_freeze_amid_the_prompts(server: RealServer) -> None:
 
 
 async def test_kill_of_everything_one_after_the_other(server: RealServer) -> None:
-    await run_with(server, [(10 + 40 * at, (name,), signal.SIGKILL) for at, name in enumerate(ROLES)])
+    await run_with(server, [(10 + 30 * at, (name,), signal.SIGKILL) for at, name in enumerate(ROLES)])
 
 
 async def test_plain_http_streams_survive_worker_and_scheduler(server: RealServer) -> None:
@@ -123,7 +123,7 @@ async def test_plain_http_streams_survive_worker_and_scheduler(server: RealServe
         async for line in reply.aiter_lines():
             if line.startswith("data: {"):
                 text += httpx.Response(200, content=line[6:]).json()["choices"][0]["text"]
-                if kills and text.count(" ") > 100 * (3 - len(kills)):
+                if kills and text.count(" ") > 60 * (3 - len(kills)):
                     await asyncio.to_thread(server.kill, kills.pop(0))
     assert not kills
     assert [int(word) for word in text.split()] == hash_chain_tokens([5, 6, 7], N_TOKENS, 0, VOCABULARY)
@@ -143,7 +143,7 @@ async def test_whole_answers_over_http_survive_worker_and_scheduler(server: Real
         answer = asyncio.ensure_future(http.post(f"{server.url}/v1/batch", json=body))
         for nth, name in enumerate(("worker/0.0", "scheduler/0", "worker/0.0")):
             async with asyncio.timeout(DEADLINE_S):
-                while await shown() - before < N_STREAMS * 60 * (nth + 1):
+                while await shown() - before < N_STREAMS * 40 * (nth + 1):
                     assert not answer.done(), "every answer is over already: nothing would be killed"
             await asyncio.to_thread(server.kill, name)
             assert not answer.done()
@@ -164,7 +164,7 @@ async def test_kills_while_equal_streams_are_computed_once(coalescing_server: Re
         leader.cancel()
         figures = (await http.get(f"{coalescing_server.url}/metrics")).text
         assert re.search(rf"tardigrade_coalesced_requests_total\{{[^}}]*\}} {N_STREAMS - 1}\.0", figures)
-        for n_tokens, name in ((60, "worker/0.0"), (120, "scheduler/0"), (180, "gateway/0")):
+        for n_tokens, name in ((50, "worker/0.0"), (90, "scheduler/0"), (130, "gateway/0")):
             await streams.wait_running(n_tokens)
             await asyncio.to_thread(coalescing_server.kill, name)
             streams.assert_cut()

@@ -21,7 +21,7 @@ from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
 pytestmark = pytest.mark.timeout(600)
-N_KILLS = 6
+N_KILLS = 4
 SLOW_STEP = """
 import os, time
 from pathlib import Path

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from messages.client import AsyncClient
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.workers.pulse import PULSE
 
@@ -24,7 +24,7 @@ FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    with real_server(*FLAGS) as server:
+    with real_server(*WITH_SPARES, *FLAGS) as server:
         yield server
 
 
@@ -129,7 +129,7 @@ async def test_streams_do_not_notice_the_death_of_the_parent(server: RealServer)
 
 
 def test_a_stop_after_that_leaves_nobody() -> None:
-    server = RealServer(*FLAGS)
+    server = RealServer(*WITH_SPARES, *FLAGS)
     try:
         server.wait_supervisor(server.kill_supervisor())
         assert len(processes_of(server)) >= 7
@@ -141,7 +141,7 @@ def test_a_stop_after_that_leaves_nobody() -> None:
 
 
 def test_children_without_a_supervisor_end_by_themselves() -> None:
-    server = RealServer(*FLAGS, "--set", "supervisor.orphan_s=0.5")
+    server = RealServer(*WITH_SPARES, *FLAGS, "--set", "supervisor.orphan_s=0.5")
     try:
         pidfds = [os.pidfd_open(int(child.pid)) for child in server.status().children]
         server.kill_both()

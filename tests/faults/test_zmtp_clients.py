@@ -47,7 +47,7 @@ def speak_and_leave(path: Path, data: bytes) -> None:
 
 
 def test_clients_that_leave_with_heartbeats_unread_do_not_end_the_gateway() -> None:
-    with real_server("--model", "hash-chain", "--gpus", "0") as server:
+    with real_server("--model", "hash-chain") as server:
         before = server.child("gateway/0")
         for _ in range(N_CLIENTS):
             speak_and_leave(server.run_dir / "zeromq-0", burst())

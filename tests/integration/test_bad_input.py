@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -91,37 +92,36 @@ def lives(report: StatusReport) -> list[tuple[str, int, int]]:
     return [(child.name, child.pid, child.incarnation) for child in report.children]
 
 
-async def test_everything_wrong_is_refused_and_nothing_else_happens() -> None:
-    server = await asyncio.to_thread(RealServer, "--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.002")
-    try:
-        before = await asyncio.to_thread(server.status)
-        async with AsyncClient(server.zeromq) as client, httpx.AsyncClient(base_url=server.url, timeout=60) as http:
-            stream = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=N_TOKENS, temperature=0.0))
-            for refusal in REFUSALS:
-                await refuse(http, *refusal)
-            await asyncio.to_thread(babble, server)
-            assert (await http.get("/no/such/path")).status_code == 404
-            assert (await http.get(_CHAT)).status_code == 405
-            for wrong in ({"max_tokens": 10**9}, {"temperature": -3.0}, {"stop": ["x" * 1000]}):
-                with pytest.raises(InvalidRequest):
-                    await client.generate("Hi", **wrong)
-            with pytest.raises(InvalidRequest, match="token"):
-                await client.generate([-1])
-            assert (await stream).tokens == hash_chain_tokens([1, 2, 3], N_TOKENS, 0, 32_768)
-            assert (await http.get("/v1/health")).status_code == 200
-        after = await asyncio.to_thread(server.status)
-        assert [(c.name, c.pid, c.incarnation) for c in after.children] == [
-            (c.name, c.pid, c.incarnation) for c in before.children
-        ]
-        assert await asyncio.to_thread(server.stop) == 0, server.log()
-    finally:
-        server.clean()
+@pytest.fixture(scope="module")
+def server() -> Iterator[RealServer]:
+    with real_server("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.002") as server:
+        yield server
 
 
-def test_two_servers_do_not_disturb_each_other() -> None:
-    with real_server("--model", "hash-chain") as one, real_server("--model", "hash-chain") as other:
-        assert one.port != other.port
-        for server in (one, other):
-            reply = httpx.post(f"{server.url}/v1/generate", json={"tokens": [1, 2], "max_tokens": 5, "temperature": 0})
+async def test_everything_wrong_is_refused_and_nothing_else_happens(server: RealServer) -> None:
+    before = await asyncio.to_thread(server.status)
+    async with AsyncClient(server.zeromq) as client, httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        stream = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=N_TOKENS, temperature=0.0))
+        for refusal in REFUSALS:
+            await refuse(http, *refusal)
+        await asyncio.to_thread(babble, server)
+        assert (await http.get("/no/such/path")).status_code == 404
+        assert (await http.get(_CHAT)).status_code == 405
+        for wrong in ({"max_tokens": 10**9}, {"temperature": -3.0}, {"stop": ["x" * 1000]}):
+            with pytest.raises(InvalidRequest):
+                await client.generate("Hi", **wrong)
+        with pytest.raises(InvalidRequest, match="token"):
+            await client.generate([-1])
+        assert (await stream).tokens == hash_chain_tokens([1, 2, 3], N_TOKENS, 0, 32_768)
+        assert (await http.get("/v1/health")).status_code == 200
+    after = await asyncio.to_thread(server.status)
+    assert [(c.name, c.pid, c.incarnation) for c in after.children] == [(c.name, c.pid, c.incarnation) for c in before.children]
+
+
+def test_two_servers_do_not_disturb_each_other(server: RealServer) -> None:
+    with real_server("--model", "hash-chain") as other:
+        assert server.port != other.port
+        for one in (server, other):
+            reply = httpx.post(f"{one.url}/v1/generate", json={"tokens": [1, 2], "max_tokens": 5, "temperature": 0})
             assert reply.status_code == 200, reply.text
             assert reply.json()["tokens"] == hash_chain_tokens([1, 2], 5, 0, 32_768)

@@ -47,6 +47,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pages"
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("disk") / "pages"
+
+
 def _chain(folder: Path, *more: str) -> AbstractContextManager[RealServer]:
     """A device of 40 pages of the hash chain. Its steps take no time, so that the disk would never be worth it."""
     sets = ("worker.hash_chain_pages=40", "scheduler.tier_loads=always", f"worker.disk_cache_dir={folder}", *more)
@@ -54,9 +59,9 @@ def _chain(folder: Path, *more: str) -> AbstractContextManager[RealServer]:
     return real_server(*flags, *(part for each in sets for part in ("--set", each)))
 
 
-@pytest.fixture
-def chain(folder: Path) -> Iterator[RealServer]:
-    with _chain(folder) as server:
+@pytest.fixture(scope="module")
+def chain(shared_folder: Path) -> Iterator[RealServer]:
+    with _chain(shared_folder) as server:
         yield server
 
 
@@ -79,9 +84,9 @@ def test_a_server_that_is_started_again_finds_the_pages_of_the_last_one(folder: 
         server.wait_for(lambda report: _figure(server, "disk_read") > 2 * _PROMPT_PAGES)
 
 
-def test_damage_and_loss_on_the_disk_cost_no_token(chain: RealServer, folder: Path) -> None:
+def test_damage_and_loss_on_the_disk_cost_no_token(chain: RealServer, shared_folder: Path) -> None:
     rng = random.Random(3)
-    file = folder / "worker-0.0.pages"
+    file = shared_folder / "worker-0.0.pages"
     with Client(chain.zeromq) as client:
         _ask_all(client)
         for _ in range(8):

@@ -16,7 +16,8 @@ from tests.support.real_server import RealServer, real_server
 pytestmark = [pytest.mark.timeout(600)]
 _PAGE_BYTES = {"auto": 737_280, "int8": 190_080, "int4": 103_680}  # of SmolLM2 in float32, by --kv-dtype
 _N_TOKENS = 8
-_PROMPT_PAGES = 10  # of each prompt, and a token more
+_PROMPT_PAGES = 5  # of each prompt, and a token more
+_DEVICE_PAGES = 20  # for four prompts
 
 
 def _prompt(number: int) -> list[int]:
@@ -35,16 +36,16 @@ def _moved(server: RealServer, name: str) -> float:
 
 @pytest.fixture(scope="module", params=["same", "adaptive"])
 def chain(request: pytest.FixtureRequest) -> Iterator[RealServer]:
-    """A device of 40 pages of the hash chain. Its steps take no time, so that loads would never be worth it. The host cache has
+    """A small device of the hash chain. Its steps take no time, so that loads would never be worth it. The host cache has
     to compress some pages, if it does so."""
-    sets = ("worker.hash_chain_pages=40", "scheduler.tier_loads=always")
+    sets = (f"worker.hash_chain_pages={_DEVICE_PAGES}", "scheduler.tier_loads=always")
     with real_server(
         "--model",
         "hash-chain",
         "--max-length",
-        "256",
+        "128",
         "--host-cache",
-        "64KiB" if request.param == "same" else "6KiB",
+        "64KiB" if request.param == "same" else "3KiB",
         "--host-cache-dtype",
         request.param,
         *(part for each in sets for part in ("--set", each)),
@@ -77,9 +78,9 @@ def test_a_kill_costs_the_pages_and_no_token(chain: RealServer, victim: str) -> 
 
 
 def _flags(kv_dtype: str, *more: str) -> tuple[str, ...]:
-    """Of a server of the small model in float32 with 40 pages."""
-    sets = ("--set", f"worker.kv_memory_bytes={40 * _PAGE_BYTES[kv_dtype]}", "--set", "worker.n_slots=4")
-    return ("--kv-dtype", kv_dtype, "--dtype", "float32", "--max-length", "256", "--no-speculation", *sets, *more)
+    """Of a server of the small model in float32 with a small device."""
+    sets = ("--set", f"worker.kv_memory_bytes={_DEVICE_PAGES * _PAGE_BYTES[kv_dtype]}", "--set", "worker.n_slots=4")
+    return ("--kv-dtype", kv_dtype, "--dtype", "float32", "--max-length", "128", "--no-speculation", *sets, *more)
 
 
 @pytest.mark.slow
@@ -95,13 +96,11 @@ def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
         assert _moved(server, "host_failed") == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kv_dtype", "host_dtype"), [("int8", "int4"), pytest.param("auto", "adaptive", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("kv_dtype", "host_dtype"), [("int8", "int4"), ("auto", "adaptive")])
 def test_rounded_pages_of_a_real_model_come_back(kv_dtype: str, host_dtype: str) -> None:
     """Most tokens are as before: a prompt says clearly what follows, or else it may go on in another way."""
-    flags = _flags(kv_dtype, "--host-cache", str(90 * _PAGE_BYTES["int4"]), "--host-cache-dtype", host_dtype)
+    flags = _flags(kv_dtype, "--host-cache", str(45 * _PAGE_BYTES["int4"]), "--host-cache-dtype", host_dtype)
     with real_server(*flags) as server, Client(server.zeromq) as client:
         first = [_ask(client, number)[0] for number in range(5)]
         again = [_ask(client, number) for number in range(5)]

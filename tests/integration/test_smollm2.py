@@ -7,9 +7,11 @@ ways to talk to the server give one answer.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,9 +31,18 @@ N_TOKENS = 24
 _MESSAGE = "<|im_start|>user\n{}<|im_end|>\n"
 
 
+# by prompt: what `generate()` of transformers says with everything default, in float32 and one prompt at a time
+_RECORDED = Path(__file__).with_name("smollm2_greedy.json")
+
+
 @pytest.fixture(scope="module")
 def reference() -> dict[str, list[int]]:
-    """Greedy tokens of transformers, float32, by prompt: generate() with everything default, end of text included."""
+    """Greedy tokens of transformers by prompt, end of text included."""
+    return json.loads(_RECORDED.read_text(encoding="utf-8"))
+
+
+@pytest.mark.long
+def test_the_recorded_tokens_are_those_of_transformers(reference: dict[str, list[int]]) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     folder = resolve_model("").path
@@ -48,17 +59,22 @@ def reference() -> dict[str, list[int]]:
         options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
         made = model.generate(ids, do_sample=False, max_new_tokens=N_TOKENS, **options)
         answers[prompt] = made[0, ids.shape[1] :].tolist()
-    return answers
+    assert answers == reference
 
 
-@pytest.fixture(
-    scope="module", params=["one rank", "two ranks", "two stages", pytest.param("no speculation", marks=pytest.mark.long)]
-)
-def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> Iterator[RealServer]:
-    kinds = {"one rank": (), "two ranks": ("--tp", "2"), "two stages": ("--pp", "2"), "no speculation": ("--no-speculation",)}
-    flags = kinds[request.param]
+_KINDS = {"one rank": (), "two ranks": ("--tp", "2"), "two stages": ("--pp", "2"), "no speculation": ("--no-speculation",)}
+
+
+def on(*kinds: str) -> pytest.MarkDecorator:
+    """A test on these kinds of servers; on all others it is a long one."""
+    params = [kind if kind in kinds else pytest.param(kind, marks=pytest.mark.long) for kind in _KINDS]
+    return pytest.mark.parametrize("server", params, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     patient = [part for name in ("suspended_s", "frozen_worker_s") for part in ("--set", f"supervisor.{name}=60")]
-    with real_server("--dtype", "float32", *patient, *flags) as server:
+    with real_server("--dtype", "float32", *patient, *_KINDS[request.param]) as server:
         yield server
 
 
@@ -66,7 +82,7 @@ def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> I
 N_GROUPS = {"two ranks": 1, "two stages": 3}
 
 # what a gateway and a sampler do with options is the same on every gang
-ONE_RANK = pytest.mark.parametrize("server", ["one rank"], indirect=True)
+ONE_RANK = pytest.mark.parametrize("server", ["one rank"], indirect=True, scope="module")
 
 
 async def answer(client: AsyncClient, prompt: str) -> list[int]:
@@ -76,6 +92,7 @@ async def answer(client: AsyncClient, prompt: str) -> list[int]:
     return list((await client.generate(prompt, **options)).tokens)
 
 
+@on("one rank", "two ranks", "two stages")
 def test_it_listens_nowhere_else(server: RealServer, request: pytest.FixtureRequest) -> None:
     """Each of several ranks on CPUs has a port of gloo for each of its groups; SECURITY.md says what that means."""
     with Client(server.zeromq) as client:
@@ -93,12 +110,13 @@ async def wait_until_active(client: AsyncClient, n: int) -> None:
             pass
 
 
+@on("one rank", "two ranks", "two stages")
 async def test_greedy_tokens_equal_transformers(server: RealServer, reference: dict[str, list[int]]) -> None:
     async with AsyncClient(server.zeromq) as client:
         together = await asyncio.gather(*(answer(client, prompt) for prompt in reference))
         assert dict(zip(reference, together, strict=True)) == reference
-        again = await asyncio.gather(*(answer(client, prompt) for prompt in reference))  # prefixes are cached now
-        assert dict(zip(reference, again, strict=True)) == reference
+        again = await asyncio.gather(*(answer(client, prompt) for prompt in CHAT))  # prefixes are cached now, of whole pages
+        assert again == [reference[prompt] for prompt in CHAT]
         for prompt in (PLAIN[0], CHAT[0]):
             assert await answer(client, prompt) == reference[prompt]
 
@@ -161,12 +179,8 @@ async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, 
     assert stop not in late.tokens[:9]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["worker/0.0", pytest.param("scheduler/0", marks=pytest.mark.long), pytest.param("gateway/0", marks=pytest.mark.long)],
-)
-async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name: str) -> None:
-    options: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
+async def kill_amid_streams(server: RealServer, name: str) -> None:
+    options: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0, "ignore_eos": True}
     prompts = [f"{prompt} {n}" for n in range(2) for prompt in (*PLAIN, *CHAT[:4])]
     async with AsyncClient(server.zeromq) as client:
         calm = await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))
@@ -180,6 +194,18 @@ async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name:
     await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)
 
 
+@on("one rank")
+async def test_thirty_two_streams_end_as_without_the_death_of_their_gang(server: RealServer) -> None:
+    await kill_amid_streams(server, "worker/0.0")
+
+
+@ONE_RANK
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["scheduler/0", "gateway/0"])
+async def test_thirty_two_streams_end_as_without_the_death_of_an_actor(server: RealServer, name: str) -> None:
+    await kill_amid_streams(server, name)
+
+
 async def rows_per_step(http: httpx.AsyncClient, server: RealServer) -> dict[float, float]:
     """How many steps had at most so many rows, as the scheduler has last reported it."""
     text = (await http.get(f"{server.url}/metrics")).text
@@ -187,6 +213,7 @@ async def rows_per_step(http: httpx.AsyncClient, server: RealServer) -> dict[flo
     return {float(bound): float(count) for bound, count in re.findall(pattern, text)}
 
 
+@on("one rank", "two stages")
 async def test_sixty_four_at_once_run_together(server: RealServer, request: pytest.FixtureRequest) -> None:
     fewest = (
         16.0 if request.node.callspec.params["server"] == "two stages" else 32.0

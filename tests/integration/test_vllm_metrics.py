@@ -1,4 +1,4 @@
-"""vLLM's metrics and the access log of a real server count what clients have sent and got, over a thousand requests."""
+"""vLLM's metrics and the access log of a real server count what clients have sent and got, over hundreds of requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.slow
 
-_N_REQUESTS, _AT_A_TIME = 1000, 20
+_N_REQUESTS, _AT_A_TIME = 400, 20
 _REASON = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from messages.outcomes import ExitCode
-from tests.support.real_server import RealServer
+from tests.support.real_server import WITH_SPARES, RealServer
 from tests.support.workers.pulse import PULSE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -62,7 +62,7 @@ def texts(lines: list[bytes]) -> list[str]:
 
 @pytest.mark.parametrize("key", ["k", ""], ids=["with a key", "without a key"])
 def test_a_stream_goes_on_after_a_drain_that_was_too_short(key: str) -> None:
-    server = RealServer(*FLAGS)
+    server = RealServer(*WITH_SPARES, *FLAGS)
     try:
         with PULSE.held():
             first = events(server.port, key, at_most=40, on_enough=lambda: server.process.send_signal(signal.SIGTERM))

@@ -18,7 +18,7 @@ import pytest
 from messages.lifecycle.tree import StatusReport
 from tests.support.embedding.embedders import packaged_folder
 from tests.support.load_tools import run_load_tool
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.supervisor.emptied_run_dir import empty
 from tests.support.supervisor.small_disk import full, small_disk
 
@@ -113,7 +113,7 @@ def test_no_call_is_lost(tmp_path: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,  # sockets want short paths
         small_disk(Path(folder)) as disk,
-        real_server(*flags, folder=disk) as server,
+        real_server(*WITH_SPARES, *flags, folder=disk) as server,
     ):
         expected, found = asyncio.run(run_calls(server, N_CALLS))
         assert server.child(EMBEDDER).incarnation >= len(HARMS)

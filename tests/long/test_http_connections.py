@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.support.http_answers import PAGE_FLAGS, HttpAnswer, answers, wait_events, wait_held, wait_let_go
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_TOKENS, N_ROUNDS = 200, 6
@@ -56,7 +56,7 @@ async def run_with(server: RealServer, run: str, seed: int = 0, names: tuple[str
 @pytest.mark.parametrize("n_gateways", [1, 2])
 def test_kills_at_random_moments(n_gateways: int) -> None:
     gateways = tuple(f"gateway/{index}" for index in range(n_gateways))
-    with real_server(*FLAGS, "--gateways", str(n_gateways)) as server:
+    with real_server(*WITH_SPARES, *FLAGS, "--gateways", str(n_gateways)) as server:
         undisturbed = asyncio.run(run_with(server, "r0"))
         for seed in range(1, N_ROUNDS):
             names = tuple(random.Random(seed).choices(gateways, k=2))

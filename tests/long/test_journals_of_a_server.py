@@ -11,7 +11,7 @@ import pytest
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.generation.sampling import Sampling
-from tests.support.real_server import RealServer
+from tests.support.real_server import WITHOUT_SPARES, RealServer
 from tests.support.workers.pulse import PULSE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -74,7 +74,7 @@ async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -
         files = sorted(server.run_dir.glob("journal-*/*.log"))
         assert {file.parent.name for file in files} == {"journal-0", "journal-1"}
         flip_one_byte_in_each(files, chance)
-        server._flags = ("--gpus", "0", *_FLAGS)
+        server._flags = ("--gpus", "0", *WITHOUT_SPARES, *_FLAGS)
         await asyncio.to_thread(server.start_again)
         async with AsyncClient(server.zeromq) as client, asyncio.timeout(DEADLINE_S):
             for group in groups:

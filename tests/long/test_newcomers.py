@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -167,7 +167,7 @@ async def kill_meanwhile(server: RealServer, names: tuple[str, ...], clients: tu
 def test_newcomers_notice_no_death() -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
-    with real_server(*FLAGS) as server:
+    with real_server(*WITH_SPARES, *FLAGS) as server:
         for name in (*EVERYBODY, *ABOVE):
             asyncio.run(kill_meanwhile(server, (name,), NEWCOMERS))
             server.wait_serving()
@@ -175,5 +175,5 @@ def test_newcomers_notice_no_death() -> None:
 
 def test_an_event_source_comes_back_by_itself_when_its_connection_is_lost() -> None:
     """Connections that nobody holds end with their gateway: EventSource and its Last-Event-ID need no code of the page."""
-    with real_server(*FLAGS, "--set", "hold_connections=false") as server:
+    with real_server(*WITH_SPARES, *FLAGS, "--set", "hold_connections=false") as server:
         asyncio.run(kill_meanwhile(server, ("gateway/0",), (with_event_source,)))

@@ -15,7 +15,7 @@ import pytest
 from messages.client import AsyncClient
 from supervisor.directories.run_dir_files import read_end
 from supervisor.operator.ending import ServerEnd
-from tests.support.real_server import RealServer
+from tests.support.real_server import WITH_SPARES, RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -25,7 +25,7 @@ N_KILLS = 6
 
 @pytest.fixture
 def server() -> Iterator[RealServer]:
-    server = RealServer(*FLAGS)
+    server = RealServer(*WITH_SPARES, *FLAGS)
     try:
         yield server
     finally:

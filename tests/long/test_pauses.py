@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from messages.client import AsyncClient
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import N_STREAMS, Streams
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -42,7 +42,7 @@ async def streams_around_a_pause(server: RealServer, salt: int, pids: list[int],
 @pytest.mark.parametrize("seconds", [1.0, 10.0])
 def test_children_that_are_paused_lose_nothing(seconds: float) -> None:
     """A child that pauses for too long is replaced; a shorter pause it survives itself."""
-    with real_server(*MODEL) as server:
+    with real_server(*WITH_SPARES, *MODEL) as server:
         for salt, name in enumerate(("gateway/0", "scheduler/0", "worker/0.0")):
             asyncio.run(streams_around_a_pause(server, salt, [int(server.child(name).pid)], seconds))
             server.wait_serving()
@@ -52,7 +52,7 @@ def test_children_that_are_paused_lose_nothing(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [2.0, 12.0])
 def test_a_supervisor_that_was_paused_kills_nobody(seconds: float) -> None:
-    with real_server(*MODEL) as server:
+    with real_server(*WITH_SPARES, *MODEL) as server:
         before = incarnations(server)
         asyncio.run(streams_around_a_pause(server, 1, [server.supervisor_pid], seconds))
         asyncio.run(asyncio.sleep(7.0))  # longer than any child may be silent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messages.client import AsyncClient
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import N_STREAMS, Streams
 from tests.support.supervisor.emptied_run_dir import empty
 
@@ -20,7 +20,7 @@ FLAGS = ("--model", "hash-chain", "--gateways", "2", "--set", "worker.hash_chain
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RealServer]:
     """Its journals are elsewhere: what was removed of them is computed again, but a kill may come before that."""
-    with real_server(*FLAGS, "--state-dir", str(tmp_path / "state")) as server:
+    with real_server(*WITH_SPARES, *FLAGS, "--state-dir", str(tmp_path / "state")) as server:
         yield server
 
 

@@ -16,7 +16,7 @@ import pytest
 from messages.client import AsyncClient
 from tests.support import next_release as next_release_of
 from tests.support.http_answers import PAGE_FLAGS, answers
-from tests.support.real_server import RealServer
+from tests.support.real_server import WITH_SPARES, RealServer
 from tests.support.streams import N_STREAMS, Streams
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -97,7 +97,7 @@ async def restart(server: RealServer, *flags: str) -> list[dict]:
 
 @pytest.mark.parametrize("flags", [(), ("--gateways", "2", "--replicas", "2"), ("--standby",)], ids=["plain", "two", "standby"])
 async def test_nothing_is_lost_while_all_processes_are_replaced(flags: tuple[str, ...], next_release: Path) -> None:
-    server = await asyncio.to_thread(lambda: RealServer(*FLAGS, *flags))
+    server = await asyncio.to_thread(lambda: RealServer(*WITH_SPARES, *FLAGS, *flags))
     try:
         undisturbed = await http_round(server, "r000")
         before = {child.name: child.incarnation for child in (await asyncio.to_thread(server.wait_serving)).children}

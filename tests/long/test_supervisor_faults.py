@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from messages.client import AsyncClient
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import N_STREAMS, Streams
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -18,7 +18,7 @@ FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
 
 @pytest.fixture
 def server() -> Iterator[RealServer]:
-    with real_server(*FLAGS) as server:
+    with real_server(*WITH_SPARES, *FLAGS) as server:
         yield server
 
 

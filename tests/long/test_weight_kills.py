@@ -12,7 +12,7 @@ import pytest
 
 from messages.client import Client
 from messages.lifecycle.tree import ChildState, StatusReport
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.supervisor.standby_server import SEATS, hit, wait_standby, wait_statistic
 from tests.support.workers.tiny_model import EIGHT_HEADS
 
@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[RealServer]:
     (tmp_path / "config.json").write_text(json.dumps(EIGHT_HEADS | {"num_hidden_layers": 2}))
     sets = [part for flag in BUDGETS for part in ("--set", flag)]
     model = ("--model", str(tmp_path), "--load-format", "random", "--dtype", "float32", "--log-level", "info")
-    with real_server(*model, "--standby", *sets) as server:
+    with real_server(*WITH_SPARES, *model, "--standby", *sets) as server:
         yield server
 
 

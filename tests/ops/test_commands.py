@@ -15,13 +15,14 @@ from click.testing import CliRunner
 from gpu_workers.cpu.kernels.machine import this_machine
 from ops.bench.__main__ import main
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from tests.support.load_tools import run_load_tool
+from tests.support.load_tools import run_load_tool, server_arguments
+from tests.support.real_server import WITHOUT_SPARES
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:
     """A hash-chain server for this file."""
-    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=120.0) as running:
+    with own_server(["--model", "hash-chain", "--log-level", "warning", *WITHOUT_SPARES], deadline_s=120.0) as running:
         yield running
 
 
@@ -69,15 +70,16 @@ def test_nobody_there_is_said_in_one_sentence() -> None:
 @pytest.mark.parametrize("how", [(), ("--streamed",)])
 def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[str, ...]) -> None:
     sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
-    row = run_load_tool("overhead", "--model", "hash-chain", *sizes, *how)["streams"][0]
+    row = run_load_tool("overhead", "--model", "hash-chain", *server_arguments(*WITHOUT_SPARES), *sizes, *how)["streams"][0]
     assert row["direct_tokens_per_s"] > 0
     assert row["server_tokens_per_s"] > 0
     assert (len(row["direct_s"]), len(row["server_s"])) == (1, 1)
 
 
 def test_a_server_is_measured_beside_another_one(tmp_path: Path) -> None:
-    start = f"{sys.executable} -m supervisor start --model hash-chain --gpus 0 --state-dir {tmp_path} --port {{port}}"
-    servers = ("--own", "ours=--model hash-chain", "--peer", f"other={start}")
+    flags = " ".join(("--model", "hash-chain", *WITHOUT_SPARES))
+    start = f"{sys.executable} -m supervisor start {flags} --gpus 0 --state-dir {tmp_path} --port {{port}}"
+    servers = ("--own", f"ours={flags}", "--peer", f"other={start}")
     sizes = ("--streams", "2", "--chat-streams", "1", "--prompt-tokens", "20", "--new-tokens", "4", "--turns", "1")
     result = run_load_tool("side-by-side", *servers, *sizes)
     found = [(row["work"], row["server"]) for row in result["rows"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -37,24 +39,36 @@ def test_the_page_names_every_command_of_the_chat() -> None:
     assert [name for name in command_names() if name not in PAGE] == []
 
 
-@pytest.mark.slow
-def test_the_program_of_the_page_runs() -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Servers that live for seconds need no spares."""
+    (tmp_path / "server.toml").write_text("[supervisor]\nspares = false\n")
+    return {**os.environ, "TARDIGRADE_CONFIG": str(tmp_path / "server.toml")}
+
+
+def run(command: Sequence[str], environment: dict[str, str], folder: Path) -> str:
+    """What a command prints; it has to succeed."""
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
-    first, several = done.stdout.splitlines()[0], re.search(r"^\[\[.*\]\]$", done.stdout, re.MULTILINE)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_program_of_the_page_runs(environment: dict[str, str]) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    said = run([sys.executable, "-c", source], environment, Path.cwd())
+    first, several = said.splitlines()[0], re.search(r"^\[\[.*\]\]$", said, re.MULTILINE)
     assert first.strip()
     assert several is not None
 
 
+QUESTIONS = [words for words in shell_lines() if words[1] == "run"]
+
+
 @pytest.mark.slow
-def test_the_answers_of_the_page_come(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [QUESTIONS[0], *(pytest.param(words, marks=pytest.mark.long) for words in QUESTIONS[1:])])
+def test_the_answers_of_the_page_come(words: list[str], tmp_path: Path, environment: dict[str, str]) -> None:
+    """Each of them has a server of its own."""
     (tmp_path / "notes.txt").write_text("A tardigrade is a small animal.\n")
-    for words in shell_lines():
-        if words[1] != "run":
-            continue
-        command = [sys.executable, "-m", "supervisor", *words[1:]]
-        shell = shlex.join(command).replace("'<'", "<")
-        done = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip()
+    command = shlex.join([sys.executable, "-m", "supervisor", *words[1:]]).replace("'<'", "<")
+    assert run(["sh", "-c", command], environment, tmp_path).strip()

@@ -1,4 +1,5 @@
-"""The rules of the Makefile that make the virtual environment and that run the tests, and how deep these look."""
+"""The rules of the Makefile that make the virtual environment and that run the tests, how deep these look, and what continuous
+integration makes of them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,23 @@ def test_the_depth_falls_with_the_speed(took_s: float, depth: int) -> None:
 def test_the_command_prints_a_depth() -> None:
     done = subprocess.run([sys.executable, "-m", "ops.test_depth"], capture_output=True, text=True, timeout=60, check=True)
     assert LEAST_DEPTH <= int(done.stdout) <= FULL_DEPTH
+
+
+@pytest.mark.parametrize(("n_failed", "says"), [(0, "6 passed, 0 failed, 2 skipped"), (1, "3 passed, 1 failed, 1 skipped")])
+def test_continuous_integration_counts_both_and_bounds_the_time_of_the_whole(tmp_path: Path, n_failed: int, says: str) -> None:
+    """Where `make test` fails there is no `make test-long`, which alone has a time after which no test begins."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy2(MAKEFILE.parent / ".ci" / "run", tmp_path / ".ci")
+    summary = f"===== {n_failed} failed, 3 passed, 1 skipped in 61.20s (0:01:01) ====="
+    (tmp_path / "make").write_text(f'#!/bin/sh\necho "$1 until ${{TEST_UNTIL_S:-ever}}"\necho "{summary}"\nexit {n_failed}\n')
+    (tmp_path / "make").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("TEST_UNTIL_S", None)  # this test may be one of such a run
+    began_s = time.time()
+    command = [str(tmp_path / ".ci" / "run")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[-1]) == (n_failed, says)
+    said = dict(line.split(" until ") for line in lines if " until " in line)
+    assert said.pop("test") == "ever"
+    assert [round(int(until_s) - began_s, -2) for until_s in said.values()] == ([] if n_failed else [3600])

@@ -31,7 +31,14 @@ from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, cal
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A serving server."""
+    """A serving server, for a test that ends it."""
+    with serving(tmp_path_factory.mktemp("run") / "d") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A serving server, for tests after which it serves."""
     with serving(tmp_path_factory.mktemp("run") / "d") as running:
         yield running
 
@@ -50,9 +57,9 @@ def test_it_serves_is_looked_at_and_stops(server: RunningServer) -> None:
     assert read_pid(server.run_dir) is None
 
 
-def test_the_printed_commands_run(server: RunningServer) -> None:
-    server.wait_said("or Ctrl-C here")
-    lines = [line.strip() for line in server.said.splitlines()]
+def test_the_printed_commands_run(shared: RunningServer) -> None:
+    shared.wait_said("or Ctrl-C here")
+    lines = [line.strip() for line in shared.said.splitlines()]
     python = next(line for line in lines if "from messages.client import Client" in line)
     status = next(line for line in lines if "show its processes" in line).partition("    show")[0]
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
@@ -77,12 +84,12 @@ def test_with_a_json_log_standard_error_is_json_lines(tmp_path: Path) -> None:
     assert {"placement", "serving", "server stopped"} <= set(events)
 
 
-def test_any_child_may_die_and_the_answer_stays_the_same(server: RunningServer) -> None:
-    truth = server.complete("the same prompt")
-    for child in server.status()["children"]:
+def test_any_child_may_die_and_the_answer_stays_the_same(shared: RunningServer) -> None:
+    truth = shared.complete("the same prompt")
+    for child in shared.status()["children"]:
         os.kill(child["pid"], signal.SIGKILL)
-        assert server.complete("the same prompt") == truth
-    assert {child["restarts"] for child in server.status()["children"]} == {1}
+        assert shared.complete("the same prompt") == truth
+    assert {child["restarts"] for child in shared.status()["children"]} == {1}
 
 
 def test_the_next_start_clears_what_a_killed_parent_has_left(server: RunningServer) -> None:
@@ -124,8 +131,8 @@ def test_drain_refuses_new_requests_and_keeps_the_server(server: RunningServer) 
     assert server.end(signal.SIGINT) == 0
 
 
-def test_a_second_server_is_refused_with_a_reason(server: RunningServer) -> None:
-    second = call("start", "--model", "hash-chain", "--run-dir", str(server.run_dir), "--port", "0")
+def test_a_second_server_is_refused_with_a_reason(shared: RunningServer) -> None:
+    second = call("start", "--model", "hash-chain", "--run-dir", str(shared.run_dir), "--port", "0")
     assert second.returncode == 2
     assert "run_dir: expected no other server" in second.stderr
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from messages.client import Client
+from tests.support.real_server import WITH_SPARES
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 from tests.support.workers.pulse import PULSE
 
@@ -26,7 +27,8 @@ VICTIMS = ("worker/0.0", "worker/0.1", "scheduler/0", "cache_directory/0", "spec
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A gang of two ranks whose steps take a few milliseconds."""
     path = tmp_path_factory.mktemp("run") / "d"
-    with serving(path, "--tp", "2", "--set", "worker.hash_chain_step_s=0.01", "--log-level", "warning") as running:
+    flags = (*WITH_SPARES, "--tp", "2", "--set", "worker.hash_chain_step_s=0.01", "--log-level", "warning")
+    with serving(path, *flags) as running:
         yield running
 
 

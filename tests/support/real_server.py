@@ -1,7 +1,8 @@
 """A real server for tests: `supervisor start` in a process of its own, on a free port, in a private directory.
 
 It runs on CPU cores unless the flags name GPUs, and there it has a standby only if the flags say so: a second process with the
-model would load beside the tests, and a kill of "worker/0.0" would harm the active gang or the other one.
+model would load beside the tests, and a kill of "worker/0.0" would harm the active gang or the other one. So it is with spares,
+which take half of the processor time of a short test: those about restarts say `WITH_SPARES`, because that is what users run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 START_S = 180.0
 DEATH_S = 60.0
 ANSWER_S = 30.0
-_POLL_S = 0.02
+_POLL_S = 0.1
+WITH_SPARES = ("--set", "supervisor.spares=true")
+WITHOUT_SPARES = ("--set", "supervisor.spares=false")
 
 
 class RealServer:
@@ -42,7 +45,8 @@ class RealServer:
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
         self._program = program
-        self._flags = flags if "--gpus" in flags else ("--gpus", "0", "--no-standby", *flags)  # a later flag counts
+        on_cores = ("--gpus", "0", "--no-standby", *WITHOUT_SPARES)
+        self._flags = flags if "--gpus" in flags else (*on_cores, *flags)  # a later flag counts
         self._start("0")
         self.url = self.status().url
         self.port = int(self.url.rpartition(":")[2])

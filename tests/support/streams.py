@@ -8,7 +8,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from tests.support.workers.pulse import PULSE
 
-N_STREAMS, N_TOKENS, VOCABULARY = 32, 300, 32_768
+N_STREAMS, N_TOKENS, VOCABULARY = 32, 200, 32_768
 DEADLINE_S = 120.0
 
 

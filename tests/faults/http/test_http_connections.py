@@ -29,7 +29,7 @@ from tests.support.http_answers import (
     wait_let_go,
     wait_spare,
 )
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 from tests.support.waiting import until
 
@@ -41,7 +41,7 @@ FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--s
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    with real_server(*FLAGS) as server:
+    with real_server(*WITH_SPARES, *FLAGS) as server:
         yield server
 
 
@@ -79,7 +79,7 @@ async def test_answers_go_on_over_kills_of_the_gateway(server: RealServer, undis
 
 def test_forwarded_calls_go_on_over_kills_of_both_gateways(undisturbed: dict[str, bytes]) -> None:
     """Answers with keys: half of them are asked for at a gateway that forwards them to the other one."""
-    with real_server(*FLAGS, "--gateways", "2") as two:
+    with real_server(*WITH_SPARES, *FLAGS, "--gateways", "2") as two:
 
         async def faults(running: list[HttpAnswer]) -> None:
             await wait_events(running, 3)

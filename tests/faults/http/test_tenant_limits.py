@@ -1,4 +1,4 @@
-"""A real server with four gateways and a tenant with limits: what its accounts count is what clients have got, although
+"""A real server with several gateways and a tenant with limits: what its accounts count is what clients have got, although
 processes are killed, and its limits hold for all gateways together and over a restart."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.key_commands import keys
 from tests.support.real_server import RealServer, real_server
 from tests.support.waiting import DEADLINE_S
 
-FLAGS = ("--model", "hash-chain", "--gateways", "4", "--set", "worker.hash_chain_step_s=0.005")
+FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.005")
 VICTIMS = ("gateway/1", "accounts/0", "gateway/2", "accounts/0", "accounts/0", "gateway/3")
 N_TOKENS, N_STREAMS = 150, 12
 POLICY = "api_keys = true\n[tenants.acme]\ntokens_per_day = 100000\nmax_sequences = 40\ntokens_per_min = 1000000\n"
@@ -70,7 +70,7 @@ async def drill(server: RealServer, key: str) -> None:
 def test_the_accounts_are_right_although_gateways_and_accounts_are_killed(tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text(POLICY)
-    with real_server(*FLAGS, "--config", str(config)) as server:
+    with real_server(*FLAGS, "--gateways", "4", "--config", str(config)) as server:
         key = keys(server.run_dir, "add", "--tenant", "acme")
         asyncio.run(drill(server, key))
 
@@ -93,7 +93,7 @@ async def statuses(server: RealServer, key: str) -> list[int]:
 def test_a_limit_holds_for_all_gateways_together_and_after_a_restart(tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text("api_keys = true\n[tenants.default]\ntokens_per_day = 140\n")
-    with real_server(*FLAGS, "--config", str(config)) as server:
+    with real_server(*FLAGS, "--gateways", "2", "--config", str(config)) as server:
         key = keys(server.run_dir, "add", "--tenant", "acme")
         assert asyncio.run(statuses(server, key)).count(200) == 20, "a request needs 7 tokens"
         server.wait_for(lambda report: counted(server) == (140.0, 0.0))

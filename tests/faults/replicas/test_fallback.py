@@ -27,7 +27,7 @@ KILLED = ("worker/1000.0", "scheduler/1000", "gateway/0")
 
 async def _kill_one_after_the_other(server: RealServer, streams: Streams) -> None:
     for number, name in enumerate(KILLED, 1):
-        await streams.wait_running(40 * number)
+        await streams.wait_running(25 * number)
         incarnation = await asyncio.to_thread(server.kill, name)
         streams.assert_cut()
         await asyncio.to_thread(server.wait_new_incarnation, name, incarnation)

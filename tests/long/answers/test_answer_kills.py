@@ -13,7 +13,7 @@ import pytest
 
 from ops.bench.semantic.workload import read_questions
 from tests.support.embedding.embedders import packaged_folder
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -153,7 +153,7 @@ async def is_warm_again(asker: Asker, texts: dict[str, list[str]]) -> None:
 
 def test_no_question_is_lost_and_no_answer_is_wrong(tmp_path: Path) -> None:
     packaged_folder()
-    with real_server(*FLAGS, "--state-dir", str(tmp_path / "state")) as server:
+    with real_server(*WITH_SPARES, *FLAGS, "--state-dir", str(tmp_path / "state")) as server:
         asyncio.run(drill(server))
         log = server.log()
     assert "fault" not in log.lower() or "Traceback" not in log, log[-3000:]

@@ -8,13 +8,13 @@ import pytest
 
 from messages.lifecycle.tree import ChildStatus, StatusReport
 from tests.support.caches.role_killer import RoleKiller, answers_amid_kills
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 _ROLES = ("worker", "scheduler", "vault", "gateway", "custodian", "cache_directory", "speculation", "supervisor")
 _N_CLIENTS = 8
 _DEVICE_PAGES = 60
-_ROUNDS = 3
+_ROUNDS = 2
 _LOADED = 10  # pages that come back between two kills
 _BUDGETS = ("supervisor.gang_restarts=100000", "supervisor.actor_restarts=100000", "supervisor.restart_attempts=1000")
 _SETS = ("scheduler.tier_loads=always", f"worker.hash_chain_pages={_DEVICE_PAGES}", "worker.hash_chain_step_s=0.002")
@@ -60,7 +60,7 @@ _FLAGS = {
 @pytest.fixture(params=list(_FLAGS))
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     flags = ("--model", "hash-chain", "--max-length", "256", *_FLAGS[request.param])
-    with real_server(*flags, *(part for each in (*_SETS, *_BUDGETS) for part in ("--set", each))) as server:
+    with real_server(*WITH_SPARES, *flags, *(part for each in (*_SETS, *_BUDGETS) for part in ("--set", each))) as server:
         yield server
 
 

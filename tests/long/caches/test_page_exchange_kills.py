@@ -9,7 +9,7 @@ import pytest
 from messages.ids import role_of
 from messages.lifecycle.tree import StatusReport
 from tests.support.caches.role_killer import RoleKiller, answers_amid_kills
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 _ROLES = ("worker", "vault", "cache_directory", "gateway", "supervisor", "worker", "scheduler")
@@ -44,7 +44,7 @@ def _await_moves(server: RealServer) -> None:
 @pytest.fixture
 def server() -> Iterator[RealServer]:
     flags = ("--model", "hash-chain", "--max-length", "256", "--replicas", "2")
-    with real_server(*flags, *(part for each in _SETS for part in ("--set", each))) as server:
+    with real_server(*WITH_SPARES, *flags, *(part for each in _SETS for part in ("--set", each))) as server:
         yield server
 
 

