@@ -116,7 +116,7 @@ async def test_nothing_is_lost_while_all_processes_are_replaced(flags: tuple[str
         kept.is_over.set()
         kept.join(DEADLINE_S)
         print(flags, n_rounds, "rounds", kept.n_answers, "answers on one connection", lines[-1])
-        assert kept.error == ""
+        assert kept.error == "", server.log()
         assert len(kept.texts) == 1
         children = (await asyncio.to_thread(server.wait_serving)).children
         after = {child.name: child.incarnation for child in children}

@@ -65,6 +65,7 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         self.hangup = Hangup()
         self._closes_after_answer = False  # because the server shuts down
         self._is_answer_held = self._is_given = False  # the successor can go on with the present answer; with the connection
+        self._is_last_answer = False  # the successor reads what comes after the present answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -197,6 +198,10 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         super().on_response_complete()
         if self._closes_after_answer:
             self.transport.close()
+        elif self._is_last_answer and not self.transport.is_closing():
+            self.flow.pause_reading()
+            if not self.transport.get_write_buffer_size():  # otherwise the successor writes what is left of the answer
+                self._give()
 
     def shutdown(self) -> None:
         """Close after the present answer. A head that is not written yet gets no `Connection: close`, because a successor that
@@ -225,19 +230,27 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         """Leave this connection to the next incarnation, without closing it.
 
         Returns False if it must be waited for: a request is being read, or an answer that the successor cannot go on with is
-        being computed or sent.
+        being computed or sent. Nothing is read behind an answer that it can go on with, which may yet end here: a request that
+        is read here and nowhere noted would be lost.
         """
         if self._is_given or self.transport.is_closing():
             return True
         if self._is_answering:
+            if self._is_answer_held and self.is_alone:
+                self._is_last_answer = True
+                self.flow.pause_reading()
             return self._is_answer_held
         if self._is_reading or self._head_bytes or self.transport.get_write_buffer_size():
             return False
+        self._give()
+        return True
+
+    def _give(self) -> None:
+        """Read nothing more: the connection waits for its next request, which the successor reads."""
         self.flow.pause_reading()
         self._unset_keepalive_if_required()
         hold = self.hold()
         self._is_given = hold is None or hold.begin_idle()
-        return True
 
     @property
     def is_alone(self) -> bool:
