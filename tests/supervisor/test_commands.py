@@ -169,9 +169,8 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refused = call("start", "--model", "hash-chain", "--port", str(port), "--run-dir", str(tmp_path / "r"))
     assert refused.returncode == 2
-    assert (
-        f"port: expected one that is free on 127.0.0.1 (0 takes any), got {port}, which another process uses" in refused.stderr
-    )
+    said = f"port: expected one that is free on 127.0.0.1 (0 takes any), got {port}, which another process uses"
+    assert said in refused.stderr
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -204,10 +203,7 @@ def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
         (["--host", "203.0.113.1"], "host: expected an address of this host, got 203.0.113.1"),
         (["--run-dir", "/dev/null"], "run_dir: expected a directory at /dev/null, got something else"),
         (["--run-dir", "/" + "a" * 120], "run_dir: expected a path of at most 74 bytes"),
-        (
-            ["--state-dir", "/no/such/place"],
-            "state_dir: expected a directory that can be made at /no/such/place",
-        ),
+        (["--state-dir", "/no/such/place"], "state_dir: expected a directory that can be made at /no/such/place"),
     ],
 )
 def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], said: str) -> None:
@@ -242,10 +238,7 @@ def test_check_config_takes_one_file() -> None:
         (["--gpus", "64"], "gpus: expected "),
         (["--gpus", "0", "--tp", "4"], "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
         (["--model", "/no/such/model"], "model: /no/such/model"),
-        (
-            ["--embedding-model", "foo"],
-            "embedding_model: expected all-MiniLM-L6-v2, a folder with config.json, ",
-        ),
+        (["--embedding-model", "foo"], "embedding_model: expected all-MiniLM-L6-v2, a folder with config.json, "),
         (["--max-length", "100000"], "max_length: expected at most 8192 (the model's), got 100000"),
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         (["--quantization", "awq"], "worker.quantization: expected one of auto, none, exact, int8, int4, fp8, got 'awq'"),
