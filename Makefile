@@ -46,6 +46,7 @@ FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/s
 FAST_LONG := tests/simulation $(FAST)
 TOGETHER := tests/long/monitoring tests/long/answers tests/long/deployment tests/long/installation tests/long/traces \
 	tests/long/test_fuzz.py tests/clients tests/integration tests/ops tests/supervisor
+NOT_IN_TEST := $(addprefix --ignore=tests/,gpu long clients)
 SERVERS := $(PARALLEL) --dist loadfile --no-loadscope-reorder $(FAST_LONG:%=--ignore=%)
 BESIDE := $(VENV)/beside.txt
 REPORTS := $(VENV)/servers.xml $(VENV)/beside.xml
@@ -70,7 +71,7 @@ test: $(TEST_STAMP) style
 	@rm -f $(REPORTS); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
 	nice -n 10 $(RUN) --timeout=900 $(PARALLEL) --dist loadfile --junitxml=$(lastword $(REPORTS)) $(FAST_LONG) $(ARGS) \
 		> $(BESIDE) 2>&1 & beside=$$!; \
-	servers=0; $(RUN) $(SERVERS) --junitxml=$(firstword $(REPORTS)) $(ARGS) || servers=$$?; \
+	servers=0; $(RUN) $(SERVERS) $(NOT_IN_TEST) --junitxml=$(firstword $(REPORTS)) $(ARGS) || servers=$$?; \
 	status=0; wait $$beside || status=$$?; cat $(BESIDE); \
 	[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
 	wait $$types || { cat $(TYPES); servers=1; }; \

@@ -11,6 +11,8 @@ import os
 import time
 from collections.abc import Generator
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -20,6 +22,8 @@ from tests.support.depth import DEPTH
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch is imported
 settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("examples")
+# all tests of these folders have this mark. `make test` need not look into them: to import them takes 20 s of a core
+_MARK_BY_FOLDER = {"long": "long", "clients": "long", "gpu": "gpu"}
 _UNTIL_S = float(os.environ.get("TEST_UNTIL_S", "inf"))  # Unix time after which no test begins
 take_interrupts()  # `make test &` in a script has it ignored, and so would every program that a test starts and interrupts
 
@@ -29,6 +33,12 @@ def pytest_runtest_setup() -> None:
     """On a slow machine the time of continuous integration may be over before the last long test: it is skipped and counted."""
     if time.time() > _UNTIL_S:
         pytest.skip("the time of this run was over: TEST_UNTIL_S")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests by their folder."""
+    if (mark := _MARK_BY_FOLDER.get(item.path.relative_to(Path(__file__).parent).parts[0])) is not None:
+        item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)

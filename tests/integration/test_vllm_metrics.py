@@ -1,4 +1,4 @@
-"""vLLM's metrics and the access log of a real server count what clients have sent and got, over hundreds of requests."""
+"""vLLM's metrics and the access log of a real server count what clients have sent and got, over hundreds of requests, and a thousand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.slow
 
-_N_REQUESTS, _AT_A_TIME = 400, 20
+_AT_A_TIME = 20
 _REASON = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
 
@@ -40,9 +40,9 @@ async def ask(client: httpx.AsyncClient, number: int) -> int:
     return 0
 
 
-async def ask_all(url: str) -> int:
+async def ask_all(url: str, n_requests: int) -> int:
     """All requests; returns how many tokens came in those that were read to their end."""
-    numbers = iter(range(_N_REQUESTS))
+    numbers = iter(range(n_requests))
     async with httpx.AsyncClient(base_url=url, timeout=120.0) as client:
 
         async def go_on() -> int:
@@ -66,19 +66,18 @@ def told(server: RealServer) -> defaultdict[str, float]:
     return found
 
 
-def test_the_counts_are_those_of_the_access_log_and_of_the_clients() -> None:
+@pytest.mark.parametrize("n_requests", [400, pytest.param(1000, marks=pytest.mark.long)])
+def test_the_counts_are_those_of_the_access_log_and_of_the_clients(n_requests: int) -> None:
     with real_server("--model", "hash-chain", "--log-format", "json", "--log-level", "info") as server:
-        n_came = asyncio.run(ask_all(server.url))
-        server.wait_for(lambda report: len(logged(server)) == _N_REQUESTS)
+        n_came = asyncio.run(ask_all(server.url, n_requests))
+        server.wait_for(lambda report: len(logged(server)) == n_requests)
         lines = logged(server)
         # the scheduler's own counts come with its next beat
         n_prompt = sum(line["prompt_tokens"] for line in lines)
-        assert n_prompt == sum(len(prompt_of(number)) for number in range(_N_REQUESTS))
+        assert n_prompt == sum(len(prompt_of(number)) for number in range(n_requests))
         assert n_came == sum(line["output_tokens"] for line in lines if line["ending"] != "cancelled")
-        assert Counter(line["ending"] == "cancelled" for line in lines) == {
-            True: _N_REQUESTS // 10,
-            False: 9 * _N_REQUESTS // 10,
-        }
+        n_left = n_requests // 10
+        assert Counter(line["ending"] == "cancelled" for line in lines) == {True: n_left, False: n_requests - n_left}
         server.wait_for(lambda report: told(server)["prefix_cache_queries_total"] == n_prompt)
         counts = told(server)
         for ending, n in Counter(line["ending"] for line in lines).items():
@@ -86,7 +85,7 @@ def test_the_counts_are_those_of_the_access_log_and_of_the_clients() -> None:
         n_output = sum(line["output_tokens"] for line in lines)
         assert (counts["prompt_tokens_total"], counts["generation_tokens_total"]) == (n_prompt, n_output)
         assert (counts["request_prompt_tokens_sum"], counts["request_generation_tokens_sum"]) == (n_prompt, n_output)
-        assert counts["e2e_request_latency_seconds_count"] == counts["request_prompt_tokens_count"] == _N_REQUESTS
+        assert counts["e2e_request_latency_seconds_count"] == counts["request_prompt_tokens_count"] == n_requests
         assert counts["time_to_first_token_seconds_count"] == sum(line["first_token_ms"] is not None for line in lines)
         for phase in ("queue", "prefill", "decode"):
             times_ms = [line[f"{phase}_ms"] for line in lines if line[f"{phase}_ms"] is not None]

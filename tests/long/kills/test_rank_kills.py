@@ -1,4 +1,4 @@
-"""A thousand kills of a rank with its memory in a vault: what the next one finds there is whole."""
+"""Two thousand kills of a rank with its memory in a vault: what the next one finds there is whole."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.long.kills.killed_ranks import N_PAGES, N_PLACES
 from tests.support.descriptor_store import StoreProcess
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-N_KILLS = 1000
+N_KILLS = 2000
 
 
-def test_a_thousand_kills_leave_whole_pages_and_places(tmp_path: Path) -> None:
+def test_thousands_of_kills_leave_whole_pages_and_places(tmp_path: Path) -> None:
     vault = StoreProcess(tmp_path / "vault-0")
     try:
         command = [sys.executable, "-m", "tests.long.kills.killed_ranks", str(vault.path), str(N_KILLS), "1"]
