@@ -10,7 +10,6 @@ import gc
 import os
 import time
 from collections.abc import Generator
-
 from pathlib import Path
 
 import pytest

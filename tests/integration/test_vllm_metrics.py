@@ -1,4 +1,4 @@
-"""vLLM's metrics and the access log of a real server count what clients have sent and got, over hundreds of requests, and a thousand."""
+"""vLLM's metrics and the access log of a real server count what clients have sent and got, over hundreds of requests."""
 
 from __future__ import annotations
 
