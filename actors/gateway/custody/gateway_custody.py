@@ -156,9 +156,12 @@ class GatewayCustody(Custodian):
             asyncio.get_running_loop().call_soon(self._tell_changed)
         self._changed[key] = hold
 
+    def tell(self) -> None:
+        self._tell_changed()
+
     def _tell_changed(self) -> None:
         changed, self._changed = self._changed, {}
-        if self._client is not None:
+        if changed and self._client is not None:
             self._client.tell(self._owner, [self._packed(key, hold) for key, hold in changed.items()])
 
     def _packed(self, key: str, hold: Hold | None) -> tuple[Change, int | None]:

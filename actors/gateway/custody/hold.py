@@ -57,6 +57,9 @@ class Custodian(Protocol):
         """Give it a duplicate of the socket, or a new response of one that it has."""
         ...
 
+    def tell(self) -> None:
+        """Hand over now what this turn of the event loop has changed. By default that is at its end."""
+
     def drop(self, hold: Hold) -> None:
         """Let the custodian close its duplicate of this connection."""
         ...
@@ -143,6 +146,7 @@ class Hold:
             return False
         self.response = HeldResponse("", "", -1, counts.written_bytes, counts.read_bytes, keeps_alive=True)
         self._custodian.put(self)
+        self._custodian.tell()  # this process ends soon, perhaps before its next turn
         return True
 
     def close(self) -> None:

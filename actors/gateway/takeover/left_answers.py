@@ -121,6 +121,9 @@ async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -
         return await _adopt(left, server, partial(IdleConnection, left))
     answer = await _answer(left, n_written, services) if left.response.request else None
     if answer is None:
+        about = {"written_bytes": n_written, "read_bytes": counts.read_bytes, "noted_read_bytes": left.response.read_bytes}
+        log = structlog.get_logger()
+        log.warning("connection cannot go on, it is closed", request=left.response.request, path=left.response.path, **about)
         left.close()
         return False
     n_again = n_written - answer.n_passed_bytes

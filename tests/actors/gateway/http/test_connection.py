@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from actors.gateway.custody.hold import HeldResponse, Hold
+from actors.gateway.custody.hold import Custodian, HeldResponse, Hold
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
 from tests.support.waiting import until
 
 
-class Custodian:
+class Noting(Custodian):
     """Notes what it is given."""
 
     def __init__(self) -> None:
         self.responses: list[HeldResponse] = []
+        self.n_told = 0  # of them, when it was told at once
 
     def put(self, hold: Hold) -> None:
         assert hold.response is not None
         self.responses.append(hold.response)
+
+    def tell(self) -> None:
+        self.n_told = len(self.responses)
 
     def drop(self, hold: Hold) -> None:
         pass
@@ -30,7 +34,7 @@ async def test_an_answer_that_ends_here_leaves_the_next_request_to_the_successor
         await until_connected(r, 1)
         assert r.gateway.servers.http is not None
         [connection] = r.gateway.servers.http.connections
-        connection._custodian = custodian = Custodian()
+        connection._custodian = custodian = Noting()
         client.writer.write(HEAD + BODY)
         await until(lambda: len(scheduler.running) == 1 and bool(custodian.responses))
         assert connection.hand_over(), "the successor can go on with this answer"
@@ -42,5 +46,6 @@ async def test_an_answer_that_ends_here_leaves_the_next_request_to_the_successor
         await until(lambda: connection._is_given)
         assert [bool(one.request) for one in custodian.responses] == [True, False]
         assert custodian.responses[-1].read_bytes == len(HEAD + BODY), "the next request waits in the kernel"
+        assert custodian.n_told == 2, "this process may end before its next turn"
         assert not scheduler.running
         assert connection.hand_over()
