@@ -16,6 +16,7 @@ from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.server import HttpServer, address_of
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.page.feed import LiveFeed
+from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import LeftAnswers
@@ -64,6 +65,10 @@ class GatewayServers:
     def claimed_requests(self) -> set[str]:
         """The ids of the requests whose answers were on these connections."""
         return self._left.requests
+
+    def remember_requests(self, find: Callable[[str], Request | None]) -> None:
+        """Hold those of them that `find` finds until their connections go on."""
+        self._left.remember(find)
 
     async def open(self, services: Services, incarnation: int, descriptors: Mapping[str, int], *, waits: bool = True) -> str:
         """Listen for everyone, and go on with the connections of the last incarnation.

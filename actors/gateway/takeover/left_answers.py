@@ -24,6 +24,7 @@ from actors.gateway.http.endpoints.rebuilt import Rebuilt, rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
+from actors.gateway.requests.request import Request
 from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, ResumedConnection
 
 # of one turn of the event loop, as estimated. Each turn sends the tokens of those that go on already, too. With hundreds of
@@ -41,6 +42,7 @@ class LeftAnswers:
         """`custody` None: nobody has kept the connections. `on_failure`: called with an error that stopped all of this."""
         self._custody, self._on_failure = custody, on_failure
         self._left: list[LeftConnection] = []
+        self._requests: dict[str, Request] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def claim(self) -> None:
@@ -52,6 +54,11 @@ class LeftAnswers:
     def requests(self) -> set[str]:
         """The ids of the requests to which they belong."""
         return {left.response.request for left in self._left}
+
+    def remember(self, find: Callable[[str], Request | None]) -> None:
+        """Hold the unfinished requests of these connections, which `find` finds by their ids. One without a key is forgotten at
+        its end, and that may come before its connection goes on."""
+        self._requests = {one: request for one in self.requests if (request := find(one)) is not None}
 
     def go_on(self, services: Services, server: HttpServer | None) -> None:
         """Begin to serve the connections. When all are served, the custodian is told to drop the others."""
@@ -72,18 +79,21 @@ class LeftAnswers:
     async def _run(self, services: Services, server: HttpServer | None) -> None:
         try:
             if server is not None:
-                await _go_on_all(self._left, services, server)
+                await _go_on_all(self._left, self._requests, services, server)
+            self._requests = {}
             if self._custody is not None:
                 self._custody.drop_claimed()
         except Exception as error:
             self._on_failure(error)
 
 
-async def _go_on_all(left_connections: list[LeftConnection], services: Services, server: HttpServer) -> None:
+async def _go_on_all(
+    left_connections: list[LeftConnection], requests: Mapping[str, Request], services: Services, server: HttpServer
+) -> None:
     adopted: list[bool] = []
     for n in turns(_cost_s(left, services) for left in left_connections):
         some = left_connections[len(adopted) : len(adopted) + n]
-        adopted += await asyncio.gather(*(_go_on(left, services, server) for left in some))
+        adopted += await asyncio.gather(*(_go_on(left, requests, services, server) for left in some))
     if left_connections:
         structlog.get_logger().info("connections of the dead gateway", found=len(adopted), resumed=sum(adopted))
 
@@ -109,7 +119,7 @@ def _cost_s(left: LeftConnection, services: Services) -> float:
     return _CONNECTION_S + (0.0 if kept is None else _TOKEN_S * kept.finish.n_tokens)
 
 
-async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -> bool:
+async def _go_on(left: LeftConnection, requests: Mapping[str, Request], services: Services, server: HttpServer) -> bool:
     """Serve one connection, with the rest of its answer if one was under way; False if it had to be closed: also where nothing
     was under way and the dead incarnation has read the beginning of a request, because what follows is not one."""
     counts = tcp_counts(left.socket.fileno())
@@ -119,7 +129,7 @@ async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
     if is_at_boundary and not left.response.request:  # nothing was under way
         return await _adopt(left, server, partial(IdleConnection, left))
-    answer = await _answer(left, n_written, services) if left.response.request else None
+    answer = await _answer(left, n_written, requests, services) if left.response.request else None
     if answer is None:
         about = {"written_bytes": n_written, "read_bytes": counts.read_bytes, "noted_read_bytes": left.response.read_bytes}
         log = structlog.get_logger()
@@ -140,16 +150,17 @@ async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., C
     return True
 
 
-async def _answer(left: LeftConnection, n_written: int, services: Services) -> Rebuilt | None:
+async def _answer(left: LeftConnection, n_written: int, requests: Mapping[str, Request], services: Services) -> Rebuilt | None:
     """What makes the response again; None when it cannot be made, or only with other bytes."""
     response = left.response
     if n_written < 0:
         return None
     begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
-    if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
+    is_known = response.request in requests or services.admission.knows(response.request)
+    if (socket := services.owners.socket_of(response.request)) and not is_known:
         call = ForwardedCall(response.request, response.path, response.start)
         return Rebuilt(Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun))
-    request = services.manager.find(response.request)
+    request = services.manager.find(response.request) or requests.get(response.request)
     if request is None:
         return None
     return rebuild_response(services, request, response.path, response.start, begun, is_whole=False)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.custody.hold import HeldResponse, LeftConnection
-from actors.gateway.takeover.left_answers import LeftAnswers, turns
+from actors.gateway.requests.request_spec import Ended
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.takeover.left_answers import LeftAnswers, _answer, turns
+from tests.support.answers.written_answer import written
 
 N = 300
 
@@ -91,3 +95,24 @@ def test_a_turn_costs_no_more_than_its_share_unless_one_thing_does(costs_s: list
         assert n == 1 or sum(costs_s[first : first + n]) <= 1.0
         assert first + n == len(costs_s) or sum(costs_s[first : first + n + 1]) > 1.0, "no turn is cut short"
         first += n
+
+
+async def test_a_request_that_has_ended_before_its_connection_goes_on_is_answered() -> None:
+    """One without a key is forgotten at its end, and a short one ends before hundreds of connections have gone on."""
+    request = written(["Hi"], "completion", None, Ended(reason="stop"))
+    ours, theirs = socket.socketpair()
+    response = HeldResponse(request.spec.request, "/v1/completions", -1, 0, 0, keeps_alive=True)
+    services = SimpleNamespace(
+        owners=SimpleNamespace(socket_of=lambda request_id: ""),
+        admission=SimpleNamespace(knows=lambda request_id: False),
+        manager=SimpleNamespace(find=lambda request_id: None),
+        settings=GatewaySettings(),
+        model_of=lambda request: None,
+    )
+    left = LeftAnswers(None, lambda error: None)
+    left._left = [LeftConnection("one", ours, response)]
+    assert await _answer(left._left[0], 0, left._requests, cast(Any, services)) is None
+    left.remember({request.spec.request: request}.get)
+    assert await _answer(left._left[0], 0, left._requests, cast(Any, services)) is not None
+    ours.close()
+    theirs.close()
