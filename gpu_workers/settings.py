@@ -27,7 +27,6 @@ _LEASE_STEPS = {"cpu": 4, "cuda": 8}
 _LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes time from the cores that compute
 # CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
 _LEAST_HANG_S = {"cpu": 0.5, "cuda": 1.0}
-_LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that compiles a kernel
 _MOST_BESIDE_TOKENS = 2048  # longer prompts would rather wait: beside others they take longer
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
@@ -105,11 +104,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return self.model_folder == HASH_CHAIN
 
     @property
-    def is_cuda_gang(self) -> bool:
-        """True if several GPUs compute one replica."""
-        return self.device == "cuda" and self.n_ranks > 1
-
-    @property
     def beside_tokens(self) -> int:
         """Most tokens of an urgent plan that runs beside others; 0: none does, because that is off, or because steps share
         memory: on CPU cores, in collectives, in deterministic kernels, for keys of pages with fewer bits."""
@@ -166,7 +160,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def least_hang_s(self) -> float:
         """No step counts as hung before it has run for this long, whatever was expected of it."""
-        return _LEAST_GANG_HANG_S if self.is_cuda_gang else _LEAST_HANG_S[self.device]
+        return _LEAST_HANG_S[self.device]
 
     @property
     def dtype_name(self) -> str:

@@ -102,11 +102,7 @@ class GatewayActor(Actor, Post, Status):
         self.models = await loop.run_in_executor(None, load_models, settings)
         text = await loop.run_in_executor(None, load_embedding_text, settings) if settings.embedding_model else None
         self.child.loading("journal", 0.5)
-        self.journal = Journal(
-            settings.journal_path,
-            is_synchronous=settings.journal_sync, commit_window_s=settings.commit_window_s,
-            buffer_bytes=settings.journal_buffer_bytes, gateways=settings.gateways,
-        )  # fmt: skip
+        self.journal = Journal.of(settings)
         recovered, _ = await asyncio.gather(loop.run_in_executor(None, self.journal.open), self.servers.claim())
         self.journal.start()
         self.journal.on_commit, self.journal.on_failure = self.metrics.commit_s.observe, partial(self.fail, "journal")

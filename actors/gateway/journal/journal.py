@@ -25,6 +25,7 @@ from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
 from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in, unclaimed_folders
 from actors.gateway.journal.writer import JournalState, JournalWriter
 from actors.gateway.poison.remembered import Remembered
+from actors.gateway.settings import GatewaySettings
 from messages.errors import ConfigError
 
 _BUFFER_BYTES = 64 << 20
@@ -66,6 +67,17 @@ class Journal:
         self.on_failure: Callable[[BaseException], None] = lambda error: None  # the journal can record nothing any more
         self.on_answered: Callable[[], None] = lambda: None  # the callbacks of all entries of one commit have been called
         self.on_pinned: Callable[[list[int]], None] = lambda numbers: None  # call `request`, `answer` or `delete` for each
+
+    @classmethod
+    def of(cls, settings: GatewaySettings) -> Journal:
+        """The journal that these settings ask for."""
+        return cls(
+            settings.journal_path,
+            is_synchronous=settings.journal_sync,
+            commit_window_s=settings.commit_window_s,
+            buffer_bytes=settings.journal_buffer_bytes,
+            gateways=settings.gateways,
+        )
 
     @property
     def state(self) -> JournalState:

@@ -20,12 +20,13 @@ from gpu_workers.process.engine_loading import BuildEngine
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
 from messages.lifecycle import lifecycle
-from messages.lifecycle.lifecycle import MetricFamily
 from messages.steps import Capacity, GrammarPrepared, Idle, Plan, PrepareGrammar, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 from tests.support.workers.worker_stage import DEADLINE_S, SETTINGS, MemoryPost, Stage, ZmqPost, writer
+
+STEPS = "tardigrade_worker_steps"
 
 
 @pytest.fixture(params=[MemoryPost, ZmqPost], ids=["memory", "zmq"])
@@ -76,12 +77,11 @@ async def test_beats_carry_steps_and_metrics(stage: Stage) -> None:
     s = plans.add([1, 2, 3])
     stage.tell(plans.write_plan([Row(s, 3)]))
     await stage.expect("scheduler", Result)
-    families: dict[str, MetricFamily] = {}
-    while not families or families["tardigrade_worker_steps"].samples[0].value == 0:  # beats of before the result, too
-        beat = await stage.expect("supervisor", lifecycle.Progress)
-        families = {family.name: family for family in beat.metrics}
+    beat = await stage.expect("supervisor", lifecycle.Progress)
+    while not (families := {family.name: family for family in beat.metrics}) or not families[STEPS].samples[0].value:
+        beat = await stage.expect("supervisor", lifecycle.Progress)  # the first beats may be of before the result
     assert (beat.steps, beat.busy_s) == (1, 0.0)
-    assert families["tardigrade_worker_steps"].samples[0].value == 1
+    assert families[STEPS].samples[0].value == 1
     assert families["tardigrade_worker_tokens_computed"].samples[0].value == 3
     assert {"tardigrade_worker_rows", "tardigrade_worker_step_seconds"} <= families.keys()
 

@@ -46,7 +46,7 @@ async def test_a_client_that_has_all_that_the_journal_has_is_not_cut() -> None:
         settings = second.gateway.settings
         owners, admission = Owners(1, settings.http_sockets), SimpleNamespace(knows=lambda request: False)
         services = SimpleNamespace(owners=owners, admission=admission, settings=settings)
-        rebuilt = await left_answers._answer(left, n_written, cast(Any, services))
+        rebuilt = await left_answers._answer(left, n_written, {}, cast(Any, services))
         assert rebuilt is not None
         await again.serve(rebuilt.app)
         async with asyncio.timeout(DEADLINE_S):
