@@ -17,6 +17,7 @@ _COMMANDS = {
     "kv-dtypes": "the worker's engine with plain and with compressed keys and values, in turns",
     "quantization": "the worker's engine on CPU cores with plain and with quantised weights, in turns",
     "kill-drill": "kill processes of a server under load and check every token",
+    "everything": "kill all processes of a server at once, start it again, and follow what it had accepted",
     "day": "many clients of tenants for hours, and a death every half minute: availability, errors, repair times",
     "failover": "from the death of a process of a replica to the next tokens of its streams, on a real server",
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
@@ -45,7 +46,7 @@ _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
     **dict.fromkeys(("long-prefills", "plan-cost", "urgent"), "commands.scheduling"),
     "plots": "plots",
-    **dict.fromkeys(("day", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
+    **dict.fromkeys(("day", "everything", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
     "watch-cost": "commands.watching",
 }
 _FILES = {"pages": "page_capacity", "plots": "command"}  # of commands that are not called as their file

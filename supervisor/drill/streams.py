@@ -18,7 +18,7 @@ from supervisor.bench.http.stream import ConnectionPool, Target
 _WORDS = ("river", "seven", "copper", "window", "paper", "north", "candle", "orbit", "garden", "stone", "mirror", "velvet")
 _PROBE_S = 10.0
 _AGAIN_S = 0.05
-_WHOLE = ("stop", "length")  # finish reasons of an answer that its server did not give up
+WHOLE = ("stop", "length")  # finish reasons of an answer that its server did not give up
 _SHOWN_CHARS = 200
 
 
@@ -99,7 +99,7 @@ class _FollowedAnswer(MeasuredAnswer):
         """One event. Its time is that of the monotonic clock on Linux, as all times of a stream are."""
         super().handle(data, now_s)
         self.stream.arrivals_s.extend(self.text_s[len(self.stream.arrivals_s) :])
-        self.stream.is_complete = self.finish in _WHOLE and not self.error
+        self.stream.is_complete = self.finish in WHOLE and not self.error
 
     @property
     def complaint(self) -> str:
@@ -122,7 +122,7 @@ async def follow(options: StreamRequest, stream: DrillStream) -> None:
     answer = _FollowedAnswer(stream.began_s, text=stream.pieces, stream=stream)
     try:
         async with asyncio.timeout(options.deadline_s):
-            await pool.ask(pool.target.request_bytes("/v1/completions", _body(options, stream)), answer)
+            await pool.ask(pool.target.request_bytes("/v1/completions", body_of(options, stream)), answer)
     except TimeoutError:
         answer.fail("timeout")
     finally:
@@ -132,7 +132,8 @@ async def follow(options: StreamRequest, stream: DrillStream) -> None:
         stream.error = "the stream ended without the finish reason of a whole answer"
 
 
-def _body(options: StreamRequest, stream: DrillStream) -> dict[str, object]:
+def body_of(options: StreamRequest, stream: DrillStream) -> dict[str, object]:
+    """The request for this stream, as `/v1/completions` takes it."""
     return {
         "model": options.model,
         "prompt": stream.prompt,

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from llvmlite import binding, ir
 
+from gpu_workers.cpu.code_files import CodeFiles
 from gpu_workers.cpu.kernels.machine import Machine, openmp
 from gpu_workers.cpu.kernels.vector_code import FIRST_WORD, RUN_UNITS, VectorCode
+from gpu_workers.model_store.model_folder import cache_folder
 
 _OPTIMISATION = 3
 
@@ -22,9 +24,13 @@ _OPTIMISATION = 3
 class Kernel:
     """A compiled kernel. The code lives as long as this object."""
 
-    def __init__(self, engine: Any, address: int) -> None:
-        self._engine, self.address = engine, address
-        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+    def __init__(self, target: Any, code: bytes) -> None:
+        """target: LLVM's description of the processor. code: an object file with a function "kernel"."""
+        self._engine, self._code = binding.create_mcjit_compiler(binding.parse_assembly(""), target), code
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self.address = self._engine.get_function_address("kernel")
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)
 
     def __call__(self, words: Sequence[int], run_units: int) -> None:
         """Run with these words; the first one is the number of units. All of torch's threads share them, in runs of
@@ -46,7 +52,8 @@ class Kernel:
 
 
 def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: str = "", features: str = "") -> Kernel:
-    """Compiles a kernel written by `write`, for the processor at hand unless cpu and features (LLVM's names) say otherwise.
+    """Compiles a kernel written by `write`, for the processor at hand unless cpu and features (LLVM's names) say otherwise. The
+    code is kept in a file, from which the next process takes it.
 
     Raises: RuntimeError when LLVM refuses the code."""
     binding.initialize_native_target()
@@ -60,10 +67,18 @@ def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: s
         # LLVM would halve the vectors of processors that once clocked down under wide ones
         cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten() + ",-prefer-256-bit"
     target = binding.Target.from_triple(module.triple).create_target_machine(cpu, features, _OPTIMISATION, jit=True)
-    parsed = binding.parse_assembly(str(module))
+    assembly, files = str(module), CodeFiles(cache_folder() / "kernels")
+    source = f"{binding.llvm_version_info} {_OPTIMISATION} {cpu} {features}\n{assembly}"
+    if (code := files.read(source)) is None:
+        code = _compile(assembly, target)
+        files.keep(source, code)
+    return Kernel(target, code)
+
+
+def _compile(assembly: str, target: Any) -> bytes:
+    """The object file of this module. Raises: RuntimeError when LLVM refuses it."""
+    parsed = binding.parse_assembly(assembly)
     parsed.verify()
     passes = binding.create_pass_builder(target, binding.create_pipeline_tuning_options(_OPTIMISATION))
     passes.getModulePassManager().run(parsed, passes)
-    engine = binding.create_mcjit_compiler(parsed, target)
-    engine.finalize_object()
-    return Kernel(engine, engine.get_function_address("kernel"))
+    return target.emit_object(parsed)
