@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import structlog
@@ -77,9 +78,11 @@ def _load_and_seal(load: Load, placement: WeightPlacement, vault: WeightVault, o
     descriptor = region.make()
     try:
         region.share(descriptor)
-        region.use_large_pages()
         written = WrittenWeights(memory)
-        model = load(replace(placement, memory=written), on_progress)
+        with ThreadPoolExecutor(1) as beside:
+            pages = beside.submit(region.use_large_pages)
+            model = load(replace(placement, memory=written), on_progress)
+        pages.result()
         sealed = written.seal()
         region.finish(descriptor)
     except BaseException:

@@ -53,11 +53,11 @@ class HostRegion(Region):
         return descriptor
 
     def use_large_pages(self) -> None:
-        """Touch the memory and ask the kernel for large pages: with small ones products of a bfloat16 model were a tenth
-        slower."""
-        for first in range(0, self.n_bytes, _LARGE_PAGE_BYTES):
-            self.buffer[first] = 0  # the kernel makes no large page where there is none at all
-        _libc.madvise(self._address, self.n_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES, _COLLAPSE)
+        """Ask the kernel for large pages: with small ones products of a bfloat16 model were a tenth slower. Other threads may
+        write to the memory meanwhile."""
+        for first in range(0, self.n_bytes - _LARGE_PAGE_BYTES + 1, _LARGE_PAGE_BYTES):
+            self.buffer[first]  # read it: the kernel makes no large page where there is none at all
+            _libc.madvise(self._address + first, _LARGE_PAGE_BYTES, _COLLAPSE)
 
     def touch(self, first_byte: int, n_bytes: int) -> None:
         """Let the kernel make the pages of a part of the memory, which keeps its content. Older kernels do nothing."""

@@ -18,7 +18,7 @@ class Region(Protocol):
 
     def use_large_pages(self) -> None:
         """Use large pages where they make reading faster and the machine has them. Call it when shared memory was mapped for
-        writing and has no content yet. All of it is then in use, touched or not."""
+        writing. All of it is then in use, touched or not. Other threads may write to it meanwhile."""
 
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """From now on the region is the memory behind this descriptor, with its content, at the same address. Nothing may use

@@ -16,14 +16,14 @@ _AGAIN_S = 0.1
 _SHOWN_CHARS = 200
 
 
-class _Choice(msgspec.Struct):
+class _TextChoice(msgspec.Struct):
     text: str = ""
     finish_reason: str | None = None
 
 
-class _Event(msgspec.Struct):
+class _NumberedEvent(msgspec.Struct):
     id: str = ""
-    choices: list[_Choice] = []
+    choices: list[_TextChoice] = []
     error: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -75,10 +75,10 @@ class _Reader:
             elif not line and data:  # the event is whole
                 self._event = number or self._event
                 if data.encode() != DONE:
-                    self._take(msgspec.json.decode(data, type=_Event))
+                    self._take(msgspec.json.decode(data, type=_NumberedEvent))
                 number = data = ""
 
-    def _take(self, event: _Event) -> None:
+    def _take(self, event: _NumberedEvent) -> None:
         stream = self._stream
         self._answer = self._answer or event.id
         stream.is_accepted = True

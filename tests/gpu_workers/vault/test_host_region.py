@@ -20,8 +20,8 @@ def test_memory_with_large_pages_is_shared_as_any_other() -> None:
     region, other = HostRegion(n_bytes), HostRegion(n_bytes)
     descriptor = region.make()
     region.share(descriptor)
-    region.use_large_pages()
     region.buffer[3 << 20] = 9
+    region.use_large_pages()
     region.buffer[n_bytes - 1] = 7
     other.share(descriptor, is_read_only=True)
     assert bytes(other.buffer[:5]) == bytes(5)
