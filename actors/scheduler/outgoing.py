@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain
 
 import numpy as np
@@ -107,6 +107,13 @@ def add_prompts(outgoing: Mapping[str, Outgoing], prompts: Iterable[tuple[Sequen
     """Add log probabilities of prompts to the next message to the gateway of each sequence."""
     for sequence, part in prompts:
         outgoing[sequence.gateway].add_prompt(part)
+
+
+def send_taken(outgoing: Mapping[str, Outgoing], peers: Container[str], send: Callable[[str, Tokens], None]) -> None:
+    """Send each gateway what was collected for it; drop that of gateways that are not among the peers."""
+    for gateway, one in outgoing.items():
+        if (message := one.take()) is not None and gateway in peers:
+            send(gateway, message)
 
 
 def without_credit(outgoing: Mapping[str, Outgoing], most_unacknowledged: int) -> set[str]:

@@ -1,8 +1,8 @@
 """The scheduler: receives mail from gateways and from its gang, sends plans and tokens. After each batch of mail:
 
-    plan until enough is in flight -> send tokens (one message a gateway) -> catch up -> update directory and speculation
+    send tokens (one message a gateway) -> plan until enough is in flight -> catch up -> update directory and speculation
 
-It keeps nothing on disk. When it dies, gateways submit their sequences again; its next incarnation begins a new epoch."""
+A gang that waits gets its plan first. Nothing is on disk: after a death gateways submit again, and a new epoch begins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from actors.scheduler.gang.idleness import Idleness
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
-from actors.scheduler.outgoing import Outgoing, add_prompts, without_credit
+from actors.scheduler.outgoing import Outgoing, add_prompts, send_taken, without_credit
 from actors.scheduler.plan_timer import PlanTimer
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
@@ -240,11 +240,11 @@ class SchedulerActor(Actor):
     def after_mail(self) -> None:
         self._results.go_on()  # loads, on whose outcome some have waited, may have ended
         self._endings.drop_late(self._queues.policy, self.settings.late, self._reports.loads)
+        if self._gang.tracker.plans_in_flight:  # the gang has work meanwhile
+            send_taken(self._outgoing, self.child.peers, self.send)
         self._plan_ahead()
         self._reports.send_changes()
-        for gateway, outgoing in self._outgoing.items():
-            if (message := outgoing.take()) is not None and gateway in self.child.peers:
-                self.send(gateway, message)
+        send_taken(self._outgoing, self.child.peers, self.send)
         self._moves.catch_up()
         self._hints.send_changes()
         self._gang.audit()

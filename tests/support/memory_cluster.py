@@ -96,6 +96,11 @@ class Gang(ScriptedActor):
         """Keep results back from now on."""
         self._held = []
 
+    def take_held(self) -> list[steps.Result]:
+        """The results that were held back. Later ones are, too."""
+        held, self._held = self._held or [], []
+        return held
+
     def release_held(self) -> None:
         """Send the results that were held back, and hold back no more."""
         held, self._held = self._held or [], None

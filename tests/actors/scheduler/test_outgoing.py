@@ -1,4 +1,5 @@
-"""Logprobs keep their place when rows of several steps share a message; tokens in groups are told in time and all of them."""
+"""Logprobs keep their place when rows of several steps share a message; tokens in groups are told in time and all of them;
+tokens do not wait for a plan that the gang does not wait for."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from messages.generation.sequences import Ending, Submit, Tokens
 from messages.generation.terms import Terms
 from messages.steps import Result
 from messages.wire.arrays import float32s, int32s
+from messages.wire.message import NO_TRACE, Message
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
 
 
 def advance(attempt: int, ids: list[int], offset: int) -> Advance:
@@ -89,3 +93,38 @@ def test_tokens_in_groups_are_told_first_when_full_and_at_the_end() -> None:
     again = outgoing.take()
     assert again is not None
     assert len(again.ids) == 0, "nothing is told twice"
+
+
+async def test_tokens_go_before_the_next_plan_while_the_gang_has_another_one(cluster: MemoryCluster) -> None:
+    bench, sent = SchedulerBench(cluster), list[str]()
+    mailbox = bench.scheduler.mailbox
+    send, send_all = mailbox.send, mailbox.send_all
+
+    def note_send(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        sent.append(type(message).__name__)
+        send(name, message, trace)
+
+    def note_send_all(names: list[str], message: Message) -> None:
+        sent.append(type(message).__name__)
+        send_all(names, message)
+
+    mailbox.send, mailbox.send_all = note_send, note_send_all
+    await bench.begin()
+    bench.gang.hold()
+    bench.gateway.submit(0, prompt_of(0, 40), 30)
+    await cluster.wait_until(lambda: len(bench.gang.plans) == 2)
+    await cluster.settle(20)
+    orders = list[list[str]]()
+    while len(bench.gang.plans) < 6:
+        held = bench.gang.take_held()
+        assert held
+        for result in held:  # one at a time, so that the last one finds a gang without work
+            sent.clear()
+            bench.gang.mailbox.send("scheduler/0", result)
+            await cluster.settle(20)
+            orders.append([kind for kind in sent if kind in ("Plan", "Tokens")])
+    bench.gang.release_held()
+    await bench.ended(1)
+    assert bench.gateway.tokens[0] == expected(prompt_of(0, 40), 30)
+    assert ["Tokens", "Plan"] in orders
+    assert all(order[0] == "Tokens" for order in orders if len(order) == 2), orders
