@@ -67,7 +67,9 @@ async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptor
         process, ended = await forked(forks, pipe=read_end)
         assert parent_of(process.pid) == os.getpid()
         assert os.getsid(process.pid) == process.pid
-        assert words_of(process.pid)[1:] == ["-m", "supervisor.children.entrypoint", "custodian/0"]
+        async with asyncio.timeout(DEADLINE_S):
+            while words_of(process.pid)[1:] != ["-m", "supervisor.children.entrypoint", "custodian/0"]:
+                await asyncio.sleep(0.01)
         assert process.descriptors is not None
         numbers = {int(number) for number in os.listdir(f"/proc/{process.pid}/fd")}
         assert numbers >= {0, 1, 2, process.descriptors["pipe"]}
@@ -152,15 +154,34 @@ async def test_a_warm_up_that_fails_is_left_to_the_actor(forks: ForkLink) -> Non
     assert forks.pid == pid
 
 
-async def test_one_that_never_becomes_warm_is_replaced_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_never_becomes_warm_is_replaced_a_few_times_and_then_after_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fork_server, "_PROGRAM", "supervisor.no_such_module")
-    forks, found = ForkLink(), set[int]()
+    forks, found, now_s = ForkLink(), set[int](), time.monotonic()
     async with asyncio.timeout(DEADLINE_S):
-        while forks.look(time.monotonic()):
+        while forks.look(now_s):
             found.add(forks.pid)
             await forks.wait_warm()
     assert len(found) == 4
     assert forks.pid == 0
+    assert not forks.look(now_s + 29.0)
+    assert forks.look(now_s + 31.0)
+    await forks.wait_warm()
+    assert not forks.look(now_s + 60.0)
+    assert forks.pid == 0
+
+
+async def test_one_comes_although_several_were_killed_while_they_began(forks: ForkLink) -> None:
+    now_s = time.monotonic()
+    for _ in range(5):
+        os.kill(forks.pid, signal.SIGKILL)
+        await asyncio.to_thread(os.waitid, os.P_PID, forks.pid, os.WEXITED | os.WNOWAIT)
+        now_s += 31.0
+        assert forks.look(now_s)
+    process, ended = await forked(forks)
+    process.kill()
+    await asyncio.wait_for(ended, DEADLINE_S)
 
 
 def test_it_ends_with_the_supervisor() -> None:
