@@ -19,6 +19,7 @@ from supervisor.children.fork_link import ForkLink
 from supervisor.children.fork_server import FORKED_ROLES, ForkRequest, find_fork_server, is_forked
 from supervisor.children.process import ExitStatus, LocalProcess, Strays, new_stops
 from supervisor.children.spawner import LocalSpawner
+from supervisor.directories.register import read_register
 from supervisor.parent.kernel import parent_of
 from tests.support.supervisor.trees import group
 
@@ -184,9 +185,22 @@ async def test_one_comes_although_several_were_killed_while_they_began(forks: Fo
     await asyncio.wait_for(ended, DEADLINE_S)
 
 
-def test_it_ends_with_the_supervisor() -> None:
-    program = "from supervisor.children.fork_server import launch; print(launch().popen.pid)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_it_ends_with_the_supervisor(is_stopped: bool) -> None:
+    program = """
+import os, signal, sys
+from supervisor.children.fork_link import ForkLink
+from supervisor.children.fork_server import launch_early
+launch_early()
+forks = ForkLink()
+while not forks.is_warm:
+    pass
+if sys.argv[1] == "True":
+    os.kill(forks.pid, signal.SIGSTOP)
+print(forks.pid)
+"""
+    argv = [sys.executable, "-c", program, str(is_stopped)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     pid, strays, end_s = int(done.stdout), Strays(), time.monotonic() + DEADLINE_S
     while parent_of(pid):  # this process is a subreaper
         assert time.monotonic() < end_s
@@ -226,6 +240,12 @@ async def test_ranks_new_programs_and_children_with_an_environment_get_new_inter
         async with asyncio.timeout(DEADLINE_S):
             while process.exit is None:
                 await asyncio.sleep(0.01)
+
+
+async def test_the_fork_server_is_registered_at_the_first_look(forks: ForkLink, tmp_path: Path) -> None:
+    spawner = LocalSpawner(tmp_path / "children.json", forks=forks)  # of a supervisor that follows another one: nothing waits
+    spawner.retry_writes()
+    assert [child.pid for child in read_register(tmp_path / "children.json")] == [forks.pid]
 
 
 def test_no_actor_that_uses_a_device_is_forked() -> None:
