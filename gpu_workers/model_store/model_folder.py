@@ -33,8 +33,13 @@ class ModelFolder:
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: $TARDIGRADE_CACHE, else tardigrade in the user's cache folder."""
+    """Where converted models are kept: $TARDIGRADE_CACHE, else tardigrade in the user's cache folder.
+
+    Raises: FileNotFoundError if the user has no home folder, as one whom the machine does not know."""
     chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tardigrade"
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tardigrade"
+    except RuntimeError:
+        raise FileNotFoundError(f"expected HOME or {CACHE_VARIABLE} in the environment, got no home folder") from None

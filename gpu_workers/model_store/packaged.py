@@ -55,8 +55,10 @@ PACKAGES: Mapping[str, ModelPackage] = {
 
 def package_folder(package: ModelPackage) -> Path | None:
     """The folder with the files of the model, installed beside this program or fetched; None if it is neither."""
+    if (installed := installed_folder(package)) is not None:
+        return installed
     fetched = fetched_place(package) / package.module
-    return installed_folder(package) or (fetched if fetched.is_dir() else None)
+    return fetched if fetched.is_dir() else None
 
 
 def installed_folder(package: ModelPackage) -> Path | None:

@@ -23,7 +23,8 @@ from supervisor.children.process import LocalProcess, OnExit, Reaper, is_suspend
 _ANSWER_S = 1.0  # a fork takes milliseconds
 _LOADED_S = 120.0  # for imports and warm-ups, which have the lowest priority
 _POLL_S = 0.01
-_MAX_DEATHS = 3  # of fork servers that never became warm; after that there is none
+_MAX_DEATHS = 3  # of fork servers in a row that never became warm; after that
+_PAUSE_S = 30.0  # between the starts of two of them, because imports take a core
 
 
 class ForkedChild(Reaper):
@@ -127,8 +128,8 @@ class ForkLink:
         return process
 
     def look(self, now_s: float) -> bool:
-        """Replace a fork server that is dead, was stopped at two looks in a row, or was not warm in time. Called about twice a
-        second. Returns True if another one was started."""
+        """Replace a fork server that is dead, was stopped at two looks in a row, or was not warm in time: at once, or after a
+        pause if several in a row never became warm. Called about twice a second. Returns True if another one was started."""
         if self._server is not None and self._server.popen.poll() is None:
             was_stopped, self._was_stopped = self._was_stopped, is_suspended(self.pid)
             is_late = not self.is_warm and now_s - self._since_s > _LOADED_S
@@ -137,7 +138,7 @@ class ForkLink:
                 return False
             structlog.get_logger().warning("fork server replaced", pid=self.pid, reason="late" if is_late else "stopped")
         self._end()
-        if self._is_closed or self._n_deaths > _MAX_DEATHS:
+        if self._is_closed or (self._n_deaths > _MAX_DEATHS and now_s - self._since_s < _PAUSE_S):
             return False
         with contextlib.suppress(OSError):  # the machine refuses a process now: the next look tries again
             self._server, self._since_s = launch(), now_s
@@ -167,7 +168,13 @@ class ForkLink:
         self._is_warm, self._asked, self._was_stopped = False, (), False
         server.control.close()
         server.popen.kill()
-        server.popen.wait()
+        code = server.popen.wait()
+        if self._n_deaths > _MAX_DEATHS and not self._is_closed:
+            how = "killed" if code < 0 else f"exit status {code}"
+            log = structlog.get_logger()
+            log.warning(
+                "no fork server for a while: actors get new interpreters", deaths=self._n_deaths, how=how, pause_s=_PAUSE_S
+            )
 
 
 def _read(control: socket.socket) -> ForkAnswer:

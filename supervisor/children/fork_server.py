@@ -34,7 +34,7 @@ import msgspec
 from messages.ids import role_of
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, warm_ups
-from supervisor.parent.kernel import children_of
+from supervisor.parent.kernel import children_of, die_with
 from supervisor.parent.unhurried import run_unhurried
 
 FORKED_ROLES = frozenset(RUN_BY_ROLE) - {"worker", "embedder"}
@@ -104,6 +104,8 @@ def main(argv: list[str]) -> int:
     """Serve until the supervisor closes its end; returns the exit status. `argv`: [descriptor, ...]."""
     control = socket.socket(fileno=int(argv[0]))
     ignore_signals("fork server")
+    with contextlib.suppress(OSError):  # a sandbox may not let it
+        die_with(os.getppid())  # also when it is stopped and cannot see that the other end is closed; actors do not inherit it
     modules = [
         "supervisor.children.incarnation",
         *(module for role in sorted(FORKED_ROLES) for module in warm_ups(f"{role}/0")),

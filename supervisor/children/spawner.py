@@ -98,6 +98,7 @@ class LocalSpawner(Spawner):
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
         self._exits, self._kept, self._forks = exits or Exits(), kept, forks
         self._left_spares: list[tuple[str, ChildProcess]] = []
+        self._registered_forks = 0  # process id
         self.supervisor_pid = os.getpid()
         self._memory_kills = OutOfMemoryKills()
 
@@ -124,15 +125,16 @@ class LocalSpawner(Spawner):
     def retry_writes(self) -> None:
         self._register.file.retry()
         self._memory_kills.poll()
-        if self._forks is not None and self._forks.look(time.monotonic()):
-            self._register_forks()
+        if self._forks is not None:
+            self._forks.look(time.monotonic())
+            self._register_forks(self._forks.pid)
 
     def forks(self, spec: ChildSpec) -> bool:
         return self._forks is not None and is_forked(spec.name) and not spec.env
 
     async def wait_warm(self) -> None:
         if self._forks is not None:
-            self._register_forks()
+            self._register_forks(self._forks.pid)
             await self._forks.wait_warm()
 
     def load(self, warm_ups: tuple[str, ...]) -> None:
@@ -146,11 +148,13 @@ class LocalSpawner(Spawner):
         if self._forks is not None:
             self._forks.close()
 
-    def _register_forks(self) -> None:
-        """The next supervisor ends a fork server that is stopped and cannot end itself."""
-        if self._forks is not None and self._forks.pid:
+    def _register_forks(self, pid: int) -> None:
+        """The next supervisor ends a fork server that is stopped and cannot end itself: the kernel does not, if this process
+        becomes the parent."""
+        if pid not in (0, self._registered_forks):
             with suppress(OSError):  # the kernel cannot be asked about it now
-                self._register.add(_FORK_SERVER, self._forks.pid)
+                self._register.add(_FORK_SERVER, pid)
+                self._registered_forks = pid
 
     def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         self._register.note(process.pid, facts)

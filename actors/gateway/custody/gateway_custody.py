@@ -59,6 +59,7 @@ class GatewayCustody(Custodian):
         try:
             client = AsyncDescriptorClient(self._path)
         except DescriptorError:
+            self._is_unknown = True
             return []
         try:
             async with asyncio.timeout(_TAKE_S):

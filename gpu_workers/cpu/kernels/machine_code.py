@@ -60,19 +60,29 @@ def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: s
     binding.initialize_native_asmprinter()
     module = ir.Module("kernel")
     module.triple = binding.get_process_triple()
-    code = VectorCode(module, "kernel", machine)
-    write(code)
-    code.finish()
+    vector_code = VectorCode(module, "kernel", machine)
+    write(vector_code)
+    vector_code.finish()
     if not cpu:
         # LLVM would halve the vectors of processors that once clocked down under wide ones
         cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten() + ",-prefer-256-bit"
     target = binding.Target.from_triple(module.triple).create_target_machine(cpu, features, _OPTIMISATION, jit=True)
-    assembly, files = str(module), CodeFiles(cache_folder() / "kernels")
+    assembly, files = str(module), _code_files()
     source = f"{binding.llvm_version_info} {_OPTIMISATION} {cpu} {features}\n{assembly}"
-    if (code := files.read(source)) is None:
+    code = None if files is None else files.read(source)
+    if code is None:
         code = _compile(assembly, target)
-        files.keep(source, code)
+        if files is not None:
+            files.keep(source, code)
     return Kernel(target, code)
+
+
+def _code_files() -> CodeFiles | None:
+    """None where this user has no cache folder."""
+    try:
+        return CodeFiles(cache_folder() / "kernels")
+    except FileNotFoundError:
+        return None
 
 
 def _compile(assembly: str, target: Any) -> bytes:

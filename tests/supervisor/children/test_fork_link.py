@@ -19,6 +19,7 @@ from supervisor.children.fork_link import ForkLink
 from supervisor.children.fork_server import FORKED_ROLES, ForkRequest, find_fork_server, is_forked
 from supervisor.children.process import ExitStatus, LocalProcess, Strays, new_stops
 from supervisor.children.spawner import LocalSpawner
+from supervisor.directories.register import read_register
 from supervisor.parent.kernel import parent_of
 from tests.support.supervisor.trees import group
 
@@ -67,7 +68,9 @@ async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptor
         process, ended = await forked(forks, pipe=read_end)
         assert parent_of(process.pid) == os.getpid()
         assert os.getsid(process.pid) == process.pid
-        assert words_of(process.pid)[1:] == ["-m", "supervisor.children.entrypoint", "custodian/0"]
+        async with asyncio.timeout(DEADLINE_S):
+            while words_of(process.pid)[1:] != ["-m", "supervisor.children.entrypoint", "custodian/0"]:
+                await asyncio.sleep(0.01)
         assert process.descriptors is not None
         numbers = {int(number) for number in os.listdir(f"/proc/{process.pid}/fd")}
         assert numbers >= {0, 1, 2, process.descriptors["pipe"]}
@@ -152,20 +155,52 @@ async def test_a_warm_up_that_fails_is_left_to_the_actor(forks: ForkLink) -> Non
     assert forks.pid == pid
 
 
-async def test_one_that_never_becomes_warm_is_replaced_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_never_becomes_warm_is_replaced_a_few_times_and_then_after_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fork_server, "_PROGRAM", "supervisor.no_such_module")
-    forks, found = ForkLink(), set[int]()
+    forks, found, now_s = ForkLink(), set[int](), time.monotonic()
     async with asyncio.timeout(DEADLINE_S):
-        while forks.look(time.monotonic()):
+        while forks.look(now_s):
             found.add(forks.pid)
             await forks.wait_warm()
     assert len(found) == 4
     assert forks.pid == 0
+    assert not forks.look(now_s + 29.0)
+    assert forks.look(now_s + 31.0)
+    await forks.wait_warm()
+    assert not forks.look(now_s + 60.0)
+    assert forks.pid == 0
 
 
-def test_it_ends_with_the_supervisor() -> None:
-    program = "from supervisor.children.fork_server import launch; print(launch().popen.pid)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+async def test_one_comes_although_several_were_killed_while_they_began(forks: ForkLink) -> None:
+    now_s = time.monotonic()
+    for _ in range(5):
+        os.kill(forks.pid, signal.SIGKILL)
+        await asyncio.to_thread(os.waitid, os.P_PID, forks.pid, os.WEXITED | os.WNOWAIT)
+        now_s += 31.0
+        assert forks.look(now_s)
+    process, ended = await forked(forks)
+    process.kill()
+    await asyncio.wait_for(ended, DEADLINE_S)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_it_ends_with_the_supervisor(is_stopped: bool) -> None:
+    program = """
+import os, signal, sys
+from supervisor.children.fork_link import ForkLink
+from supervisor.children.fork_server import launch_early
+launch_early()
+forks = ForkLink()
+while not forks.is_warm:
+    pass
+if sys.argv[1] == "True":
+    os.kill(forks.pid, signal.SIGSTOP)
+print(forks.pid)
+"""
+    argv = [sys.executable, "-c", program, str(is_stopped)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     pid, strays, end_s = int(done.stdout), Strays(), time.monotonic() + DEADLINE_S
     while parent_of(pid):  # this process is a subreaper
         assert time.monotonic() < end_s
@@ -205,6 +240,12 @@ async def test_ranks_new_programs_and_children_with_an_environment_get_new_inter
         async with asyncio.timeout(DEADLINE_S):
             while process.exit is None:
                 await asyncio.sleep(0.01)
+
+
+async def test_the_fork_server_is_registered_at_the_first_look(forks: ForkLink, tmp_path: Path) -> None:
+    spawner = LocalSpawner(tmp_path / "children.json", forks=forks)  # of a supervisor that follows another one: nothing waits
+    spawner.retry_writes()
+    assert [child.pid for child in read_register(tmp_path / "children.json")] == [forks.pid]
 
 
 def test_no_actor_that_uses_a_device_is_forked() -> None:

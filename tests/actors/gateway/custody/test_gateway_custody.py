@@ -181,6 +181,25 @@ async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
         one.close()
 
 
+async def test_connections_are_closed_if_the_custodian_could_not_be_reached_at_the_start(tmp_path: Path) -> None:
+    """Somebody has removed its socket, which is made again within a second; their clients would wait for an answer."""
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    dead, (lost, client) = custody(tmp_path / "c"), tcp_pair()
+    dead.open()
+    Hold(dead, "lost", lost.fileno(), Buffer()).begin("first", "/a", 0, "", is_alone=True, keeps_alive=True)
+    await wait_kept(server, 1)
+    lost.close()
+    (tmp_path / "c").rename(tmp_path / "elsewhere")
+    successor = custody(tmp_path / "c")
+    assert await successor.claim() == []
+    (tmp_path / "elsewhere").rename(tmp_path / "c")
+    successor.open()
+    client.setblocking(False)
+    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 100), DEADLINE_S) == b""
+    for one in (dead, successor, server, client):
+        one.close()
+
+
 async def test_without_a_custodian_nothing_is_found(tmp_path: Path) -> None:
     assert await custody(tmp_path / "nobody").claim() == []
 

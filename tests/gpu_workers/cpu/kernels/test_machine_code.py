@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,5 +67,13 @@ def test_without_a_folder_it_is_compiled_each_time(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("TARDIGRADE_CACHE", str(tmp_path / "file"))
+    assert _added(3) == _added(3) == [3] * 5
+    assert len(compiled) == 2
+
+
+def test_a_user_without_a_home_folder_has_kernels(compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HOME", "TARDIGRADE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # the machine knows no such user
     assert _added(3) == _added(3) == [3] * 5
     assert len(compiled) == 2
