@@ -76,6 +76,7 @@ class TreeReports:
             supervisor_pid=os.getpid(),
             parent_pid=self._link.parent_pid,
             parent_deaths=self._saved.now.n_parent_deaths,
+            keeps_spares=self._children.spares.is_wanted,
         )
 
     def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> ChildStatus:

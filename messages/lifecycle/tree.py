@@ -92,6 +92,7 @@ class StatusReport(Message, frozen=True):
     supervisor_pid: int = 0
     parent_pid: int = 0  # of the process that starts the next supervisor; 0: none, or it has just died
     parent_deaths: int = 0  # each time the supervisor has taken its place
+    keeps_spares: bool = True  # every child has a spare, except while one starts or stands still
 
 
 class DrainWanted(Message, frozen=True):

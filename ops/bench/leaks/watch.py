@@ -179,13 +179,13 @@ class LeakWatch:
         return await asyncio.to_thread(ask_status, self._server.run_dir)
 
     async def _pids(self) -> dict[str, int]:
-        """The processes by name, once the whole tree serves and has its spares."""
+        """The processes by name, once the whole tree serves and has the spares that it keeps."""
         end_s = time.monotonic() + _BACK_S
         while True:
             with suppress(NoServer):
                 report = await self._status()
-                is_whole = report.state == TreeState.SERVING and all(child.has_spare for child in report.children)
-                if is_whole or time.monotonic() > end_s:
+                has_spares = not report.keeps_spares or all(child.has_spare for child in report.children)
+                if (report.state == TreeState.SERVING and has_spares) or time.monotonic() > end_s:
                     return self._names(report)
             await asyncio.sleep(_POLL_S)
 

@@ -101,6 +101,7 @@ INTERNAL: tuple[Message, ...] = (
         supervisor_pid=4123,
         parent_pid=4120,
         parent_deaths=1,
+        keeps_spares=False,
     ),
     DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
     ServeWanted(reply_to="ipc:///run/t/operator-8"),
