@@ -25,6 +25,8 @@ from messages.errors import DescriptorError
 
 # longest wait for the custodian at the start of a gateway. It ends earlier if the custodian dies; one that hangs is killed.
 _TAKE_S = 30.0
+_FOUND_S = 1.5  # longest wait for its socket's file: the supervisor puts one that was removed back within a second
+_CONNECT_AGAIN_S = 0.02
 _RETRY_S = 0.5  # between two tries to reach it; after a connection of that length the next try is made at once
 _MIN_RETRY_S = 0.01  # after a shorter one; then twice as long each time
 _AGAIN_S = 1.0  # between two tries to give it what it had no room for
@@ -56,21 +58,30 @@ class GatewayCustody(Custodian):
 
     async def claim(self) -> list[LeftConnection]:
         """The connections that the dead incarnation has left; [] when no custodian answers. Call it once, before `open`."""
+        found: list[KeptDescriptor] = []
+        client: AsyncDescriptorClient | None = None
         try:
-            client = AsyncDescriptorClient(self._path)
-        except DescriptorError:
-            self._is_unknown = True
-            return []
-        try:
+            client = await self._first_client()
             async with asyncio.timeout(_TAKE_S):
                 found = await client.find(self._owner)
         except (DescriptorError, TimeoutError) as error:
             self._log.error("custodian: the connections of the dead gateway are lost", error=str(error) or "no answer")
-            found, self._is_unknown = [], True
+            self._is_unknown = True
         finally:
-            client.close()
+            if client is not None:
+                client.close()
         self._claimed = {kept.key for kept in found}
         return [left for kept in found if (left := _read(kept)) is not None]
+
+    async def _first_client(self) -> AsyncDescriptorClient:
+        end_s = asyncio.get_running_loop().time() + _FOUND_S
+        while True:
+            try:
+                return AsyncDescriptorClient(self._path)
+            except DescriptorError:
+                if asyncio.get_running_loop().time() > end_s:
+                    raise
+            await asyncio.sleep(_CONNECT_AGAIN_S)
 
     def open_now(self) -> None:
         """A custodian is ready: connect to it, if none is connected, without a wait for the next try."""

@@ -181,8 +181,26 @@ async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
         one.close()
 
 
-async def test_connections_are_closed_if_the_custodian_could_not_be_reached_at_the_start(tmp_path: Path) -> None:
-    """Somebody has removed its socket, which is made again within a second; their clients would wait for an answer."""
+async def test_a_custodian_whose_socket_is_put_back_still_gives_the_connections(tmp_path: Path) -> None:
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    dead, (ours, client) = custody(tmp_path / "c"), tcp_pair()
+    dead.open()
+    Hold(dead, "k", ours.fileno(), Buffer()).begin("first", "/a", 0, "", is_alone=True, keeps_alive=True)
+    await wait_kept(server, 1)
+    (tmp_path / "c").rename(tmp_path / "elsewhere")
+    claim = asyncio.create_task(custody(tmp_path / "c").claim())
+    await asyncio.sleep(0)
+    (tmp_path / "elsewhere").rename(tmp_path / "c")
+    (left,) = await asyncio.wait_for(claim, DEADLINE_S)
+    assert left.key == "k"
+    for one in (dead, left, server, ours, client):
+        one.close()
+
+
+async def test_connections_are_closed_if_the_custodian_could_not_be_reached_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has removed its socket; their clients would wait for an answer."""
     server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
     dead, (lost, client) = custody(tmp_path / "c"), tcp_pair()
     dead.open()
@@ -190,6 +208,7 @@ async def test_connections_are_closed_if_the_custodian_could_not_be_reached_at_t
     await wait_kept(server, 1)
     lost.close()
     (tmp_path / "c").rename(tmp_path / "elsewhere")
+    monkeypatch.setattr(gateway_custody, "_FOUND_S", 0.0)
     successor = custody(tmp_path / "c")
     assert await successor.claim() == []
     (tmp_path / "elsewhere").rename(tmp_path / "c")
@@ -200,7 +219,8 @@ async def test_connections_are_closed_if_the_custodian_could_not_be_reached_at_t
         one.close()
 
 
-async def test_without_a_custodian_nothing_is_found(tmp_path: Path) -> None:
+async def test_without_a_custodian_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_custody, "_FOUND_S", 0.0)
     assert await custody(tmp_path / "nobody").claim() == []
 
 
