@@ -25,6 +25,9 @@ from tokenizers import Tokenizer
 
 _SENTINEL_CHARACTERS = 12
 _BREAKER_CHARACTERS = 2  # short, because a client who guesses it can only have it removed from a text
+# A long text is searched and changed in slices: other threads run between two of them, but not within one
+_SLICE_CHARACTERS = 1 << 15
+_NOTHING = "(?!)"  # a pattern that never matches
 _PRIVATE_USE = range(0xE000, 0xF900)  # private use area: characters without a meaning
 _KEYS_OF_TURNS = ("role", "content", "name", "tool_calls", "tool_call_id", "id", "function", "arguments")
 _KEYS_OF_TOOLS = ("type", "description", "parameters", "properties", "required", "items", "enum", "default")
@@ -41,12 +44,15 @@ class SpecialText:
         added = tokenizer.get_added_tokens_decoder().values()
         # one character cannot be broken, and no model has a control token of one character
         self._texts = sorted((t.content for t in added if t.special and len(t.content) > 1), key=len, reverse=True)
-        self._pattern = _any_of(self._texts) if self._texts else None
+        self._pattern = _any_of(self._texts)
+        self._longest = len(self._texts[0]) if self._texts else 0
         self._firsts = sorted({text[0] for text in self._texts})
         whole = sorted(filter(self._stays_whole, set(literals)), key=len, reverse=True)
-        self._whole_or_first = re.compile("|".join(map(re.escape, [*whole, *self._firsts])))
+        self._whole = re.compile("|".join(map(re.escape, whole)) or _NOTHING)
+        self._longest_whole = len(whole[0]) if whole else 0
         self._sentinel = _random_private(_SENTINEL_CHARACTERS)  # random, so that no client can write it
         self._breaker = _random_private(_BREAKER_CHARACTERS)
+        self._broken_firsts = str.maketrans({first: first + self._breaker for first in self._firsts})
 
     def may_occur(self, conversation: Any) -> bool:
         """True if any text contains the first character of a special token. `conversation`: turns, or whatever has texts."""
@@ -62,14 +68,13 @@ class SpecialText:
             prompt: what `render` has returned for it.
             render: the chat template. Whatever it raises is raised.
         """
-        if self._pattern is None or not self.may_occur(conversation):
+        if not self.may_occur(conversation):
             return None
         broken = render(self._broken(conversation))
-        if self._pattern.findall(broken) == self._pattern.findall(prompt):
+        if self._special_tokens(broken) == self._special_tokens(prompt):
             return None
-        with_sentinels = self._pattern.sub(lambda found: self._sentinel + found[0], broken).replace(self._breaker, "")
         tokenizer, id_of = self._sentinel_tokenizer
-        ids = tokenizer.encode_batch_fast([with_sentinels], add_special_tokens=False)[0].ids
+        ids = tokenizer.encode_batch_fast([self._with_sentinels(broken)], add_special_tokens=False)[0].ids
         return [id_of.get(token, token) for token in ids]
 
     def _broken(self, value: Any) -> Any:
@@ -87,7 +92,28 @@ class SpecialText:
 
     def _break(self, text: str) -> str:
         """Insert the breaker after each first character of a special token that is not part of a literal kept whole."""
-        return self._whole_or_first.sub(lambda found: found[0] + self._breaker if found[0] in self._firsts else found[0], text)
+        parts, at = list[str](), 0
+        for found in _matches(self._whole, self._longest_whole, text):
+            parts += (self._break_firsts(text[at : found.start()]), found[0])
+            at = found.end()
+        return "".join((*parts, self._break_firsts(text[at:])))
+
+    def _break_firsts(self, text: str) -> str:
+        return "".join(part.translate(self._broken_firsts) for part in _slices(text))
+
+    def _special_tokens(self, prompt: str) -> list[str]:
+        return [found[0] for found in _matches(self._pattern, self._longest, prompt)]
+
+    def _with_sentinels(self, broken: str) -> str:
+        """A sentinel before each special token, and no breakers."""
+        parts, at = list[str](), 0
+        for found in _matches(self._pattern, self._longest, broken):
+            parts += (self._unbroken(broken[at : found.start()]), self._sentinel, found[0])
+            at = found.end()
+        return "".join((*parts, self._unbroken(broken[at:])))
+
+    def _unbroken(self, text: str) -> str:
+        return "".join(part.replace(self._breaker, "") for part in _slices(text, self._breaker))
 
     def _stays_whole(self, literal: str) -> bool:
         """True if `literal` contains a first character of a special token, but cannot be part of one."""
@@ -132,9 +158,32 @@ def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
     for text in texts:
         by_head.setdefault(text[:2], []).append(text[2:])
     groups = (f"{re.escape(head)}(?:{'|'.join(map(re.escape, tails))})" for head, tails in by_head.items())
-    return re.compile("|".join(groups))
+    return re.compile("|".join(groups) or _NOTHING)
+
+
+def _matches(pattern: re.Pattern[str], longest: int, text: str) -> Iterator[re.Match[str]]:
+    """What `pattern.finditer(text)` gives, slice by slice. `longest`: characters of the longest match."""
+    at = 0
+    while at < len(text):
+        stop = at + _SLICE_CHARACTERS
+        for found in pattern.finditer(text, at, stop + longest):
+            if found.start() >= stop:
+                break
+            yield found
+            at = found.end()
+        at = max(at, stop)
+
+
+def _slices(text: str, uncut: str = "") -> Iterator[str]:
+    """The text in parts, none of which ends within `uncut`, two characters that differ."""
+    at = 0
+    while at < len(text):
+        stop = at + _SLICE_CHARACTERS
+        stop += text[stop - 1 : stop + 1] == uncut
+        yield text[at:stop]
+        at = stop
 
 
 def _random_private(n: int) -> str:
-    """`n` random characters of the private use area."""
-    return "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(n))
+    """`n` random characters of the private use area, all different."""
+    return "".join(map(chr, secrets.SystemRandom().sample(_PRIVATE_USE, n)))
