@@ -14,14 +14,13 @@ Conversations without such a character are rendered once.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 _SENTINEL_CHARACTERS = 12
 _BREAKER_CHARACTERS = 2  # short, because a client who guesses it can only have it removed from a text
@@ -123,14 +122,43 @@ class SpecialText:
     @cached_property
     def _sentinel_tokenizer(self) -> tuple[Tokenizer, dict[int, int]]:
         """A tokenizer whose special tokens start with the sentinel, and the original ids of those tokens by the new ones."""
-        description = json.loads(self._tokenizer.to_str())
-        for token in description["added_tokens"]:
-            if token["content"] in self._texts:
-                token["content"] = self._sentinel + token["content"]
-        description["post_processor"] = None  # it adds tokens of its own, and refers to special tokens by their texts
-        tokenizer = Tokenizer.from_str(json.dumps(description))
-        pairs = ((tokenizer.token_to_id(self._sentinel + text), self._tokenizer.token_to_id(text)) for text in self._texts)
-        return tokenizer, {new: original for new, original in pairs if new is not None and original is not None}
+        source = self._tokenizer
+        tokenizer = Tokenizer(source.model)  # shares the vocabulary: reading it again would hold the event loop for a second
+        if source.normalizer is not None:
+            tokenizer.normalizer = source.normalizer
+        if source.pre_tokenizer is not None:
+            tokenizer.pre_tokenizer = source.pre_tokenizer
+        n_model = source.get_vocab_size(with_added_tokens=False)
+        gaps = _first_free_id(tokenizer, n_model) - n_model
+        tokenizer.add_tokens([_random_private(_SENTINEL_CHARACTERS) for _ in range(gaps)])  # so that no id is given twice
+        id_of: dict[int, int] = {}
+        for original, token in sorted(source.get_added_tokens_decoder().items()):
+            text = self._sentinel + token.content if token.content in self._texts else token.content
+            tokenizer.add_tokens([_named(token, text)])
+            new = tokenizer.token_to_id(text)
+            if new is not None:
+                id_of[new] = original
+        return tokenizer, id_of
+
+
+def _first_free_id(tokenizer: Tokenizer, n_tokens: int) -> int:
+    """The lowest id above those of all `n_tokens` tokens, whose ids may have gaps."""
+    found = at = 0
+    while found < n_tokens:
+        found += tokenizer.id_to_token(at) is not None
+        at += 1
+    return at
+
+
+def _named(token: AddedToken, content: str) -> AddedToken:
+    return AddedToken(
+        content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=token.special,
+    )
 
 
 def _texts_in(value: Any) -> Iterator[str]:

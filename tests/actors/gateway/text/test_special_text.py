@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.spec_builder import SpecBuilder
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.text import special_text
 from actors.gateway.text.chat_template import ChatTemplate
 from actors.gateway.text.models.folder_text import FolderText
 from actors.gateway.text.models.served_text import load_text_model
@@ -171,6 +172,34 @@ PIECES = st.lists(st.sampled_from(["<", "|", ">", "im_", "end", "start", "<think
 @given(taking=st.sampled_from(sorted(TAKING)), pieces=PIECES)
 def test_no_mixture_gives_control_tokens(taking: str, pieces: list[str]) -> None:
     assert chat_ids(taking, "".join(pieces))[1] == 3
+
+
+@given(taking=st.sampled_from(sorted(TAKING)), pieces=PIECES, n_characters=st.integers(2, 9))
+def test_a_text_in_slices_is_encoded_as_one(taking: str, pieces: list[str], n_characters: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        whole = chat_ids(taking, "".join(pieces))
+        patch.setattr(special_text, "_SLICE_CHARACTERS", n_characters)
+        assert chat_ids(taking, "".join(pieces)) == whole
+
+
+def test_ids_with_gaps_are_given_once() -> None:
+    """Four tokens with ids up to seven: the next free id is not the number of tokens."""
+    tokenizer = Tokenizer(models.WordLevel(vocab={"a": 0, "b": 4, "[UNK]": 6, "<s>": 7}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
+    special = SpecialText(tokenizer)
+    render = lambda turns: "".join(f"<s> {turn['content']}" for turn in turns)  # noqa: E731
+    turns = user("a <s> b")
+    assert special.encode(turns, render(turns), render) == [7, 0, 6, 6, 6, 4]
+
+
+def test_the_vocabulary_is_not_read_again(smollm2_text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes a second with a large one, in which nothing else runs in this process."""
+    tokenizer = Tokenizer.from_file(str(smollm2_text_folder / "tokenizer.json"))
+    special = SpecialText(tokenizer)
+    monkeypatch.setattr(special_text, "Tokenizer", lambda model: Tokenizer(model))  # it has no `from_str`
+    made, id_of = special._sentinel_tokenizer
+    assert made.get_vocab_size() == tokenizer.get_vocab_size() + len(id_of)
 
 
 def test_a_template_finds_what_it_looks_for_also_beside_an_attack() -> None:
