@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from subprocess import CalledProcessError
+
 from safetensors import SafetensorError
 
 from gpu_workers.model_store.model_config import ModelConfigError
@@ -10,6 +12,7 @@ from messages.errors import ConfigError
 
 _NO_HOST_MEMORY = ("can't allocate memory", "not enough memory")
 _NO_CUDA = ("No CUDA GPUs are available", "Torch not compiled with CUDA", "Found no NVIDIA driver", "CUDA driver version")
+_NO_COMPILER = "Failed to find C compiler"
 
 
 def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
@@ -33,4 +36,9 @@ def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
         return ConfigError(f"{settings.model_folder}: expected whole safetensors files, got a damaged one ({text})")
     if isinstance(error, RuntimeError | AssertionError) and any(part in text for part in _NO_CUDA):
         return ConfigError(f"PyTorch cannot use the GPU; install its build for CUDA or run with --gpus 0 ({text})")
+    if isinstance(error, CalledProcessError) or (isinstance(error, RuntimeError) and _NO_COMPILER in text):
+        return ConfigError(
+            f"Triton compiles a small C program for each kernel, and needs a C compiler with the headers of Python and of the C"
+            f" library for that: sudo apt-get install gcc libc6-dev python3-dev ({text})"
+        )
     return None

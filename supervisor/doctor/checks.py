@@ -91,6 +91,15 @@ def _driver(facts: HostFacts) -> Result:
     return _good(f"driver {gpu.driver}, {gpu.devices} GPUs, CUDA {gpu.torch_cuda}")
 
 
+def _c_compiler(facts: HostFacts) -> Result:
+    gpu = facts.gpu
+    if not gpu.devices or (gpu.c_compiler and gpu.has_headers):
+        return _good(f"C compiler: {gpu.c_compiler}" if gpu.devices else "no C compiler is needed without a GPU")
+    missing = "the headers of Python" if gpu.c_compiler else "a C compiler"
+    text = f"kernels of GPUs need {missing}: Triton compiles a small C program for each"
+    return Verdict.FAILURE, text, "sudo apt-get install gcc libc6-dev python3-dev"
+
+
 def _gpu_memory(facts: HostFacts) -> Result:
     if facts.gpu.sick:
         return Verdict.WARNING, "; ".join(facts.gpu.sick), "sudo nvidia-smi --gpu-reset  # with no program on it"
@@ -250,6 +259,7 @@ CHECKS: dict[str, _Check] = {
     "packages": _packages,
     "other supervisor": _foreign,
     "gpu driver": _driver,
+    "c compiler": _c_compiler,
     "gpu memory": _gpu_memory,
     "cores": _cores,
     "memory": _memory,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import socket
 import statistics
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable
@@ -96,8 +98,21 @@ def _gpus() -> DriverFacts:
         except pynvml.NVMLError as found:
             error = str(found)
     return DriverFacts(
-        devices=len(files), unreadable=unreadable, driver=driver, nvml_error=error, sick=tuple(sick), torch_cuda=_torch_cuda()
+        devices=len(files),
+        unreadable=unreadable,
+        driver=driver,
+        nvml_error=error,
+        sick=tuple(sick),
+        c_compiler=_c_compiler(),
+        has_headers=(Path(sysconfig.get_path("include")) / "Python.h").exists(),
+        torch_cuda=_torch_cuda(),
     )
+
+
+def _c_compiler() -> str:
+    """The one that Triton takes; "" for none."""
+    named = os.environ.get("CC")
+    return shutil.which(named) or "" if named else shutil.which("gcc") or shutil.which("clang") or ""
 
 
 def _torch_cuda() -> str:

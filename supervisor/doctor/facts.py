@@ -28,6 +28,8 @@ class DriverFacts(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""  # "": no driver is loaded
     nvml_error: str = ""  # why NVML does not answer
     sick: tuple[str, ...] = ()  # devices with memory errors that were not corrected, in words
+    c_compiler: str = "gcc"  # "": none is found
+    has_headers: bool = True  # those of Python, which a C program needs to become a module
     torch_cuda: str = ""  # for which torch was built, such as "13.0"; "": for CPU cores
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_torch_is_that_of_the_wheel(tmp_path: Path, capsys: pytest.CaptureFixtur
         wheel.writestr("a-1.dist-info/METADATA", "Name: a\nRequires-Dist: numpy<3\nRequires-Dist: torch<2.14,>=2.11\n")
     exec(program.replace("/wheels/", f"{tmp_path}/"), {})
     assert capsys.readouterr().out == "torch<2.14,>=2.11\n"
+
+
+@pytest.mark.parametrize(("has_triton", "has_headers"), [(False, True), (True, True), (True, False)])
+def test_a_compiler_comes_with_the_torch_that_needs_one(tmp_path: Path, has_triton: bool, has_headers: bool) -> None:
+    """The step is run by a shell, with programs of the image that write down how they are called."""
+    (step,) = [line for line in values_of("RUN") if "apt-get" in line]
+    (tmp_path / "lib" / "python3.12" / "site-packages" / ("triton" if has_triton else "torch")).mkdir(parents=True)
+    if has_headers:
+        (tmp_path / "Python.h").touch()
+    calls = tmp_path / "calls"
+    for name, program in {"apt-get": f'echo "$@" >> {calls}', "python3": f"echo {tmp_path}", "rm": ":"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["/bin/sh", "-ec", step.replace("/opt/tardigrade", str(tmp_path))], env=path, check=True)
+    wanted = " gcc libc6-dev" + ("" if has_headers else " python3-dev")
+    assert (calls.read_text() if has_triton else "").endswith(f"{wanted}\n" if has_triton else "")
+    assert calls.exists() == has_triton
 
 
 def test_the_layer_of_the_server_is_trimmed_after_pip_and_before_it_ends() -> None:

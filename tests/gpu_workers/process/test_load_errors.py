@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from subprocess import CalledProcessError
+
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -23,6 +25,8 @@ SETTINGS = WorkerSettings(model_folder="/models/m")
         (SafetensorError("invalid header"), "/models/m: expected whole safetensors files, got a damaged one (invalid header)"),
         (RuntimeError("No CUDA GPUs are available"), "--gpus 0 (No CUDA GPUs are available)"),
         (AssertionError("Torch not compiled with CUDA enabled"), "install its build for CUDA"),
+        (RuntimeError("Failed to find C compiler. Please specify via CC environment variable."), "apt-get install gcc"),
+        (CalledProcessError(1, ["gcc", "main.c", "-I/usr/include/python3.12"]), "the headers of Python"),
         (WeightsError("2 tensors do not fit"), "2 tensors do not fit"),
         (ModelConfigError("hidden_act: expected silu, got 'gelu'"), "hidden_act: expected silu, got 'gelu'"),
     ],

@@ -32,6 +32,8 @@ BAD: list[tuple[str, Verdict, dict[str, Any], str]] = [
     ("gpu driver", Verdict.FAILURE, gpu(unreadable=("/dev/nvidia1",)), "/dev/nvidia1"),
     ("gpu driver", Verdict.FAILURE, gpu(torch_cuda=""), "CPU cores"),
     ("gpu driver", Verdict.FAILURE, gpu(driver="535.1"), "580"),
+    ("c compiler", Verdict.FAILURE, gpu(c_compiler=""), "C compiler"),
+    ("c compiler", Verdict.FAILURE, gpu(has_headers=False), "headers"),
     ("gpu memory", Verdict.WARNING, gpu(sick=("GPU 1: 3 memory errors",)), "GPU 1"),
     ("cores", Verdict.WARNING, {"cores": 0.5}, "0.5"),
     ("memory", Verdict.WARNING, {"memory_available": 1500 * MIB}, "1.5 GiB"),
