@@ -104,8 +104,8 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     hello_s: _Seconds = 60.0  # from the start of a process to its Hello
     ready_s: _Seconds = 60.0  # from Hello to Ready
     worker_ready_s: _Seconds = 900.0  # the same for a worker; each Loading message restarts the time
-    frozen_s: _Seconds = 2.0  # a child that sends no Progress for this time is killed; only its own time counts
-    frozen_worker_s: _Seconds = 2.0  # the same for a worker: its step thread may keep the interpreter's lock
+    frozen_s: _Seconds = 1.5  # a child that sends no Progress for this time is killed; only its own time counts
+    frozen_worker_s: _Seconds = 1.5  # the same for a worker: its step thread may keep the interpreter's lock
     suspended_s: _Seconds = 1.2  # a child that is stopped from outside (SIGSTOP, a debugger) for this time is killed
     step_s: _Seconds = 60.0  # longest time of a step on a GPU; then its gang is restarted
     first_step_s: _Seconds = 600.0  # the same for the first step, which may compile kernels
@@ -244,9 +244,9 @@ def _derived_keys(table: Table) -> Iterator[str]:
 
 def _conflicts(config: ServerConfig) -> Iterator[str]:
     """The errors that depend on several keys."""
-    if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:
+    if config.supervisor.frozen_s < 3 * config.supervisor.beat_s:
         yield (
-            f"supervisor.frozen_s: expected at least four times supervisor.beat_s ({4 * config.supervisor.beat_s:g} s),"
+            f"supervisor.frozen_s: expected at least three times supervisor.beat_s ({3 * config.supervisor.beat_s:g} s),"
             f" got {config.supervisor.frozen_s:g}"
         )
     if config.scheduler.unacked_messages < 2 * config.gateway.ack_messages:

@@ -125,7 +125,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             "gateway.names_holders=true",
             "gateway.names_holders: the supervisor sets this key; set worker.exchange_bytes instead",
         ),
-        ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four times supervisor.beat_s (2 s), got 1"),
+        ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least three times supervisor.beat_s (1.5 s), got 1"),
     ],
 )
 def test_a_bad_value_is_named(assignment: str, said: str | None) -> None:

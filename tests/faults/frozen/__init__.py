@@ -1,0 +1,1 @@
+"""Processes that do not run, or that run without doing anything."""
