@@ -10,6 +10,7 @@ import httpx
 
 from supervisor.drill.embedding_calls import RightVectors, call_again_and_again, learn_vectors
 from supervisor.drill.faults import PlannedFault
+from supervisor.drill.readers import Follow
 from supervisor.drill.streams import DrillStream, StreamRequest, follow, is_answering
 
 _EMBEDDER = "embedder"
@@ -36,13 +37,15 @@ class RoundLoad(Protocol):
 class TextLoad(RoundLoad):
     """Streams of text, which end by themselves."""
 
-    def __init__(self, client: httpx.AsyncClient, options: StreamRequest, prompts: Sequence[str]) -> None:
-        self._client, self._options = client, options
+    def __init__(
+        self, client: httpx.AsyncClient, options: StreamRequest, prompts: Sequence[str], follow: Follow = follow
+    ) -> None:
+        self._client, self._options, self._to_its_end = client, options, follow
         self.streams = [DrillStream(prompt) for prompt in prompts]
 
     def begin(self) -> list[asyncio.Task[None]]:
         """One request of each client."""
-        return [asyncio.create_task(follow(self._options, stream)) for stream in self.streams]
+        return [asyncio.ensure_future(self._to_its_end(self._options, stream)) for stream in self.streams]
 
     async def is_answering(self) -> bool:
         """Whether a request of one token is answered."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from messages.errors import ConfigError
 from supervisor.drill.faults import PlannedFault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round, rows_of
 from supervisor.drill.load import EmbeddingLoad, RoundLoad, TextLoad, harms_embedder, vectors_for
+from supervisor.drill.readers import Follow, following
 from supervisor.drill.step_time import step_ms_between, steps_so_far
-from supervisor.drill.streams import DrillStream, StreamRequest, bearer, find_model, follow, prompts_of
+from supervisor.drill.streams import DrillStream, StreamRequest, bearer, find_model, follow, prompts_of, trusted
 
 NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
@@ -47,6 +47,7 @@ class DrillPlan:
     ignores_end: bool = True
     api_key: str = ""
     tls_ca: Path | None = None  # who has signed the server's certificate; None: whom the system trusts
+    readers: int = 1  # processes that read the streams
 
 
 @dataclass(frozen=True)
@@ -82,39 +83,52 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
     """
     limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
     timeout = httpx.Timeout(plan.deadline_s, connect=5.0)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers_of(plan), verify=_trusted(plan)) as client:
-        options = await _options(client, plan)
-        for fault in plan.faults:
-            await asyncio.to_thread(check_present, fault, plan.run_dir)
-        say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
-        prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
-        began_s = time.monotonic()
-        before = await steps_so_far(client, plan.url)
-        reference = await reference_of(options, prompts)
-        step_ms = step_ms_between(before, await steps_so_far(client, plan.url))
-        say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice{_compared(reference)}")
-        say(length_of(plan, (time.monotonic() - began_s) / 2))
-        vectors = await vectors_for(client, options, plan.faults, plan.streams)
+    opened = httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers_of(plan), verify=trusted(plan.tls_ca))
+    with following(plan.readers) as follow:
+        async with opened as client:
+            return await _carry_out(client, plan, follow, say)
 
-        def load_for(fault: PlannedFault) -> RoundLoad:
-            return EmbeddingLoad(client, options, vectors) if harms_embedder(fault) else TextLoad(client, options, prompts)
 
-        drill = _Drill(plan, load_for)
-        rounds, stopped = [reference.calm], []
-        for fault in plan.faults:
-            try:
-                for number in range(plan.rounds):
-                    rounds.append(await drill.round(fault))
-                    say(f"{fault.text} {number + 1}/{plan.rounds}: {_result(rounds[-1], reference)}")
-            except ConfigError as error:
-                if len(rounds) == 1:
-                    raise
-                stopped.append(f"{fault.text}: {error}")
-                say(f"{fault.text} ends here: {error}")
-            except asyncio.CancelledError:  # SIGINT or SIGTERM: what was measured is reported
-                stopped.append(f"{fault.text}: interrupted")
-                break
-        return DrillResult(options.model, rounds, reference, stopped, step_ms)
+async def _carry_out(client: httpx.AsyncClient, plan: DrillPlan, follow: Follow, say: Callable[[str], None]) -> DrillResult:
+    options = await _options(client, plan)
+    for fault in plan.faults:
+        await asyncio.to_thread(check_present, fault, plan.run_dir)
+    say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
+    prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
+    began_s = time.monotonic()
+    before = await steps_so_far(client, plan.url)
+    reference = await reference_of(options, prompts, follow)
+    step_ms = step_ms_between(before, await steps_so_far(client, plan.url))
+    say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice{_compared(reference)}")
+    say(length_of(plan, (time.monotonic() - began_s) / 2))
+    vectors = await vectors_for(client, options, plan.faults, plan.streams)
+
+    def load_for(fault: PlannedFault) -> RoundLoad:
+        return EmbeddingLoad(client, options, vectors) if harms_embedder(fault) else TextLoad(client, options, prompts, follow)
+
+    rounds, stopped = await _harm(plan, reference, _Drill(plan, load_for), say)
+    return DrillResult(options.model, rounds, reference, stopped, step_ms)
+
+
+async def _harm(
+    plan: DrillPlan, reference: Reference, drill: _Drill, say: Callable[[str], None]
+) -> tuple[list[Round], list[str]]:
+    """Returns the rounds, and why some are missing. Raises: ConfigError when the first fault cannot be inflicted even once."""
+    rounds, stopped = [reference.calm], list[str]()
+    for fault in plan.faults:
+        try:
+            for number in range(plan.rounds):
+                rounds.append(await drill.round(fault))
+                say(f"{fault.text} {number + 1}/{plan.rounds}: {_result(rounds[-1], reference)}")
+        except ConfigError as error:
+            if len(rounds) == 1:
+                raise
+            stopped.append(f"{fault.text}: {error}")
+            say(f"{fault.text} ends here: {error}")
+        except asyncio.CancelledError:  # SIGINT or SIGTERM: what was measured is reported
+            stopped.append(f"{fault.text}: interrupted")
+            break
+    return rounds, stopped
 
 
 def _compared(reference: Reference) -> str:
@@ -137,14 +151,6 @@ def _result(one: Round, reference: Reference) -> str:
     return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong;{pauses} a new request was {waited}"
 
 
-def _trusted(plan: DrillPlan) -> ssl.SSLContext:
-    """Raises: ConfigError."""
-    try:
-        return ssl.create_default_context(cafile=plan.tls_ca)
-    except OSError as error:
-        raise ConfigError(f"tls_ca: expected certificates in PEM, got {plan.tls_ca} ({error})") from None
-
-
 def _explained(error: Exception) -> str:
     """The text of an error, with the flag that may help."""
     if isinstance(error, httpx.HTTPStatusError):
@@ -159,12 +165,12 @@ async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamRequest:
     except (httpx.HTTPError, ValueError) as error:
         raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {_explained(error)}") from None
     sizes = (plan.prompt_words, plan.max_tokens, plan.deadline_s)
-    return StreamRequest(plan.url, model, *sizes, plan.ignores_end, plan.api_key, _ANEW, _trusted(plan))
+    return StreamRequest(plan.url, model, *sizes, plan.ignores_end, plan.api_key, _ANEW, plan.tls_ca)
 
 
-async def reference_of(options: StreamRequest, prompts: list[str]) -> Reference:
+async def reference_of(options: StreamRequest, prompts: list[str], follow: Follow = follow) -> Reference:
     """Ask for the answer to each prompt twice, with all streams at once. Raises: ConfigError if one fails."""
-    first, second = [await _stream_all(options, prompts) for _ in range(2)]
+    first, second = [await _stream_all(options, prompts, follow) for _ in range(2)]
     failed = [stream.error for stream in (*first, *second) if stream.error]
     if failed:
         raise ConfigError(f"reference: expected every stream to end without a fault, got {failed[0]}")
@@ -174,7 +180,7 @@ async def reference_of(options: StreamRequest, prompts: list[str]) -> Reference:
     return Reference(steady if n_unsteady <= len(steady) else {}, n_unsteady, Round(NO_FAULT, "", all_began_s, 0.0, second))
 
 
-async def _stream_all(options: StreamRequest, prompts: list[str]) -> list[DrillStream]:
+async def _stream_all(options: StreamRequest, prompts: list[str], follow: Follow) -> list[DrillStream]:
     streams = [DrillStream(prompt) for prompt in prompts]
     await asyncio.gather(*(follow(options, stream) for stream in streams))
     return streams

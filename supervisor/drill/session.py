@@ -16,6 +16,7 @@ from messages.outcomes import ExitCode
 from messages.run_dir import DEFAULT_PORT
 from supervisor.drill.faults import parse_fault
 from supervisor.drill.figures import as_json, beside_calm, rows_of
+from supervisor.drill.readers import n_readers_for
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
@@ -44,6 +45,7 @@ class DrillOptions:
     json_path: Path | None
     svg_path: Path | None
     tls_ca: Path | None = None
+    readers: int | None = None
 
 
 def run_session(options: DrillOptions) -> ExitCode:
@@ -122,6 +124,7 @@ def plan_of(options: DrillOptions) -> DrillPlan:
         ignores_end=options.ignore_eos,
         api_key=options.api_key,
         tls_ca=options.tls_ca,
+        readers=options.readers or n_readers_for(options.streams),
     )
 
 
@@ -132,6 +135,7 @@ def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
         "url": plan.url,
         "model": result.model,
         "streams": plan.streams,
+        "readers": plan.readers,
         "prompt_words": plan.prompt_words,
         "max_tokens": plan.max_tokens,
         "seed": plan.seed,

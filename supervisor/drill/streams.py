@@ -8,10 +8,13 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
+from pathlib import Path
 
 import httpx
 
+from messages.errors import ConfigError
 from supervisor.bench.http.completion_events import MeasuredAnswer
 from supervisor.bench.http.stream import ConnectionPool, Target
 
@@ -39,7 +42,7 @@ class StreamRequest:
     ignores_end: bool  # ask for all `max_tokens` (a field that vLLM, SGLang and this server know)
     api_key: str  # "": none
     more_headers: Mapping[str, str] = field(default_factory=dict)
-    tls: ssl.SSLContext | None = None  # whom https trusts; None: whom the system trusts
+    tls_ca: Path | None = None  # who has signed the server's certificate; None: whom the system trusts
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,6 +69,15 @@ class DrillStream:
     def text(self) -> str:
         """Everything that has come."""
         return "".join(self.pieces)
+
+
+@lru_cache
+def trusted(tls_ca: Path | None) -> ssl.SSLContext:
+    """Whom https trusts. Raises: ConfigError."""
+    try:
+        return ssl.create_default_context(cafile=tls_ca)
+    except OSError as error:
+        raise ConfigError(f"tls_ca: expected certificates in PEM, got {tls_ca} ({error})") from None
 
 
 def prompts_of(n: int, n_words: int, seed: int) -> list[str]:
@@ -118,7 +130,8 @@ async def follow(options: StreamRequest, stream: DrillStream) -> None:
     """
     stream.began_s = time.monotonic()
     key = {"Idempotency-Key": stream.key} if stream.key else {}
-    pool = ConnectionPool(Target(options.url, timeout_s=options.deadline_s, headers=options.headers | key, tls=options.tls))
+    tls = trusted(options.tls_ca) if options.url.startswith("https") else None
+    pool = ConnectionPool(Target(options.url, timeout_s=options.deadline_s, headers=options.headers | key, tls=tls))
     answer = _FollowedAnswer(stream.began_s, text=stream.pieces, stream=stream)
     try:
         async with asyncio.timeout(options.deadline_s):

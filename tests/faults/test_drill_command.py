@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def drill(url: str, run_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    small = ("--rounds", "1", "--streams", "4", "--max-tokens", "120", "--run-dir", str(run_dir))
+    small = ("--rounds", "1", "--streams", "4", "--max-tokens", "120", "--readers", "2", "--run-dir", str(run_dir))
     command = [sys.executable, "-m", "supervisor", "drill", url, *small, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

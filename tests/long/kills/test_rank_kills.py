@@ -1,4 +1,4 @@
-"""Two thousand kills of a rank with its memory in a vault: what the next one finds there is whole."""
+"""Up to ten thousand kills of a rank with its memory in a vault: what the next one finds there is whole."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.long.kills.killed_ranks import N_PAGES, N_PLACES
+from tests.support.depth import DEPTH
 from tests.support.descriptor_store import StoreProcess
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-N_KILLS = 2000
+N_KILLS = 2000 * DEPTH
 
 
 def test_thousands_of_kills_leave_whole_pages_and_places(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.drill import run
+from supervisor.drill.readers import Follow
 from supervisor.drill.streams import DrillStream, StreamRequest
 
 
@@ -25,7 +26,7 @@ async def test_answers_are_compared_where_at_least_half_of_them_are_the_same_twi
 
     turns = told()
 
-    async def stream_all(options: StreamRequest, prompts: list[str]) -> list[DrillStream]:
+    async def stream_all(options: StreamRequest, prompts: list[str], follow: Follow) -> list[DrillStream]:
         return next(turns)
 
     monkeypatch.setattr(run, "_stream_all", stream_all)
