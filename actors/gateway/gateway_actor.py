@@ -39,6 +39,7 @@ from actors.gateway.lifecycle.recovery import take_over_all
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.models.served_models import load_models
+from actors.gateway.operator_commands import OperatorCommands
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.page.live_page import OwnGateway, live_page_of
 from actors.gateway.servers import GatewayServers
@@ -59,7 +60,7 @@ from messages.ids import replica_of, role_of
 from messages.lifecycle import lifecycle
 from messages.lifecycle.cache_figures import cache_figures
 from messages.lifecycle.spawn_spec import SpawnSpec
-from messages.lifecycle.tree import StatusReport
+from messages.lifecycle.tree import CommandTaken, StatusReport
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -74,6 +75,7 @@ class GatewayActor(Actor, Post, Status):
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
+        self.commands = OperatorCommands(self.mailbox.endpoint, self.child.report)
         self.of_page = OwnGateway(spawn_spec, self.tree, self.registry, self.statistics)
         custodian = self.settings.custodian_socket
         self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
@@ -128,8 +130,9 @@ class GatewayActor(Actor, Post, Status):
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
         live = live_page_of(self.of_page, manager, owners.other_sockets, has_keys=access.keys is not None)
         services = Services(
-            settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, embeddings, access.keys
-        )
+            settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, self.commands, embeddings,
+            access.keys,
+        )  # fmt: skip
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors, waits=not resumed)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
@@ -198,6 +201,7 @@ class GatewayActor(Actor, Post, Status):
             AnswersForgotten: lambda delivery, message: self.page_resets.answers_forgotten(delivery.sender, message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             StatusReport: lambda delivery, message: self.tree.on_report(message),
+            CommandTaken: lambda delivery, message: self.commands.answered(message),
             AllowanceTaken: lambda delivery, message: self.access.answered(message),
             UsageNoted: lambda delivery, message: self.access.noted(message),
         }

@@ -38,7 +38,8 @@ def keys() -> None:
     type=click.Choice(_ROLES),
     default="user",
     show_default=True,
-    help="metrics: may only read metrics, of all tenants; admin: may also reset caches, and set tenants.",
+    help="metrics: may only read metrics, of all tenants; admin: may also reset caches, set tenants, drain the server and"
+    " cordon replicas.",
 )
 @of_server
 def add(port: int, state_dir: Path | None, tenant: str, role: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from actors.gateway.access.key_ring import KeyHolder
+from actors.gateway.bodies.operator_bodies import CordonBody
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from messages.access.audit_log import AuditRecord, Door, append_audit, utc_text
@@ -21,7 +22,7 @@ from messages.access.tenant_policy import TenantPolicy
 _REFUSED_AT_ONCE, _REFUSED_EVERY_S = 10, 10.0  # lines of refused calls: anybody can make some, and they displace older lines
 MOST_CHARACTERS = 120  # of a value that a client has chosen
 _GIVEN, _OPERATOR = "given", "operator"
-_SHOWN = frozenset({"older_than_s", "model", *TenantPolicy.__struct_fields__})
+_SHOWN = frozenset({"older_than_s", "model", *CordonBody.__struct_fields__, *TenantPolicy.__struct_fields__})
 _SHOWN_WITH_KEYS = _SHOWN | {"caller"}
 T = TypeVar("T")
 

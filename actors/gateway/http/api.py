@@ -33,7 +33,6 @@ from actors.gateway.http.admin_calls import for_admins
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import (
     anthropic,
-    cache,
     documentation,
     embeddings,
     generate,
@@ -45,9 +44,9 @@ from actors.gateway.http.endpoints import (
     responses,
     server_facts,
     streams,
-    tenants,
     tokenize,
 )
+from actors.gateway.http.endpoints.operator import cache, server, tenants
 from actors.gateway.http.errors import (
     error_body_at,
     error_body_for,
@@ -80,6 +79,7 @@ _DESCRIBED = (
     *embeddings.ENDPOINTS,
     *cache.ENDPOINTS,
     *tenants.ENDPOINTS,
+    *server.ENDPOINTS,
     *live.ENDPOINTS,
 )
 _NOBODY = Identity()

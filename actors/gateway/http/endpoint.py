@@ -24,6 +24,7 @@ from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.request_identity import Identity
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.models.served_models import ServedModel, ServedModels
+from actors.gateway.operator_commands import OperatorCommands
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.other_gateways.questions import who_knows
 from actors.gateway.page.live_page import LivePage
@@ -66,6 +67,7 @@ class Services:
     started_s: int
     caches: CacheReset
     live: LivePage
+    commands: OperatorCommands
     embeddings: Embeddings | None = None  # None: the server has no embedding model
     keys: KeyRing | None = None  # None: nobody is asked for an API key
     ignored_fields: IgnoredFieldsLog = field(default_factory=lambda: IgnoredFieldsLog(OWN_FIELDS))

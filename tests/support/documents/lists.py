@@ -62,7 +62,10 @@ class Behind:
     flags: tuple[str, ...]
 
 
-SERVERS = (Behind("docs/operations.md", "curl -X PUT", ("--api-keys",)),)
+SERVERS = (
+    Behind("docs/operations.md", "curl -X PUT", ("--api-keys",)),
+    Behind("docs/operations.md", "curl -X POST http://127.0.0.1:8000/v1/drain", ("--api-keys", "--replicas", "2")),
+)
 
 
 @dataclass(frozen=True)

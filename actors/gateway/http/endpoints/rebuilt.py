@@ -13,8 +13,9 @@ from actors.gateway.http.answers.stream_bytes import Begun
 from actors.gateway.http.answers.stream_events import failure_of
 from actors.gateway.http.batch_requests import members_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services
-from actors.gateway.http.endpoints import cache, live, responses
+from actors.gateway.http.endpoints import live, responses
 from actors.gateway.http.endpoints.generate import BATCH_PATH
+from actors.gateway.http.endpoints.operator import cache
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after, events_of, stream_of
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body, requests_body
 from actors.gateway.http.formats.registry import format_of

@@ -1,0 +1,1 @@
+"""Endpoints that are the operator's: tenants, caches, drains and cordons."""
