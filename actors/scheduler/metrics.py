@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
+from actors.scheduler.draft_metrics import AcceptedByPosition
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -36,7 +37,9 @@ class SchedulerMetrics:
             "prefill_saved_seconds", "Time that prefill of the cached tokens would have taken, by the steps that were measured"
         )
         self.copied_pages = counter("copied_pages", "Partly filled pages that plans copied for prompts which end alike")
-        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
+        self.prompt_tokens = counter(
+            "prompt_tokens", "Prompt tokens of sequences that have entered; once, however often they were preempted"
+        )
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
         self.urgent_plans = counter("urgent_plans", "Plans of urgent prompts that ran beside those in flight")
@@ -55,6 +58,8 @@ class SchedulerMetrics:
             "tardigrade_scheduler_step_tokens", "Token positions computed in one step, of prompts and answers.", _STEP_TOKENS
         )
         registry.register(self._step_tokens)
+        self._accepted = AcceptedByPosition()
+        registry.register(self._accepted)
         self._make_gauges(registry)
         self._tiers = TierMetrics(registry)
         self.n_computed = 0  # prompt tokens planned
@@ -97,7 +102,7 @@ class SchedulerMetrics:
         self._step_tokens.observe(planned.n_tokens / n_steps, n_steps)
         self.n_computed += planned.prompt_tokens
         if planned.plan.new:
-            self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
+            self._count_prompts(planned.n_asked, planned.n_cached, planned.saved_s)
         if planned.plan.copies is not None:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
@@ -114,7 +119,7 @@ class SchedulerMetrics:
         self.n_generated += n_tokens
 
     def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
-        """Count the prompts of sequences that enter."""
+        """Count the prompts of sequences that enter for the first time: those that were preempted find their own pages."""
         self.prompt_tokens.inc(n_tokens)
         self.cached_tokens.inc(n_cached)
         self.prefill_saved_s.inc(saved_s)
@@ -127,6 +132,7 @@ class SchedulerMetrics:
         self.drafts.inc()
         self.drafted_tokens.inc(n_drafts)
         self.accepted_tokens.inc(n_accepted)
+        self._accepted.count(n_accepted)
 
     def show(self, queues: SequenceQueues, gang: GangView) -> dict[str, float]:
         """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""
