@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
-from actors.scheduler.draft_metrics import AcceptedByPosition
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.draft_metrics import AcceptedByPosition
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.tier_metrics import TierMetrics
 from messages.metrics import Histogram as FastHistogram
@@ -44,9 +46,6 @@ class SchedulerMetrics:
         self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
         self.urgent_plans = counter("urgent_plans", "Plans of urgent prompts that ran beside those in flight")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
-        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
-        self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
-        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
         self.batch_rows = Histogram(
             "tardigrade_scheduler_batch_rows",
@@ -58,9 +57,8 @@ class SchedulerMetrics:
             "tardigrade_scheduler_step_tokens", "Token positions computed in one step, of prompts and answers.", _STEP_TOKENS
         )
         registry.register(self._step_tokens)
-        self._accepted = AcceptedByPosition()
-        registry.register(self._accepted)
         self._make_gauges(registry)
+        self._make_drafts(registry, counter)
         self._tiers = TierMetrics(registry)
         self.n_computed = 0  # prompt tokens planned
         self.n_generated = 0  # tokens sampled and kept
@@ -92,6 +90,13 @@ class SchedulerMetrics:
             field: Gauge(f"tardigrade_scheduler_eviction_{field}", what, ["policy"], registry=registry)
             for field, what in _POLICY_FIGURES.items()
         }
+
+    def _make_drafts(self, registry: CollectorRegistry, counter: Callable[[str, str], Counter]) -> None:
+        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
+        self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
+        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
+        self._accepted = AcceptedByPosition()
+        registry.register(self._accepted)
 
     def count_plan(self, planned: PlannedStep) -> None:
         """Count a plan that has been sent."""

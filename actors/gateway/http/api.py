@@ -102,7 +102,7 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     """An endpoint with what all have in common: request and trace id, the body within its budget, refusals as responses."""
 
-    error_form = error_body_at(endpoint.path)
+    error_form, note = error_body_at(endpoint.path), services.manager.refusals.note
 
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
@@ -130,8 +130,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 body.release()
         except Refusal as refusal:
             named = identity.key or ("" if origin.correlation_id else mint_request_id())
-            who = origin.correlation_id, caller, origin.call_trace
-            traced = services.manager.refusals.note(refusal, endpoint.path, named, *who)
+            traced = note(refusal, endpoint.path, named, origin.correlation_id, caller, origin.call_trace)
             form = error_body_for(http) if endpoint.path.startswith("/v1/models") else error_form
             return error_response(refusal, {"X-Request-Id": origin.correlation_id or named, **traced}, form)
         except ClientDisconnect:

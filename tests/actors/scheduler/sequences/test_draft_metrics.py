@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from actors.scheduler.draft_metrics import AcceptedByPosition
+from actors.scheduler.sequences.draft_metrics import AcceptedByPosition
 
 _NAME = "tardigrade_scheduler_accepted_draft_positions_total"
 
