@@ -1,4 +1,4 @@
-"""Ten faults that operators meet, and what tells each of them apart: drawn into docs/troubleshooting.md, and tried by a test.
+"""Eleven faults that operators meet, and what tells them apart: drawn into docs/troubleshooting.md, and tried by a test.
 
 The alert is one of ops/prometheus/tardigrade.rules.yml, whose annotations say what to do.
 """
@@ -61,13 +61,22 @@ POISON = FaultGuide(
     "TardigradePoison",
 )
 LOST_REPLICA = FaultGuide(
-    "lost link, or a replica that loses requests",
+    "replica that loses requests",
     "`supervisor status`: restarts and last exits of one replica",
     "supervisor logs gateway --level warning",
     "new sequences avoid a replica for a while",
     ("", ""),
     "tardigrade_breaker_openings_total > 0",
     "TardigradeReplicaAvoided",
+)
+LOST_LINK = FaultGuide(
+    "lost link",
+    "streams pause for seconds, and no actor has died",
+    "supervisor logs gateway --level warning",
+    "link lost",
+    ("direction", "to"),
+    "tardigrade_links_lost_total > 0",
+    "TardigradeLinkLost",
 )
 BAD_CONFIGURATION = FaultGuide(
     "bad configuration",
@@ -120,6 +129,7 @@ FAULTS = (
     SLOW_CLIENT,
     POISON,
     LOST_REPLICA,
+    LOST_LINK,
     BAD_CONFIGURATION,
     EXPIRED_CERTIFICATE,
     TENANT_FLOOD,

@@ -123,7 +123,8 @@ class GatewayActor(Actor, Post, Status):
         manager.start()
         builder = SpecBuilder(settings, self.models.main.text, self.models.main.identity.fingerprint)
         access, choice = self.access.begin(manager), choice_of(builder, manager, self)
-        embeddings = None if text is None else Embeddings(settings, text, embedder, manager, access.limits)
+        trace = None if self.tracing is None else self.tracing.embedded
+        embeddings = None if text is None else Embeddings(settings, text, embedder, manager, access.limits, trace)
         admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, questions, access.limits, choice)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())

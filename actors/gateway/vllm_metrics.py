@@ -41,6 +41,7 @@ SAME_NUMBERS = {  # our family -> vLLM's name of the same numbers, without "vllm
     f"{_SCHEDULER}drafts": "spec_decode_num_drafts",
     f"{_SCHEDULER}drafted_tokens": "spec_decode_num_draft_tokens",
     f"{_SCHEDULER}accepted_draft_tokens": "spec_decode_num_accepted_tokens",
+    f"{_SCHEDULER}accepted_draft_positions": "spec_decode_num_accepted_tokens_per_pos",
 }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.draft_metrics import AcceptedByPosition
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.tier_metrics import TierMetrics
 from messages.metrics import Histogram as FastHistogram
@@ -36,14 +39,13 @@ class SchedulerMetrics:
             "prefill_saved_seconds", "Time that prefill of the cached tokens would have taken, by the steps that were measured"
         )
         self.copied_pages = counter("copied_pages", "Partly filled pages that plans copied for prompts which end alike")
-        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
+        self.prompt_tokens = counter(
+            "prompt_tokens", "Prompt tokens of sequences that have entered; once, however often they were preempted"
+        )
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.displaced = counter("displaced", "Sequences that have given their slots to others, because of the policy")
         self.urgent_plans = counter("urgent_plans", "Plans of urgent prompts that ran beside those in flight")
         self.recomputed = counter("recomputed_sequences", "Running sequences whose gang was lost; they go on at what is kept")
-        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
-        self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
-        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
         self.batch_rows = Histogram(
             "tardigrade_scheduler_batch_rows",
@@ -56,6 +58,7 @@ class SchedulerMetrics:
         )
         registry.register(self._step_tokens)
         self._make_gauges(registry)
+        self._make_drafts(registry, counter)
         self._tiers = TierMetrics(registry)
         self.n_computed = 0  # prompt tokens planned
         self.n_generated = 0  # tokens sampled and kept
@@ -88,6 +91,13 @@ class SchedulerMetrics:
             for field, what in _POLICY_FIGURES.items()
         }
 
+    def _make_drafts(self, registry: CollectorRegistry, counter: Callable[[str, str], Counter]) -> None:
+        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
+        self.drafts = counter("drafts", "Drafts verified, each of one or more tokens")
+        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
+        self._accepted = AcceptedByPosition()
+        registry.register(self._accepted)
+
     def count_plan(self, planned: PlannedStep) -> None:
         """Count a plan that has been sent."""
         self.plans.inc()
@@ -97,7 +107,7 @@ class SchedulerMetrics:
         self._step_tokens.observe(planned.n_tokens / n_steps, n_steps)
         self.n_computed += planned.prompt_tokens
         if planned.plan.new:
-            self._count_prompts(sum(new.n_prompt for new in planned.plan.new), planned.n_cached, planned.saved_s)
+            self._count_prompts(planned.n_asked, planned.n_cached, planned.saved_s)
         if planned.plan.copies is not None:
             self.copied_pages.inc(len(planned.plan.copies.targets))
         if planned.n_preempted:
@@ -114,7 +124,7 @@ class SchedulerMetrics:
         self.n_generated += n_tokens
 
     def _count_prompts(self, n_tokens: int, n_cached: int, saved_s: float) -> None:
-        """Count the prompts of sequences that enter."""
+        """Count the prompts of sequences that enter for the first time: those that were preempted find their own pages."""
         self.prompt_tokens.inc(n_tokens)
         self.cached_tokens.inc(n_cached)
         self.prefill_saved_s.inc(saved_s)
@@ -127,6 +137,7 @@ class SchedulerMetrics:
         self.drafts.inc()
         self.drafted_tokens.inc(n_drafts)
         self.accepted_tokens.inc(n_accepted)
+        self._accepted.count(n_accepted)
 
     def show(self, queues: SequenceQueues, gang: GangView) -> dict[str, float]:
         """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""

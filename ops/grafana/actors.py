@@ -62,7 +62,7 @@ _RECOVERY = Section(
         Panel(
             "Breakers",
             "0 closed, 1 half-open, 2 open: new requests avoid the replica.",
-            (Query(f"max by (replica) ({each('tardigrade_breaker_state')})", "{{replica}}", is_rare=True),),
+            (Query(f"max by (replica) ({each('tardigrade_breaker_state')})", "{{replica}}"),),
             shape=Shape.STATES,
             most=2,
         ),
@@ -108,7 +108,7 @@ _WORK = Section(
             "Open ones, and those that the server has closed.",
             (
                 Query(each("tardigrade_http_connections"), "{{actor}}"),
-                Query(rate("tardigrade_http_cut_total", "why"), "closed: {{why}}", is_rare=True),
+                Query(rate("tardigrade_http_cut_total", "why"), "closed: {{why}}"),
             ),
         ),
     ),

@@ -36,12 +36,10 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True)
 class Query:
-    """One expression of PromQL. `legend`: the name of a line, with labels as `{{label}}`. `is_rare`: it has no series before
-    something special happens, or where the server does not use the part that it is about."""
+    """One expression of PromQL. `legend`: the name of a line, with labels as `{{label}}`."""
 
     expression: str
     legend: str
-    is_rare: bool = False
 
 
 @dataclass(frozen=True)

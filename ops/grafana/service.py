@@ -59,7 +59,7 @@ _REQUESTS = Section(
         Panel(
             "Refused requests",
             "By the code in the answer.",
-            (Query(rate("tardigrade_refused_total", "code"), "{{code}}", is_rare=True),),
+            (Query(rate("tardigrade_refused_total", "code"), "{{code}}"),),
             PanelUnit.PER_S,
             is_stacked=True,
         ),
@@ -159,14 +159,14 @@ _TENANTS = Section(
         Panel(
             "Tokens by tenant",
             "The ten that use most.",
-            (Query(f"topk(10, {rate('tardigrade_tenant_tokens_total', 'tenant')})", "{{tenant}}", is_rare=True),),
+            (Query(f"topk(10, {rate('tardigrade_tenant_tokens_total', 'tenant')})", "{{tenant}}"),),
             PanelUnit.PER_S,
             is_stacked=True,
         ),
         Panel(
             "Refusals by limit",
             "Requests of tenants beyond their limits.",
-            (Query(rate("tardigrade_tenant_refused_total", "tenant", "limit"), "{{tenant}}: {{limit}}", is_rare=True),),
+            (Query(rate("tardigrade_tenant_refused_total", "tenant", "limit"), "{{tenant}}: {{limit}}"),),
             PanelUnit.PER_S,
         ),
         Panel(

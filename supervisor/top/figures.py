@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from messages.ids import role_of
-from messages.lifecycle.cache_figures import PrefixFigures, cache_figures
+from messages.lifecycle.cache_figures import CacheFigures, PrefixFigures, cache_figures
 from messages.lifecycle.gpu_figures import gpu_figures
 from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
 
@@ -63,6 +63,7 @@ class TopFigures(msgspec.Struct, frozen=True):
     resubmissions: int
     acceptance: float | None  # share of drafts, since the gateways began; None: there were none
     prefix: PrefixFigures | None
+    more_caches: CacheFigures  # those that are on, beside the prefix cache
     children: list[ChildRow]
     gpus: list[GpuRow]
     tenants: dict[str, float]  # tokens today
@@ -102,6 +103,7 @@ class Trends:
         self._curve.append(tokens_rate)
         schedulers, gateways = _of(report, "scheduler"), _of(report, "gateway")
         verified = _sum(gateways, "drafts_verified")
+        caches = cache_figures((child.name, child.statistics) for child in report.children)
         return TopFigures(
             state=report.state,
             model=report.model,
@@ -116,7 +118,8 @@ class Trends:
             active=int(_sum(gateways, "active")),
             resubmissions=int(_sum(gateways, "resubmissions")),
             acceptance=_sum(gateways, "drafts_accepted") / verified if verified else None,
-            prefix=cache_figures((child.name, child.statistics) for child in report.children).prefix,
+            prefix=caches.prefix,
+            more_caches=msgspec.structs.replace(caches, prefix=None, directory=None),
             children=[_row(child) for child in report.children],
             gpus=_gpus(report),
             tenants=_tenants(report),

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from rich.text import Text
 
-from messages.lifecycle.cache_figures import PrefixFigures
+from messages.lifecycle.cache_figures import AnswerFigures, CacheFigures, PrefixFigures, SimilarFigures
 from messages.lifecycle.tree import ChildState, TreeState
 from supervisor.operator.status_table import span_text, state_text
 from supervisor.top.figures import ChildRow, GpuRow, TopFigures
@@ -103,6 +103,8 @@ def _load(figures: TopFigures, width: int) -> list[Text]:
 
 def _caches(figures: TopFigures) -> list[Text]:
     lines = [_labelled("cache", _prefix(figures.prefix))] if figures.prefix is not None else []
+    if more := _more_caches(figures.more_caches):
+        lines.append(_labelled("more caches", more))
     if figures.acceptance is not None:
         lines.append(_labelled("speculation", f"{figures.acceptance:>9.0%} of drafts accepted"))
     return lines
@@ -112,6 +114,33 @@ def _prefix(prefix: PrefixFigures) -> str:
     hits = f"{prefix.cached_tokens / prefix.prompt_tokens:>9.0%}" if prefix.prompt_tokens else f"{'-':>9}"
     used = (prefix.held + prefix.cached) / prefix.pages if prefix.pages else 0.0
     return f"{hits} of prompts found  {used:.0%} used, {prefix.held:,} held of {prefix.pages:,} pages"
+
+
+def _more_caches(caches: CacheFigures) -> str:
+    """What each of the other caches has given: pages that came back from a tier or moved between replicas, shares of requests
+    and questions that kept answers were found for, and how often shared ones were found."""
+    cells = (
+        caches.host and f"host {_count(caches.host.loaded)}",
+        caches.disk and f"disk {_count(caches.disk.read)}",
+        caches.exchange and f"moved {_count(caches.exchange.moved)}",
+        caches.answers and f"answers {_found(caches.answers)}",
+        caches.shared and f"shared {_count(caches.shared.hits)}",
+        caches.similar and f"similar {_found(caches.similar)}",
+    )
+    return "  ".join(cell for cell in cells if cell)
+
+
+def _found(cache: AnswerFigures | SimilarFigures) -> str:
+    asked = cache.hits + cache.misses
+    return f"{cache.hits / asked:.0%}" if asked else "-"
+
+
+def _count(number: int) -> str:
+    """A count in at most four characters up to 999 millions: 950, 1.2k, 12k, 3.4M."""
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if number >= size:
+            return f"{number // size}{unit}" if number >= 10 * size else f"{number // (size // 10) / 10:.1f}{unit}"
+    return str(number)
 
 
 def _gpu(gpu: GpuRow) -> Text:

@@ -53,6 +53,7 @@ def test_the_page_of_a_server_with_keys_and_a_gpu(tmp_path: Path, monkeypatch: p
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     user, admin = (keys(state, "add", "--tenant", role, "--role", role) for role in ("user", "admin"))
-    flags = (*FLAGS, "--api-keys", "--state-dir", str(state), "--set", 'gpu_monitor.devices=["0"]')
+    caches = ("--answer-cache", "exact", "--host-cache", "64KiB")
+    flags = (*FLAGS, *caches, "--api-keys", "--state-dir", str(state), "--set", 'gpu_monitor.devices=["0"]')
     with real_server(*flags) as server:
         check_page(server, tmp_path / "out", f"{user} {admin}")

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from actors.gateway.requests.request import Request
+from actors.gateway.tracing.ended_call import RefusedCall, decode_call, is_call
 from actors.gateway.tracing.ended_request import decode_ended
 from actors.gateway.tracing.exporter import Exporter
 from actors.gateway.tracing.request_spans import request_spans
@@ -39,7 +40,10 @@ def test_every_accepted_request_has_one_trace(seed: int, monkeypatch: pytest.Mon
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     outcome = world.simulate(seed)
     assert outcome.problems == []
-    ended = [decode_ended(record) for record in written]
+    calls = [decode_call(record) for record in written if is_call(record)]
+    ended = [decode_ended(record) for record in written if not is_call(record)]
     assert Counter(one.request for one in ended) == dict.fromkeys(accepted, 1)
+    assert all(isinstance(call.what, RefusedCall) for call in calls)  # nobody asks for vectors
+    assert len({one.trace.span_id for one in (*ended, *calls)}) == len(written)
     for one in ended:
         check_trace([seen_of(span) for span in request_spans(one)])

@@ -39,4 +39,5 @@ class BodyBudget:
 
     def too_large(self, got: str) -> Refusal:
         """The refusal of a body with more than `max_body_bytes`."""
-        return Refusal("too_large", f"body: expected at most {self.max_body_bytes} bytes, got {got}")
+        detail = f"body: expected at most {self.max_body_bytes} bytes, got {got}"
+        return Refusal("too_large", detail, limit=f"max_body_bytes={self.max_body_bytes}")

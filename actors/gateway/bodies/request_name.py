@@ -6,6 +6,7 @@ import msgspec
 
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.requests.refusal_log import CallTrace
 from messages.wire.trace_context import TraceContext
 
 
@@ -14,7 +15,8 @@ class Origin(msgspec.Struct, frozen=True):
     valid one. `caller`: the digest of who has sent it, as `admission/caller.py` makes it. `correlation_id`: X-Request-Id, ""
     without a usable one. `cache_use`: what its Cache-Control says. `is_admin`: it shows an API key for what is the operator's.
     `sees_all`: it shows one for the metrics of all tenants. `allows_fallback`: no header X-No-Fallback forbids it. `trace`:
-    what else `traceparent` says; None where traces are off.
+    what else `traceparent` says; None where traces are off. `began_s`: when the call came, by the monotonic clock; 0 where
+    traces are off.
     """
 
     trace_id: bytes
@@ -25,6 +27,12 @@ class Origin(msgspec.Struct, frozen=True):
     sees_all: bool = False
     allows_fallback: bool = True
     trace: TraceContext | None = None
+    began_s: float = 0.0
+
+    @property
+    def call_trace(self) -> CallTrace:
+        """What is known for the trace of a call that does not become a request."""
+        return CallTrace(self.trace_id, self.trace, self.began_s)
 
 
 class RequestName(msgspec.Struct, frozen=True):

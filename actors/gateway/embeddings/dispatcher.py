@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +41,7 @@ class _Call:
     groups: deque[_Group] = field(default_factory=deque)
     vectors: np.ndarray | None = None  # float32 [texts, dimensions], filled as answers come
     n_open: int = 0  # texts without a vector
+    on_sent: Callable[[], None] = lambda: None  # called when texts of it go to an embedder
 
 
 @dataclass(eq=False)
@@ -65,9 +66,10 @@ class EmbeddingDispatcher:
         self._needs_canary = False  # before a suspect is sent
         self.n_resent = 0
 
-    async def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """`texts`: token ids, int32 [n] each, n >= 1. Returns float32 [texts, dimensions], in their order. Raises: Refusal."""
-        call = _Call(texts, asyncio.get_running_loop().create_future(), n_open=len(texts))
+    async def embed(self, texts: Sequence[np.ndarray], on_sent: Callable[[], None] = lambda: None) -> np.ndarray:
+        """`texts`: token ids, int32 [n] each, n >= 1. Returns float32 [texts, dimensions], in their order. `on_sent`: called
+        each time that some of them go to an embedder. Raises: Refusal."""
+        call = _Call(texts, asyncio.get_running_loop().create_future(), n_open=len(texts), on_sent=on_sent)
         call.groups.extend(_grouped(call))
         self._calls.append(call)
         self._send()
@@ -125,6 +127,7 @@ class EmbeddingDispatcher:
                 self._canary = self._number
             else:
                 self._sent[self._number] = group
+                group.call.on_sent()
                 continue
             return
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.requests.model_names import check_embedding_model
+from actors.gateway.requests.refusal_log import NO_CALL, CallTrace
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.tenant_limits import TenantLimits
@@ -32,6 +33,7 @@ class EmbeddingSpec:
     truncate_prompt_tokens: int | None = None  # None: a text that is too long is refused; -1: it is cut to what the model takes
     prompt_name: str | None = None  # of the prompt before each text; "": none; None: the model's default one
     names: Mapping[str, str] = field(default_factory=dict)  # its id, its API and what else its line of the log has of them
+    call: CallTrace = NO_CALL  # what else is known of it, for its trace
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,32 @@ class Vectors:
     values: np.ndarray
     n_tokens: int
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class EmbeddingTimes:
+    """Times of one call by the monotonic clock. `sent_s`: when its first texts went to an embedder; 0: they wait."""
+
+    began_s: float
+    sent_s: float = 0.0
+    n_sent: int = 0  # messages with texts, those that were sent again too
+
+    def sent(self, now_s: float) -> None:
+        """Texts go to an embedder."""
+        self.sent_s = self.sent_s or now_s
+        self.n_sent += 1
+
+
+@dataclass(frozen=True)
+class EndedEmbedding:
+    """A call that is over, for its trace. `n_tokens`: 0: its client has left before."""
+
+    spec: EmbeddingSpec
+    model: str
+    tenant: str
+    n_texts: int
+    n_tokens: int
+    times: EmbeddingTimes
 
 
 class Embeddings:
@@ -53,15 +81,17 @@ class Embeddings:
         dispatcher: EmbeddingDispatcher,
         manager: RequestManager,
         limits: TenantLimits | None,
+        trace: Callable[[EndedEmbedding], Mapping[str, str]] | None = None,
     ) -> None:
-        """`manager`: what is embedded counts among its requests, and is in its log. `limits`: of tenants."""
+        """`manager`: what is embedded counts among its requests, and is in its log. `limits`: of tenants. `trace`: makes the
+        trace of a call and returns headers for its answer; None: traces are off."""
         self.model_name, self._settings = settings.embedding_model, settings
         self.text = text
         self._prompts, self._default_prompt = settings.embedding_prompts, settings.embedding_default_prompt
         self._normalizes = settings.embedding_normalized
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, manager.gate
-        self._access_log, self._limits = manager.access_log, limits
+        self._access_log, self._limits, self._trace = manager.access_log, limits, trace
 
     def check(self, asked: str) -> None:
         """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
@@ -74,7 +104,7 @@ class Embeddings:
         vectors do not come in time.
         """
         gate, loop = self._gate, asyncio.get_running_loop()
-        began_s = loop.time()
+        times = EmbeddingTimes(loop.time())
         gate.check(1)
         texts = spec.texts if spec.texts is not None else spec.ids or ()
         if not 1 <= len(texts) <= self._max_texts:
@@ -87,17 +117,28 @@ class Embeddings:
             ids = await self._tokenised(spec, prompt)
             headers = {} if self._limits is None else await self._limits.take_tokens(caller, sum(map(len, ids)))
             async with asyncio.timeout(self._timeout_s):
-                values = await self._dispatcher.embed(ids)
+                values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()))
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         except asyncio.CancelledError:
-            self._access_log.embedded(spec.names, self.model_name, len(texts), 0, loop.time() - began_s)
+            self._ended(spec, caller, len(texts), 0, times)
             raise
         finally:
             gate.n_active -= 1
         n_tokens = sum(map(len, ids))
-        self._access_log.embedded(spec.names, self.model_name, len(texts), n_tokens, loop.time() - began_s)
-        return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens, headers)
+        told = {**headers, **self._ended(spec, caller, len(texts), n_tokens, times)}
+        return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens, told)
+
+    def _ended(
+        self, spec: EmbeddingSpec, caller: bytes, n_texts: int, n_tokens: int, times: EmbeddingTimes
+    ) -> Mapping[str, str]:
+        """The line of the log and the trace of a call that is over; returns the headers of the trace."""
+        total_s = asyncio.get_running_loop().time() - times.began_s
+        self._access_log.embedded(spec.names, self.model_name, n_texts, n_tokens, total_s)
+        if self._trace is None:
+            return {}
+        tenant = self._access_log.tenant_of(caller) if caller else ""
+        return self._trace(EndedEmbedding(spec, self.model_name, tenant, n_texts, n_tokens, times))
 
     def _prompt(self, spec: EmbeddingSpec) -> str:
         """What stands before each text. Raises: Refusal."""

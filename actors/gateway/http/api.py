@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -93,18 +94,19 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     endpoints = [for_admins(one, services, audit) for one in known]
     routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
-    handlers: Any = {HTTPException: partial(on_http_exception, services.manager.refusals), Exception: on_exception}
+    refused = partial(on_http_exception, services.manager.refusals, partial(_origin_of, services.settings))
+    handlers: Any = {HTTPException: refused, Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
 
 
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     """An endpoint with what all have in common: request and trace id, the body within its budget, refusals as responses."""
 
-    error_form = error_body_at(endpoint.path)
+    error_form, note = error_body_at(endpoint.path), services.manager.refusals.note
 
     async def answer(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        origin = _origin_of(http, headers, services.settings)
+        origin = _origin_of(services.settings, http, headers)
         identity, caller = _NOBODY, NO_CALLER
         try:
             if services.keys is not None and not endpoint.is_open and not is_forwarded(http.scope):
@@ -128,9 +130,9 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 body.release()
         except Refusal as refusal:
             named = identity.key or ("" if origin.correlation_id else mint_request_id())
-            services.manager.refusals.note(refusal, endpoint.path, named, origin.correlation_id, caller)
+            traced = note(refusal, endpoint.path, named, origin.correlation_id, caller, origin.call_trace)
             form = error_body_for(http) if endpoint.path.startswith("/v1/models") else error_form
-            return error_response(refusal, {"X-Request-Id": origin.correlation_id or named}, form)
+            return error_response(refusal, {"X-Request-Id": origin.correlation_id or named, **traced}, form)
         except ClientDisconnect:
             return Response(status_code=499)
         except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer
@@ -139,8 +141,9 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     return answer
 
 
-def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], settings: GatewaySettings) -> Origin:
+def _origin_of(settings: GatewaySettings, http: HttpRequest, headers: Mapping[bytes, bytes] | None = None) -> Origin:
     """What the headers of a call say of it, beside its identity and its API key."""
+    headers = dict(http.scope["headers"]) if headers is None else headers
     caller = caller_of_call(http.scope, headers, settings.caller_header)
     cache_use = cache_use_of(_text(headers, b"cache-control"))
     allows_fallback, trace_id, trace = not _is_set(headers, b"x-no-fallback"), NO_TRACE, None
@@ -148,7 +151,9 @@ def _origin_of(http: HttpRequest, headers: Mapping[bytes, bytes], settings: Gate
         client = trace_caller_of(_text(headers, b"traceparent"), _text(headers, b"tracestate"))
         trace_id, trace = (NO_TRACE, None) if client is None else (client.trace_id, client.context)
     trace = None if settings.traces is None else trace  # without traces the id alone goes with the request, for log lines
-    return Origin(trace_id, caller, correlation_id_of(headers), cache_use, allows_fallback=allows_fallback, trace=trace)
+    began_s = 0.0 if settings.traces is None else monotonic()
+    name = correlation_id_of(headers)
+    return Origin(trace_id, caller, name, cache_use, allows_fallback=allows_fallback, trace=trace, began_s=began_s)
 
 
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes], endpoint: Endpoint) -> Origin:

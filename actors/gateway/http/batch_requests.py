@@ -54,7 +54,8 @@ def placed_refusal(index: int, refusal: Refusal) -> Refusal:
     named = refusal.field and refusal.detail.startswith(refusal.field)
     detail = f"{place}.{refusal.detail}" if named else f"{place}: {refusal.detail}"
     why = refusal.fine_code or refusal.code
-    return Refusal(why, detail, field=field, retry_after_s=refusal.retry_after_s, status=refusal.status)
+    again_s, status = refusal.retry_after_s, refusal.status
+    return Refusal(why, detail, field=field, retry_after_s=again_s, status=status, limit=refusal.limit)
 
 
 def _new_request(fields: Mapping[str, Any], name: RequestName, call: Call, is_strict: bool) -> NewRequest:

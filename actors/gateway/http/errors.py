@@ -16,7 +16,8 @@ from starlette.responses import Response
 
 from actors.gateway.bodies.body_errors import MOST_SHOWN
 from actors.gateway.bodies.fields.foreign_fields import NEAR
-from actors.gateway.requests.refusal_log import RefusalLog
+from actors.gateway.bodies.request_name import Origin
+from actors.gateway.requests.refusal_log import NO_CALL, RefusalLog
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from actors.gateway.requests.request_spec import Ended
 from messages.outcomes import Code, FineCode
@@ -129,8 +130,11 @@ def without_slash(path: str) -> Response:
     )
 
 
-async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTPException) -> Response:
-    """The response to a request that Starlette refuses: an unknown path or a wrong method. `refusals`: the log of them."""
+async def on_http_exception(
+    refusals: RefusalLog, origin_of: Callable[[HttpRequest], Origin], http: HttpRequest, error: HTTPException
+) -> Response:
+    """The response to a request that Starlette refuses: an unknown path or a wrong method. `refusals`: the log of them.
+    `origin_of`: where a call comes from, for its trace."""
     path = http.url.path[:_MOST_PATH_CHARACTERS]
     detail = f"{http.method} {path}: {error.detail}"
     body_of = error_body_at(path)
@@ -140,8 +144,8 @@ async def on_http_exception(refusals: RefusalLog, http: HttpRequest, error: HTTP
         allowed = dict(error.headers or {}).get("Allow", "another method")
         detail = f"method: expected {allowed} for {path}, got {http.method}"
     refusal = Refusal(_WHY_BY_STATUS.get(error.status_code, "invalid"), detail, status=error.status_code)
-    refusals.note(refusal, path)
-    return error_response(refusal, dict(error.headers or {}), body_of)
+    traced = refusals.note(refusal, path, call=NO_CALL if refusals.trace is None else origin_of(http).call_trace)
+    return error_response(refusal, {**(error.headers or {}), **traced}, body_of)
 
 
 def _unknown_path(http: HttpRequest) -> str:

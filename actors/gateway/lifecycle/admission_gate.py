@@ -77,7 +77,7 @@ class AdmissionGate:
             bound = f"at most {self._limit} that are active (gateway.max_active_requests)"
             detail = f"sequences: expected {bound}, got {n_present} and {n_sequences} more"
             self._metrics.refused("sequences")
-            raise Refusal("overloaded", detail, retry_after_s=1.0)
+            raise Refusal("overloaded", detail, retry_after_s=1.0, limit=f"max_active_requests={self._limit}")
 
     def check_caller(self, n_sequences: int, terms: Terms) -> None:
         """Return if the caller of these terms may have `n_sequences` more now. Raises: Refusal."""
@@ -87,7 +87,8 @@ class AdmissionGate:
             what = "sequences of one caller that are active or not read to their end"
             bound = f"expected at most {held + room} {what}, its share of {self._limit}"
             self._metrics.refused("caller_sequences")
-            raise Refusal("caller_share", f"{bound}; got {held} and {n_sequences} more", retry_after_s=1.0)
+            got, limit = f"{bound}; got {held} and {n_sequences} more", f"caller_sequences={held + room}"
+            raise Refusal("caller_share", got, retry_after_s=1.0, limit=limit)
         if self.outlook.level is DegradationLevel.SHEDDING:
             self._check_shed(terms)
 
@@ -110,12 +111,14 @@ class AdmissionGate:
         if price > shares.n_free:
             self._metrics.refused("queue_tokens")
             bound = f"queue: expected at most {shares.limit} {what}, got {shares.n_held} and {price} more"
-            raise Refusal("queue_full", bound + self._wait_text(), retry_after_s=self._drained_s(price - shares.n_free))
+            again_s, limit = self._drained_s(price - shares.n_free), f"queue_tokens={shares.limit}"
+            raise Refusal("queue_full", bound + self._wait_text(), retry_after_s=again_s, limit=limit)
         self._metrics.refused("caller_tokens")
         held = shares.held_by(terms.caller)
         share = f"queue: expected at most {held + room} {what} of one caller, its share of {shares.limit}"
-        got = f"; got {held} and {price} more"
-        raise Refusal("caller_share", share + got + self._wait_text(), retry_after_s=self._drained_s(price - room))
+        got = f"; got {held} and {price} more{self._wait_text()}"
+        limit = f"caller_tokens={held + room}"
+        raise Refusal("caller_share", share + got, retry_after_s=self._drained_s(price - room), limit=limit)
 
     def reserve(self, n_sequences: int, terms: Terms) -> None:
         """Count sequences that were checked while they are tokenised. Call `release` afterwards, accepted or not."""

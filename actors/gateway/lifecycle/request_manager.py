@@ -241,8 +241,8 @@ class RequestManager:
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
-        refusal, spec = journal_unavailable(), request.spec
-        self.refusals.note(refusal, spec.api, spec.request, spec.correlation_id, spec.terms.caller)
+        refusal = journal_unavailable()
+        self.refusals.withdrawn(request, refusal)
         ended = Ended(reason="failed", code=refusal.code, detail=refusal.detail)
         for sequence in request.sequences:
             self.dispatcher.remove(sequence, "withdrawn")

@@ -6,18 +6,45 @@ A flood of them fills no disk: of those within a second the first ones get a lin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import msgspec
 import structlog
 from prometheus_client import Counter
 
 from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
+from messages.wire.trace_context import TraceContext
 
 LINES_PER_S = 10
 _WINDOW_S = 1.0
 NO_CALLER = b""
 _MOST_CHARACTERS = 120  # of a text that a client has chosen
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class CallTrace(msgspec.Struct, frozen=True):
+    """What is known of a call for its trace. `trace_id`, `context`: of its client, or of the request that it was to be; empty
+    without one. `began_s`: by the monotonic clock; 0: at its end."""
+
+    trace_id: bytes = b""
+    context: TraceContext | None = None
+    began_s: float = 0.0
+
+
+class NotedRefusal(msgspec.Struct, frozen=True):
+    """A refusal with what is known of its call, for a trace."""
+
+    refusal: Refusal
+    path: str
+    request: str
+    x_request_id: str
+    tenant: str
+    call: CallTrace
+
+
+NO_CALL = CallTrace()
 
 
 class RefusalLog:
@@ -30,13 +57,39 @@ class RefusalLog:
         self._log = structlog.get_logger()
         self._n_in_window = 0
         self.tenant_of: Callable[[bytes], str] = lambda caller: ""  # by the digest of the caller; "": there are none
+        self.trace: Callable[[NotedRefusal], Mapping[str, str]] | None = (
+            None  # gives headers for its answer; None: traces are off
+        )
 
     def note(
-        self, refusal: Refusal, path: str = "", request: str = "", x_request_id: str = "", caller: bytes = NO_CALLER
-    ) -> None:
+        self,
+        refusal: Refusal,
+        path: str = "",
+        request: str = "",
+        x_request_id: str = "",
+        caller: bytes = NO_CALLER,
+        call: CallTrace = NO_CALL,
+    ) -> Mapping[str, str]:
         """A request was refused. `path`: where it was sent to, "zeromq" for ZeroMQ. `request`: the id that its client has
         given, or that its answer shows; "" if it was refused before anything of it was read. `caller`: the digest of who
-        has shown an API key."""
+        has shown an API key. `call`: what else is known, for a trace. Returns headers for its answer: those of its trace."""
+        self._count(refusal, path, request, x_request_id, caller)
+        if self.trace is None:
+            return _NO_HEADERS
+        tenant = self.tenant_of(caller) if caller else ""
+        return self.trace(NotedRefusal(refusal, path, request, x_request_id, tenant, call))
+
+    def withdrawn(self, request: Request, refusal: Refusal) -> None:
+        """A request could not be recorded, which refuses it after its trace has begun."""
+        spec = request.spec
+        caller = spec.terms.caller
+        self._count(refusal, spec.api, spec.request, spec.correlation_id, caller)
+        if self.trace is not None and spec.trace is not None and spec.trace.span_id:
+            texts = spec.api, spec.request, spec.correlation_id, self.tenant_of(caller) if caller else ""
+            self.trace(NotedRefusal(refusal, *texts, CallTrace(spec.terms.trace_id, spec.trace, request.began_s)))
+
+    def _count(self, refusal: Refusal, path: str, request: str, x_request_id: str, caller: bytes) -> None:
+        """Count a refusal, and write its line unless there are too many."""
         self._counter.labels(refusal.code).inc()
         if not self._is_on:
             return

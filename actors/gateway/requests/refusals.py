@@ -49,6 +49,7 @@ class Refusal(Exception):
         retry_after_s: after this time the client may retry; 0: a retry does not help.
         status: the HTTP status if it is not that of `STATUS_BY_CODE`.
         headers: further ones of its HTTP response.
+        limit: the limit that was passed, as its name and its number, for traces; "" if none was.
     """
 
     code: Code
@@ -63,6 +64,7 @@ class Refusal(Exception):
         retry_after_s: float = 0.0,
         status: int = 0,
         headers: Mapping[str, str] = _NO_HEADERS,
+        limit: str = "",
     ) -> None:
         super().__init__(detail)
         if why in CODE_BY_FINE_CODE:
@@ -70,6 +72,7 @@ class Refusal(Exception):
         else:
             self.code, self.fine_code = cast("Code", why), ""
         self.detail, self.field, self.retry_after_s, self.headers = detail, field, retry_after_s, headers
+        self.limit = limit
         self.status = status or STATUS_BY_CODE.get(why) or STATUS_BY_CODE[self.code]
 
 
@@ -82,7 +85,7 @@ def prompt_too_long(field: str, context_tokens: int, n_tokens: int, *, is_estima
     """The refusal of a prompt that leaves no room for an answer. is_estimate: it has n_tokens or more."""
     room = f"at most {context_tokens - 1} tokens (this model's context is {context_tokens}, of which one must stay free)"
     detail = f"{field}: expected {room}, got {'at least ' if is_estimate else ''}{n_tokens}"
-    return Refusal("too_long", detail, field=field)
+    return Refusal("too_long", detail, field=field, limit=f"context_tokens={context_tokens}")
 
 
 def json_text(value: object) -> str:

@@ -48,9 +48,9 @@ def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, t
     said = f"{name.value}: the limit of the tenant {tenant} is {limit} {_WHAT[name]}"
     if not retry_after_s:
         detail = f"{said}; expected no more than that in one request or batch, got {needed}"
-        return Refusal("exceeds_limit", detail, field=name.value, headers=headers)
+        return Refusal("exceeds_limit", detail, field=name.value, headers=headers, limit=f"{name.value}={limit}")
     why: FineCode = "insufficient_quota" if name is LimitName.DAY else "rate_limit_exceeded"
     detail = f"{said}; there is no room now for {needed} more, come back in {duration_text(retry_after_s)}"
     if retry_after_s > _LONGEST_RETRY_S:
         headers = {**headers, "x-should-retry": "false"}
-    return Refusal(why, detail, retry_after_s=retry_after_s, headers=headers)
+    return Refusal(why, detail, retry_after_s=retry_after_s, headers=headers, limit=f"{name.value}={limit}")

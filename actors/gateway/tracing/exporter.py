@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from actors.gateway.tracing.collector import Delivered, Outcome
+from actors.gateway.tracing.ended_call import call_spans, decode_call, is_call
 from actors.gateway.tracing.ended_request import decode_ended
 from actors.gateway.tracing.otlp import RequestBody, encode_spans
 from actors.gateway.tracing.request_spans import request_spans
@@ -130,7 +131,8 @@ class Exporter:
         """The spans of each record. The event loop gets a turn after some of them."""
         for number, record in enumerate(records, 1):
             try:
-                yield encode_spans(request_spans(decode_ended(record)))
+                is_bare = is_call(record)
+                yield encode_spans(call_spans(decode_call(record)) if is_bare else request_spans(decode_ended(record)))
             except ValueError as error:  # of another release
                 self._log.warning("a trace is left out", error=str(error))
             if not number % _RECORDS_A_TURN:

@@ -3,6 +3,7 @@
     request manager --begin--> a trace id and a span id, recorded with the request
     attempt book, failover ---> notes of lost attempts
     finished requests --keep--> record --> spool (a file) --> exporter (a thread): spans --> collector
+    refused calls, embeddings --> record --^
 
 Without traces none of this exists, and none of these calls is made.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,13 +21,16 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from actors.gateway.dispatch.post import Post, Timer
+from actors.gateway.embeddings.embeddings import EndedEmbedding
 from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.requests.refusal_log import CallTrace, NotedRefusal
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings, TracesSettings
 from actors.gateway.tracing.attempts import AttemptLog, LossCause, is_traced
 from actors.gateway.tracing.collector import CollectorConnection
+from actors.gateway.tracing.ended_call import EmbeddingsCall, EndedCall, RefusedCall, encode_call
 from actors.gateway.tracing.ended_request import encode_ended, ended_request
 from actors.gateway.tracing.export_settings import ExportSettings, export_settings
 from actors.gateway.tracing.exporter import SPANS, Exporter
@@ -35,7 +40,7 @@ from actors.gateway.tracing.trace_metrics import DropReason, TraceMetrics
 from messages.generation.replica_state import ReplicaCondition
 from messages.ids import replica_of
 from messages.release import release_version
-from messages.wire.trace_context import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext
+from messages.wire.trace_context import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext, traceparent_of
 
 _STOP_S = 1.0  # a gateway that ends waits so long for the collector; what is left stays in its files
 
@@ -49,6 +54,7 @@ class Tracing:
     ) -> None:  # fmt: skip
         self._gateway, self._post, self._manager = gateway, post, manager
         self._sampler, self._delay_s = export.sampler, export.delay_s
+        self._most_waiting_calls = export.most_waiting // SPANS // 2  # a flood of refused calls leaves room for requests
         self.spool, self.exporter, self._metrics = spool, exporter, metrics
         self.attempts = AttemptLog(post.now_s, self._cause_of)
         self._timer: Timer | None = None
@@ -63,6 +69,7 @@ class Tracing:
         manager.begin_trace = self.begin
         manager.dispatcher.failover.on_condition = self._on_condition
         manager.finished.on_keep = self.keep
+        manager.refusals.trace = self.refused
         self.spool.on_complete = self.exporter.wake
         self.exporter.start()
         self._tick()
@@ -94,11 +101,50 @@ class Tracing:
             gateway=self._gateway,
             model=manager.models.at(spec.model).name,
             tenant=manager.access_log.tenant_of(spec.terms.caller),
-            offset_s=self._post.wall_s() - self._post.now_s(),
+            offset_s=self._offset_s,
             taken_over_s=self.attempts.began_s,
         )
         if not self.spool.add(span_id, encode_ended(record)):
             self._metrics.dropped(DropReason.FULL, 1)
+
+    def refused(self, noted: NotedRefusal) -> Mapping[str, str]:
+        """A call was refused. Returns the headers of its trace; none if it is not traced."""
+        refusal, code = noted.refusal, noted.refusal.fine_code or noted.refusal.code
+        what = RefusedCall(noted.path, refusal.status, code, refusal.limit, refusal.field)
+        return self._call(noted.call, noted.call.began_s, (noted.request, noted.x_request_id, noted.tenant), what)
+
+    def embedded(self, one: EndedEmbedding) -> Mapping[str, str]:
+        """A call for vectors is over. Returns the headers of its trace; none if it is not traced."""
+        call, times, names = one.spec.call, one.times, one.spec.names
+        sent_s = times.sent_s + self._offset_s if times.sent_s else 0.0
+        what = EmbeddingsCall(one.model, names.get("api", ""), one.n_texts, one.n_tokens, sent_s, times.n_sent)
+        named = names.get("request", ""), names.get("x_request_id", ""), one.tenant
+        return self._call(call, call.began_s or times.began_s, named, what)
+
+    @property
+    def _offset_s(self) -> float:
+        """Unix time minus the monotonic clock."""
+        return self._post.wall_s() - self._post.now_s()
+
+    def _call(
+        self, call: CallTrace, began_s: float, named: tuple[str, str, str], what: RefusedCall | EmbeddingsCall
+    ) -> Mapping[str, str]:
+        """Keep the record of a call that is over, if it is traced. `named`: its id, its client's and its tenant. The context
+        has the id of a span if that was begun before."""
+        client, trace_id = call.context, call.trace_id or self._random_bytes(TRACE_ID_BYTES)
+        trace = client or TraceContext()
+        if not trace.span_id:
+            if not self._sampler.takes(trace_id, client):
+                return {}
+            trace = msgspec.structs.replace(trace, span_id=self._random_bytes(SPAN_ID_BYTES))
+        ended_s, offset_s = self._post.now_s(), self._offset_s
+        times = (began_s or ended_s) + offset_s, ended_s + offset_s
+        record = EndedCall(trace_id, trace, *times, self._gateway, *named, what)
+        has_room = self.spool.n_waiting < self._most_waiting_calls
+        if not (has_room and self.spool.add(trace.span_id, encode_call(record))):
+            self._metrics.dropped(DropReason.FULL, 1)
+        headers = {"traceparent": traceparent_of(trace_id, trace.span_id)}
+        return {**headers, "tracestate": trace.state} if trace.state else headers
 
     def leave(self) -> None:
         """Hear no more of requests. What waits for the collector is in files."""

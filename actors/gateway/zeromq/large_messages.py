@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.bodies.large_bodies import SMALL_BYTES, BodyReader
+from actors.gateway.bodies.request_name import Origin
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.zeromq.clients import PendingRequest
-from actors.gateway.zeromq.parse import BODIES, Asked, new_request_of
+from actors.gateway.zeromq.parse import BODIES, Asked, new_request_of, origin_of
 from messages import public
 
 _IDS_FIELDS = {"chat": "", "completion": "prompt"}
@@ -49,7 +50,7 @@ class LargeMessages:
         budget: BodyBudget,
         spawn: Callable[[bytes, str, Callable[[], Awaitable[None]]], None],
         understood: Callable[[bytes, Asked, NewRequest, int], None],
-        refuse: Callable[[bytes, str, Refusal], None],
+        refuse: Callable[[bytes, str, Refusal, Origin], None],
         cancel: Callable[[bytes, str], None],
         *,
         are_owned: bool = False,
@@ -87,14 +88,14 @@ class LargeMessages:
         try:
             new = await self._request_of(message)
         except Refusal as refusal:
-            self._refuse(pending.identity, asked.request, refusal)
+            self._refuse(pending.identity, asked.request, refusal, origin_of(asked, message.caller))
             return
         finally:
             del self._unread[asked.request]
         try:
             self._understood(pending.identity, asked, new, message.n_bytes)
         except Refusal as refusal:
-            self._refuse(pending.identity, asked.request, refusal)
+            self._refuse(pending.identity, asked.request, refusal, origin_of(asked, message.caller))
             return
         if pending.is_cancelled:
             self._cancel(pending.identity, asked.request)

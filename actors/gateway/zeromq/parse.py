@@ -59,9 +59,7 @@ def _answered(message: AnswersWanted, caller: bytes, body: ChatBody | Completion
         must_be_known=False,
         digest=digest.hexdigest(),
     )
-    client = _trace_of(message)
-    trace_id = message.trace_id if client is None else client.trace_id
-    origin = Origin(trace_id=trace_id, caller=caller, trace=None if client is None else client.context)
+    origin = origin_of(message, caller)
     has_tokens = len(message.tokens) > 0
     if isinstance(body, ChatBody):
         if has_tokens:
@@ -107,6 +105,13 @@ def _trace_of(message: Asked) -> TraceCaller | None:
     if message.traceparent is msgspec.UNSET:
         return None
     return trace_caller_of(message.traceparent, "" if message.tracestate is msgspec.UNSET else message.tracestate)
+
+
+def origin_of(message: Asked, caller: bytes) -> Origin:
+    """Where a message comes from."""
+    client, given = _trace_of(message), message.terms.trace_id if isinstance(message, Generate) else message.trace_id
+    trace_id = given if client is None else client.trace_id
+    return Origin(trace_id=trace_id, caller=caller, trace=None if client is None else client.context)
 
 
 def field_in(text: str) -> str:

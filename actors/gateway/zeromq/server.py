@@ -19,12 +19,13 @@ from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.bodies.large_bodies import BodyReader
+from actors.gateway.bodies.request_name import Origin
 from actors.gateway.cache_reset.cache_reset import CacheReset
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.lifecycle.request_manager import RequestManager
 from actors.gateway.other_gateways.owners import Owners
 from actors.gateway.requests.best_of import n_readable
-from actors.gateway.requests.refusal_log import NO_CALLER
+from actors.gateway.requests.refusal_log import NO_CALL, NO_CALLER
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
@@ -37,7 +38,7 @@ from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.keys import ZmqKeys
 from actors.gateway.zeromq.large_messages import LargeMessages
 from actors.gateway.zeromq.other_gateways import OtherGateways
-from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, request_in
+from actors.gateway.zeromq.parse import Asked, field_in, have_of, new_request_of, origin_of, request_in
 from actors.gateway.zeromq.public_socket import PublicSocket
 from actors.gateway.zeromq.stream import ZmqStream
 from messages import public
@@ -149,7 +150,7 @@ class ZmqServer:
             if not self._large.read_if_large(identity, message, n_bytes, caller):
                 self._understood(identity, message, new_request_of(message, caller), n_bytes)
         except Refusal as refusal:
-            self._refuse(identity, message.request, refusal, caller)
+            self._refuse(identity, message.request, refusal, origin_of(message, caller))
 
     def _understood(self, identity: bytes, message: Asked, new: NewRequest, n_bytes: int) -> None:
         """A message was read: go on with a known request, look for it at other gateways, or begin it. Raises: Refusal."""
@@ -216,7 +217,8 @@ class ZmqServer:
         try:
             request = await self._admission.finish(arrival)
         except Refusal as refusal:
-            self._refuse(pending.identity, request_id, refusal, arrival.new.terms.caller)
+            terms, trace = arrival.new.terms, arrival.new.trace
+            self._refuse(pending.identity, request_id, refusal, Origin(terms.trace_id, terms.caller, trace=trace))
             return
         finally:
             del self._pending[request_id]
@@ -276,8 +278,9 @@ class ZmqServer:
         body, arrays = self._codec.encode(message)
         return self._socket.reader.send([identity, body, arrays])
 
-    def _refuse(self, identity: bytes, request: str, refusal: Refusal, caller: bytes = NO_CALLER) -> None:
-        self._manager.refusals.note(refusal, "zeromq", request, caller=caller)
+    def _refuse(self, identity: bytes, request: str, refusal: Refusal, origin: Origin | None = None) -> None:
+        caller, call = (NO_CALLER, NO_CALL) if origin is None else (origin.caller, origin.call_trace)
+        self._manager.refusals.note(refusal, "zeromq", request, caller=caller, call=call)
         self._refusals.send(identity, failed_of(request, refusal))
 
     def _pump_all(self) -> None:

@@ -59,7 +59,8 @@ class PlannedStep:
     sampling: list[Row]  # those that sample, in the order of the result
     shape: Shape  # of each of its steps
     n_tokens: int  # of all its steps
-    n_cached: int  # prompt tokens of entering sequences that need no prefill
+    n_asked: int  # prompt tokens of sequences that enter for the first time, for which the prefix cache was asked
+    n_cached: int  # of these, tokens that need no prefill
     saved_s: float  # that their prefill would have taken, as far as the gang's steps have been measured
     n_preempted: int
     n_displaced: int
@@ -160,6 +161,7 @@ class PlanBuilder:
             shape=shape,
             sampling=sampling,
             n_tokens=self.n_tokens * n_steps,
+            n_asked=sum([s.n_prompt for s in self.entered if s.stay == s.cached_stay and s.state is State.RUNNING]),
             n_cached=self.n_cached,
             saved_s=self.saved_s,
             n_preempted=self.n_preempted,

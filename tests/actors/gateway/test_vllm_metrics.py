@@ -63,6 +63,8 @@ def test_a_scheduler_has_its_replica_and_its_model() -> None:
     assert at(found, "kv_cache_usage_perc", **labels) == 0.25
     drafts = [at(found, f"spec_decode_num_{what}_total", **labels) for what in ("drafts", "draft_tokens", "accepted_tokens")]
     assert drafts == [2, 4, 2]
+    by_position = [at(found, "spec_decode_num_accepted_tokens_per_pos_total", position=p, **labels) for p in ("0", "1")]
+    assert by_position == [1, 1]
     facts = {"block_size": "16", "num_gpu_blocks": "100", "enable_prefix_caching": "True"}
     assert at(found, "cache_config_info", **facts, **labels) == 1
 

@@ -100,6 +100,15 @@ CASES = [
         grows=True,
     ),
     Case(
+        "TardigradeLinkLost",
+        {
+            f'tardigrade_links_lost_total{{{_GATEWAY}, direction="to"}}': (0, 0.01),
+            f'tardigrade_links_lost_total{{{_GATEWAY}, direction="from"}}': (0, 0),
+        },
+        {"actor": "gateway/0"},
+        grows=True,
+    ),
+    Case(
         "TardigradeCacheFull",
         {f"tardigrade_scheduler_preemptions_total{{{_SCHEDULER}}}": (0, 10)},
         {"job": "tardigrade", "actor": "scheduler/0"},

@@ -1,4 +1,5 @@
-"""A thousand requests while workers, schedulers and gateways are killed: each has exactly one complete trace."""
+"""A thousand requests while workers, schedulers and gateways are killed, and calls for vectors and refused ones while the
+embedder is: each has exactly one complete trace."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from messages.client import AsyncClient
+from tests.support.embedding.embedders import packaged_folder
 from tests.support.otlp.span_collector import by_trace, span_collector
 from tests.support.otlp.traces import check_trace, request_of
 from tests.support.real_server import WITH_SPARES, RealServer, real_server
@@ -111,3 +113,58 @@ def test_each_of_a_thousand_requests_has_one_complete_trace(monkeypatch: pytest.
     print(f"kills {dict(kills)}, causes {dict(causes)}, gang recoveries {n_recoveries}, spans that came twice {n_twice}")
     assert set(kills) == set(ROLES)
     assert min(causes["scheduler_died"], causes["gateway_died"], n_recoveries) > 0
+
+
+N_CALLS, N_EMBEDDER_DEATHS = 300, 3
+EMBEDDER = "embedder/0"
+CALLS = (  # what is asked by turns, its status, and the name of its span
+    ("/v1/embeddings", {"input": ["water bear", "moss"]}, 200, "embeddings all-MiniLM-L6-v2"),
+    ("/v1/completions", {"prompt": [1], "max_tokens": -1}, 400, "refused /v1/completions"),
+    ("/v1/completions", {"prompt": [1], "max_tokens": 2}, 200, "text_completion hash-chain"),
+)
+
+
+async def ask_everything(server: RealServer) -> None:
+    """All calls, while the embedder is killed."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=300.0, limits=httpx.Limits(max_connections=8)) as http:
+        n_done = 0
+
+        async def some(numbers: list[int]) -> None:
+            nonlocal n_done
+            for number in numbers:
+                path, body, status, _ = CALLS[number % 3]
+                answer = await http.post(path, json=body, headers={"traceparent": traceparent(number)})
+                assert answer.status_code == status, answer.text
+                assert answer.headers["traceparent"].startswith(traceparent(number)[:36])
+                n_done += 1
+
+        async def kill_embedders() -> None:
+            hit = 0
+            for death in range(1, N_EMBEDDER_DEATHS + 1):
+                while n_done < death * N_CALLS // 5:
+                    await asyncio.sleep(0.005)
+                hit = await asyncio.to_thread(server.kill, EMBEDDER, after=hit)
+
+        async with PULSE.beating(), asyncio.TaskGroup() as group:
+            group.create_task(kill_embedders())
+            for first in range(8):
+                group.create_task(some(list(range(first, N_CALLS, 8))))
+
+
+def test_refused_calls_and_calls_for_vectors_have_one_trace_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged_folder()
+    with span_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        with real_server("--model", "hash-chain", "--embedding-model", "minilm") as server:
+            asyncio.run(ask_everything(server))
+            collector.wait(lambda: len(by_trace(collector.spans)) == N_CALLS)
+            assert server.stop() == 0
+    traces = by_trace(collector.spans)
+    for number in range(N_CALLS):
+        spans = traces[traceparent(number)[3:35]]
+        whole, (_, _, status, name) = request_of(spans), CALLS[number % 3]
+        assert (whole.name, whole.is_error) == (name, status == 400)
+        inner = sorted(span.name for span in spans if span is not whole)
+        assert inner == {0: ["compute", "queue"], 1: [], 2: ["decode", "prefill", "queue"]}[number % 3]
+    resent = [s for s in collector.spans if s.attributes.get("tardigrade.submissions", 1) > 1]
+    print(f"{N_CALLS} calls, {N_EMBEDDER_DEATHS} deaths of the embedder, calls for vectors that were sent again {len(resent)}")

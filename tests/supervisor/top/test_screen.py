@@ -5,12 +5,31 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.lifecycle.cache_figures import PrefixFigures
+from messages.lifecycle.cache_figures import (
+    AnswerFigures,
+    CacheFigures,
+    DiskFigures,
+    ExchangeFigures,
+    HostFigures,
+    PrefixFigures,
+    SharedFigures,
+    SimilarFigures,
+)
 from messages.lifecycle.tree import TreeState
 from supervisor.top.figures import ChildRow, GpuRow, TopFigures
 from supervisor.top.screen import SortBy, View, curve, drawn
 
 PREFIX = PrefixFigures(4096, 100, 1000, 5, 7, 1000, 670, 1.0, 10, 3.0)
+
+
+ALL_CACHES = CacheFigures(
+    host=HostFigures(9, 8, 7, 1_234, 0, 0.1, 5, 0, 3.0),
+    disk=DiskFigures(9, 8, 7, 99_999, 0, 0.1, 5, 0, 3.0),
+    exchange=ExchangeFigures(9, 8, 9_999, 0, 0.1),
+    answers=AnswerFigures(9, 8, 1, 0, 3, 0, 3.0),
+    shared=SharedFigures(9, 8, 7, 3.0, 70),
+    similar=SimilarFigures(9, 8, 5, 95, 0, 3.0),
+)
 
 
 def row(
@@ -19,11 +38,14 @@ def row(
     return ChildRow(name, state, restarts + 1, restarts, 200.0, memory_bytes, 0, last_exit, age_s, "")
 
 
-def figures(children: list[ChildRow], n_gpus: int = 0, no_answer_s: float = 0.0) -> TopFigures:
+def figures(
+    children: list[ChildRow], n_gpus: int = 0, no_answer_s: float = 0.0, more_caches: CacheFigures | None = None
+) -> TopFigures:
     gpus = [GpuRow(str(n), 93.0, 70.1e9, 80e9, 651.0, 61.0) for n in range(n_gpus)]
     return TopFigures(
         TreeState.SERVING, "SmolLM2-135M-Instruct", "http://127.0.0.1:8000", "8 replicas", 3723.0, 1234.0, 400.0, 12.3,
-        12, 3, 15, 2, 0.71, PREFIX, children, gpus, {"team-a": 5e6}, [0.0, 50.0, 100.0], no_answer_s,
+        12, 3, 15, 2, 0.71, PREFIX, more_caches or CacheFigures(), children, gpus, {"team-a": 5e6}, [0.0, 50.0, 100.0],
+        no_answer_s,
     )  # fmt: skip
 
 
@@ -59,6 +81,15 @@ def test_it_fits_into_every_terminal(n_children: int, n_gpus: int, width: int, h
     screen = lines(figures(many, n_gpus), View(width, height, sort))
     assert len(screen) == height
     assert max(map(len, screen)) <= width
+
+
+def test_every_cache_that_is_on_has_its_place_in_one_line_of_80_characters() -> None:
+    screen = lines(figures([row("gateway/0")], more_caches=ALL_CACHES), View())
+    assert screen[6] == "more caches host 1.2k  disk 99k  moved 9.9k  answers 100%  shared 70  similar 5%"
+    assert (len(screen), screen[9].split()) == (24, [])
+    some = CacheFigures(disk=ALL_CACHES.disk, answers=AnswerFigures(0, 0, 0, 0, 0, 0, 0.0))
+    assert lines(figures([], more_caches=some), View())[6].rstrip() == "more caches disk 99k  answers -"
+    assert not any(line.startswith("more caches") for line in lines(figures([]), View()))
 
 
 def test_processes_that_do_not_fit_are_counted_and_the_troubled_come_first() -> None:

@@ -48,9 +48,9 @@ class WebHook:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def wait(self, name: str, **labels: str) -> Told:
-        """The next alert with this name and these labels that fires. Raises: AssertionError after DEADLINE_S."""
-        end_s = time.monotonic() + DEADLINE_S
+    def wait(self, name: str, within_s: float = DEADLINE_S, **labels: str) -> Told:
+        """The next alert with this name and these labels that fires. Raises: AssertionError after `within_s`."""
+        end_s = time.monotonic() + within_s
         others = []
         while (left_s := end_s - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -58,7 +58,7 @@ class WebHook:
                 if told.name == name and told.status == "firing" and labels.items() <= told.labels.items():
                     return told
                 others.append(told)
-        raise AssertionError(f"no {name} within {DEADLINE_S} s; told were {others}")
+        raise AssertionError(f"no {name} within {within_s:.1f} s; told were {others}")
 
     def close(self) -> None:
         """Listen no more."""
@@ -96,14 +96,14 @@ class Prometheus:
         assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
         return answer["data"]["result"]
 
-    def wait(self, expression: str) -> list[dict[str, Any]]:
-        """The series, once there are any. Raises: AssertionError after DEADLINE_S."""
-        end_s = time.monotonic() + DEADLINE_S
+    def wait(self, expression: str, within_s: float = DEADLINE_S) -> list[dict[str, Any]]:
+        """The series, once there are any. Raises: AssertionError after `within_s`."""
+        end_s = time.monotonic() + within_s
         while time.monotonic() < end_s:
             if found := self.ask(expression):
                 return found
             time.sleep(_POLL_S)
-        raise AssertionError(f"{expression}: nothing within {DEADLINE_S} s")
+        raise AssertionError(f"{expression}: nothing within {within_s:.1f} s")
 
 
 def needed(program: str) -> str:

@@ -1,6 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1 with the functions that the product calls. Each call reads its values from the file that
- * NVML_STUB_FILE names: lines "key value". Keys: gpus, busy, watts, celsius, used, reasons, corrected, uncorrected; lost 1: the
- * device has fallen off the bus; hang 1: the call does not return while the file says so. What is missing in it is 0. */
+ * NVML_STUB_FILE names: lines "key value". Keys: gpus, busy, watts, celsius, used, reasons, corrected, uncorrected;
+ * memory_megahertz: the clock of the memory, which a device does not tell without it; lost 1: the device has fallen off the bus;
+ * hang 1: the call does not return while the file says so. What is missing in it is 0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,8 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
 }
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned *megahertz) {
     (void)device;
-    return type == 2 ? NOT_SUPPORTED : put(megahertz, 1980);
+    if (type != 2) return put(megahertz, 1980);
+    return value("memory_megahertz") ? put(megahertz, value("memory_megahertz")) : NOT_SUPPORTED;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
     (void)device;

@@ -64,7 +64,8 @@ async def embeddings(services: Services, call: Call) -> ASGIApp:
         raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
     texts, ids = prompts_of(body.input, "input")
     names = _names(call, "embeddings")
-    spec = EmbeddingSpec("input", texts, ids, body.dimensions, body.truncate_prompt_tokens, body.prompt_name, names)
+    options = body.dimensions, body.truncate_prompt_tokens, body.prompt_name
+    spec = EmbeddingSpec("input", texts, ids, *options, names, call.origin.call_trace)
     found = await _while_connected(call, model, spec)
     shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
@@ -80,7 +81,8 @@ async def ollama_embed(services: Services, call: Call) -> ASGIApp:
     texts = [body.input] if isinstance(body.input, str) else body.input
     cut = None if body.truncate is False else _CUT
     names = _names(call, "ollama_embed")
-    found = await _while_connected(call, model, EmbeddingSpec("input", texts, None, body.dimensions, cut, names=names))
+    spec = EmbeddingSpec("input", texts, None, body.dimensions, cut, names=names, call=call.origin.call_trace)
+    found = await _while_connected(call, model, spec)
     answer = {
         "model": body.model or body.name or model.model_name,
         "embeddings": found.values.tolist(),
@@ -96,7 +98,7 @@ async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
     body = await read(services, call, OllamaEmbeddingsBody)
     model = _model(services, body)
     names = _names(call, "ollama_embeddings")
-    spec = EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT, names=names)
+    spec = EmbeddingSpec("prompt", [body.prompt], truncate_prompt_tokens=_CUT, names=names, call=call.origin.call_trace)
     found = await _while_connected(call, model, spec)
     return _answer(call, names, found, {"embedding": found.values[0].tolist()})
 

@@ -19,8 +19,26 @@ function tiles({ pace, sequences, caches, devices, actors, n_requests }) {
     { name: "Waiting", value: count(sequences.waiting), more: sequences.waiting ? "sequences in queues" : "no queue" },
     { name: "Prompt reuse", value: share(reused), more: prefix ? `${share(full(prefix))} of pages in use` : "no pages yet" },
   ];
+  all.push(...moreCaches(caches));
   if (devices.length) return [...all, gpus(devices)];
   return [...all, { name: "Memory", value: bytes(memory), more: `${actors.length} processes` }];
+}
+
+/** Tiles of the caches that are on, beside that of prompts. */
+function moreCaches({ host, disk, exchange, answers, shared, similar }) {
+  const pages = [["host", host?.loaded], ["disk", disk?.read], ["moved", exchange?.moved]].filter(([, n]) => n != null);
+  const found = [answers && `${count(answers.hits)} of ${count(answers.hits + answers.misses)} requests`, similar && `similar ${share(hitShare(similar))}`, shared && `shared ${count(shared.hits)}`].filter(Boolean);
+  const tiles = [];
+  if (pages.length) {
+    const all = pages.reduce((sum, [, n]) => sum + n, 0);
+    tiles.push({ name: "Pages brought back", value: count(all), more: pages.map(([name, n]) => `${name} ${count(n)}`).join(", ") });
+  }
+  if (found.length) tiles.push({ name: "Answers reused", value: share(answers ? hitShare(answers) : null), more: found.join(", ") });
+  return tiles;
+}
+
+function hitShare({ hits, misses }) {
+  return hits + misses ? hits / (hits + misses) : null;
 }
 
 /** The share of pages that hold something. */

@@ -80,10 +80,10 @@ class SlotEntry:
         n_open = self._prefixes.take_open(sequence, found)
         tail = self._prefixes.hold_tail(found) if not n_open and needed < self._ledger.n_available else None
         sequence.planned = len(shared) * PAGE_TOKENS + (n_open if tail is None else tail[1])
-        builder.n_cached += min(sequence.planned, sequence.n_prompt)
-        builder.saved_s += self._pace.prompt_s(sequence.planned)
         if sequence.stay == sequence.cached_stay:
             sequence.n_cached = sequence.planned
+            builder.n_cached += min(sequence.planned, sequence.n_prompt)
+            builder.saved_s += self._pace.prompt_s(sequence.planned)
         sequence.n_sealed = sequence.n_shared = len(shared)
         self._queues.start(sequence)
         self._prefixes.entered(sequence, found)

@@ -113,7 +113,7 @@ class UrgentPlanner:
         sequence.n_sealed = sequence.n_shared = len(shared)
         if sequence.stay == sequence.cached_stay:
             sequence.n_cached = start
-        builder.n_cached += min(start, sequence.n_prompt)
+            builder.n_cached += min(start, sequence.n_prompt)
         self._queues.start(sequence, beside=slots)
         self._ledger.count_hits(shared)
         builder.entered.append(sequence)

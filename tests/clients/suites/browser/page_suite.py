@@ -256,8 +256,10 @@ def test_an_answer_goes_on_when_its_gateway_dies(looked: Looked) -> None:
     assert lengths[0] == lengths[1], "no token is lost, and none is there twice"
 
 
-def expect_gpu(page: Page) -> None:
-    """The tile and the plots of the GPU that test_page.py has made."""
+def expect_gpu_and_caches(page: Page) -> None:
+    """The tile and the plots of the GPU that test_page.py has made, and the tiles of the caches that it has turned on."""
+    for name, more in (("Pages brought back", r"host \d+"), ("Answers reused", r"\d+ of \d+ requests, shared \d+")):
+        expect(page.locator(".tile", has_text=name).locator(".more")).to_have_text(re.compile(more), timeout=WAIT_MS)
     tile = page.locator(".tile", has_text="GPU busy")
     expect(tile.locator(".value")).to_have_text("50 %", timeout=WAIT_MS)
     expect(tile.locator(".more")).to_have_text("1.5 GB in use")
@@ -289,6 +291,6 @@ def test_a_key_is_asked_for_and_shows_only_what_is_its_own(looked: Looked) -> No
     expect(rows.filter(has_text="admin").locator("td").nth(2)).to_have_text("1", timeout=WAIT_MS)  # one request
     expect(page.locator("#tenants-table tbody tr").filter(has_text="admin")).to_have_count(0)
     assert (live(admin)["supervisor"]["pid"] > 0, live(user)["supervisor"]["pid"]) == (True, 0)
-    expect_gpu(others)
+    expect_gpu_and_caches(others)
     others.click("#forget-key")
     expect(others.locator("#key-dialog")).to_be_visible()
