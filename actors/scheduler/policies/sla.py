@@ -121,8 +121,9 @@ class SlaPolicy(SchedulingPolicy):
         return True
 
     def _doubt(self) -> None:
-        """Somebody has no chance by what was measured. If that is so for many, and nobody is measured any more, the times are of
-        a pause or of a lost gang: they count less and less, until one is tried again. Otherwise all would be refused for ever."""
+        """Somebody has no chance by what was measured. If that is so for many, and nobody is measured any more, the times are
+        those of a pause or of a lost gang. They count less and less, until one is tried again: otherwise all would be refused
+        for ever."""
         self._n_doubts += 1
         if self._n_doubts > _SMOOTHING:
             self._wait_s -= self._wait_s / _SMOOTHING

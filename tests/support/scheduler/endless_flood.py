@@ -1,7 +1,7 @@
 """One sequence among others that never stop coming, at a scheduler that may die and whose clock may jump.
 
-Time is made up. What a gateway would do after a death is done here: it submits what has not ended again, with the tokens that it
-has and with its age.
+Time is made up. What a gateway would do after a death is done here: it submits what has not ended again, with the tokens that
+it has and with its age.
 """
 
 from __future__ import annotations
