@@ -9,10 +9,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from actors.accounts.ledger import Ledger
+from messages.access.tenant_policy import MOST_NAMED_TENANTS, OTHER_TENANTS
 
-MOST_NAMED = 32  # in metrics
 MOST_SHOWN = 8  # in the status table
-OTHERS = "other"
 
 
 def named(ledger: Ledger, most: int) -> list[tuple[str, int, int]]:
@@ -21,7 +20,7 @@ def named(ledger: Ledger, most: int) -> list[tuple[str, int, int]]:
     rows.sort(key=lambda row: (-row[2], -row[1], row[0]))
     rest = rows[most:]
     if rest:
-        rows[most:] = [(OTHERS, sum(row[1] for row in rest), sum(row[2] for row in rest))]
+        rows[most:] = [(OTHER_TENANTS, sum(row[1] for row in rest), sum(row[2] for row in rest))]
     return rows
 
 
@@ -39,7 +38,7 @@ class AccountMetrics(Collector):
         today = GaugeMetricFamily(
             "tardigrade_tenant_tokens_today", "Tokens that a tenant with limits has used since 0:00 UTC.", labels=["tenant"]
         )
-        for tenant, n_sequences, n_tokens in named(self._ledger, MOST_NAMED):
+        for tenant, n_sequences, n_tokens in named(self._ledger, MOST_NAMED_TENANTS):
             open_sequences.add_metric([tenant], n_sequences)
             today.add_metric([tenant], n_tokens)
         yield open_sequences

@@ -262,6 +262,7 @@ class GatewayActor(Actor, Post, Status):
             **metrics.overload.show(manager.gate.queued, manager.gate.outlook),
             "active": manager.gate.n_active,
             **manager.dispatcher.statistics(),
+            **self.access.statistics(),
             "commits": self.journal.commits,
             "custodians": 0 if self.custody is None else self.custody.n_connected,
         }

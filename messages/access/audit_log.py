@@ -30,6 +30,7 @@ class Door(StrEnum):
     HTTP = "http"
     ZEROMQ = "zeromq"
     COMMAND = "command"  # of an operator, on the server's machine
+    SIGNAL = "signal"  # to the supervisor: from the server's user or root, nobody knows from whom
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +38,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     time: str  # UTC, to the millisecond
     door: Door
-    action: str  # "POST /v1/cache/reset", "CacheResetWanted", "keys add"
+    action: str  # "POST /v1/cache/reset", "CacheResetWanted", "keys add", "reload"
     result: str  # "done", or the word of the refusal
     role: str = ""  # of the key: user or admin; "operator": whoever the machine's user is
     tenant: str = ""

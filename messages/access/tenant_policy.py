@@ -15,6 +15,9 @@ TENANT_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
 TenantName = Annotated[str, msgspec.Meta(pattern=TENANT_PATTERN)]
 _MOST_PRIORITY = 100
 SEQUENCES_OF, TODAY_OF = "sequences of ", "tokens today of "  # before a tenant's name, in the figures of the accounts
+REQUESTS_OF, TOKENS_OF = "ended requests of ", "used tokens of "  # the same in the figures of a gateway, since it started
+MOST_NAMED_TENANTS = 32  # so many tenants have names in the metrics and figures of one process
+OTHER_TENANTS = "other"  # all others together
 _Limit = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # 0: none
 
 

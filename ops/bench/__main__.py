@@ -29,6 +29,7 @@ _COMMANDS = {
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "policies": "scheduling policies on generated traces: shares, deadlines, first tokens, the cost of planning",
+    "served-policies": "shares of tenants and deadlines in real servers of several replicas and gateways, by policy",
     "plan-cost": "what planning takes of the processor with a full batch and a long queue, by policy, in turns",
     "urgent": "first tokens of urgent requests beside many others and alone, on a real server",
     "long-prefills": "whether the checks of health take a replica that computes long prompts for a broken one, in virtual time",
@@ -44,7 +45,7 @@ _COMMANDS = {
 }
 _ROOMS = {
     **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
-    **dict.fromkeys(("long-prefills", "plan-cost", "urgent"), "commands.scheduling"),
+    **dict.fromkeys(("long-prefills", "plan-cost", "served-policies", "urgent"), "commands.scheduling"),
     "plots": "plots",
     **dict.fromkeys(("day", "everything", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
     "watch-cost": "commands.watching",

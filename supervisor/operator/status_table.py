@@ -19,7 +19,7 @@ from messages.lifecycle.gpu_figures import is_gpu_figure
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.operator.cache_lines import cache_lines
 from supervisor.usage.gpu_lines import gpu_lines
-from supervisor.usage.tenant_lines import tenant_lines
+from supervisor.usage.tenant_lines import is_usage_figure, tenant_lines
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _WIDE = 160  # from here on all columns are shown
@@ -128,7 +128,8 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 def _note(child: ChildStatus, with_figures: bool) -> str:
     """Whether its replica is cordoned; what an actor is doing, or its figures; then how its last process ended."""
     told = sorted(child.statistics.items()) if with_figures else []
-    figures = ", ".join(f"{key} {_figure(value)}" for key, value in told if value and not is_gpu_figure(key))
+    told = [(key, value) for key, value in told if value and not is_gpu_figure(key) and not is_usage_figure(key)]
+    figures = ", ".join(f"{key} {_figure(value)}" for key, value in told)
     ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)

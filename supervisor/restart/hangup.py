@@ -13,14 +13,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.log_file.level_file import write_level
+from supervisor.audit.reload_audit import ReloadAudit, changed_keys
 from supervisor.config.server_config import ServerConfig
-from supervisor.directories.server import Server
+from supervisor.directories.server import Server, as_json
 from supervisor.operator.command_line import config_of
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import order_of_groups
@@ -83,6 +85,7 @@ class ReloadOnHangup:
         self._server, self._groups, self._active_of_standby = server, groups, active_of_standby
         self._begin, self._configuration = begin, configuration
         self._is_in_terminal = has_terminal() if is_in_terminal is None else is_in_terminal
+        self.audit = ReloadAudit(Path(server.audit_file) if server.audit_file else None)
         self._log = structlog.get_logger()
 
     def handle(self) -> bool:
@@ -93,13 +96,15 @@ class ReloadOnHangup:
             self._reload()
         except (ConfigError, OSError) as error:
             self._log.error("configuration not reloaded: the server goes on as it is", reason=str(error))
+            self.audit.note(refusal=str(error))
         return True
 
     def _reload(self) -> None:
         server, groups = self._server, self._groups()
         if server.origin is None:
             raise ConfigError("the server has not written down its settings; stop and start it")
-        target = reloaded(server, self._configuration(server.origin.flags), server.origin.flags)
+        config = self._configuration(server.origin.flags)
+        target, changed = reloaded(server, config, server.origin.flags), changed_keys(server.origin.config, as_json(config))
         changes = changes_of(server, groups, target)
         after = with_cheap_changes(server, groups, target, changes)
         if changes.cheap and (refusal := self._begin(after, order_of_groups(changes.cheap, self._active_of_standby()))):
@@ -110,5 +115,6 @@ class ReloadOnHangup:
         if changes.is_level_other:
             write_level(server.run_dir.path, after.log_level)
         self._log.info("configuration reloaded", replaced=changes.cheap, log_level=after.log_level)
+        self.audit.note(changed=changed, replaced=changes.cheap, needs_restart=[*changes.dear, *changes.own])
         if changes.dear or changes.own:
             self._log.warning("some changes need a rolling restart", groups=changes.dear, own=changes.own, command=_RESTART)

@@ -10,7 +10,7 @@ from actors.gateway.requests.request import Request
 from actors.scheduler.load.degradation import Degradation
 from messages.generation.replica_load import DegradationLevel
 from tests.support.depth import DEPTH
-from tests.support.simulation.scenario import Scenario
+from tests.support.simulation.scenario import Scenario, policy_for
 from tests.support.simulation.world import simulate
 
 _N_SEEDS = 8
@@ -18,8 +18,9 @@ _N_SEEDS = 8
 
 def _scenario(seed: int) -> Scenario:
     return Scenario(
-        n_clients=40, n_deaths=seed % 5, n_aims=seed % 3, n_clock_jumps=seed % 2, n_pauses=seed % 2, is_flooded=True
-    )
+        n_clients=40, n_deaths=seed % 5, n_aims=seed % 3, n_clock_jumps=seed % 2, n_pauses=seed % 2, is_flooded=True,
+        policy=policy_for(seed),
+    )  # fmt: skip
 
 
 @pytest.mark.seeds

@@ -10,7 +10,7 @@ import pytest
 from actors.gateway.tenants.open_allowances import OpenAllowances
 from tests.support.simulation.edges import Count
 from tests.support.simulation.faults.accounts import PAIRS
-from tests.support.simulation.scenario import Scenario
+from tests.support.simulation.scenario import Scenario, policy_for
 from tests.support.simulation.world import simulate
 
 HARMED = Scenario(
@@ -25,7 +25,7 @@ OF_ACCOUNTS = Scenario(n_clients=8, n_deaths=0, n_aims=0, has_tenants=True, n_ac
 def test_accounts_agree_with_gateways(scenario: Scenario, first: int) -> None:
     hit: Count = Counter()
     for seed in range(first, first + (50 if first else 4)):
-        outcome = simulate(seed, scenario)
+        outcome = simulate(seed, replace(scenario, policy=policy_for(seed)))
         assert not outcome.problems, seed
         hit.update(outcome.hit)
     assert not first or scenario is OF_ACCOUNTS or sum(pair in hit for pair in PAIRS) > len(PAIRS) / 2

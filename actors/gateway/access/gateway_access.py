@@ -79,6 +79,10 @@ class GatewayAccess:
         if self.limits is not None:
             self.limits.book.refresh()
 
+    def statistics(self) -> dict[str, float]:
+        """What each tenant has used here, for the status."""
+        return {} if self.limits is None else self.limits.usage.statistics()
+
     def close(self) -> None:
         """The gateway ends."""
         if self.keys is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from messages.access.tenant_policy import SEQUENCES_OF, TODAY_OF
+from messages.access.tenant_policy import REQUESTS_OF, SEQUENCES_OF, TODAY_OF, TOKENS_OF
 
 _LABEL = re.compile(rb'[{,]tenant="([^"]*)"')
-_FIGURES = (SEQUENCES_OF, TODAY_OF)
+_FIGURES = (SEQUENCES_OF, TODAY_OF, REQUESTS_OF, TOKENS_OF)
 
 
 def own_exposition(text: bytes, tenant: str) -> bytes:
@@ -21,8 +21,9 @@ def own_exposition(text: bytes, tenant: str) -> bytes:
 
 def own_summary(summary: dict[str, Any], tenant: str) -> dict[str, Any]:
     """The JSON of /v1/metrics without the figures about other tenants than this one."""
-    actors = {
-        name: {key: value for key, value in figures.items() if not key.startswith(_FIGURES) or key.endswith(f" of {tenant}")}
-        for name, figures in summary["actors"].items()
-    }
-    return {**summary, "actors": actors}
+    actors = {name: _own_figures(figures, tenant) for name, figures in summary["actors"].items()}
+    return {**_own_figures(summary, tenant), "actors": actors}
+
+
+def _own_figures(figures: dict[str, Any], tenant: str) -> dict[str, Any]:
+    return {key: value for key, value in figures.items() if not key.startswith(_FIGURES) or key.endswith(f" of {tenant}")}

@@ -33,7 +33,7 @@ class TenantLimits:
     def __init__(
         self, book: TenantBook, tenant_of: Callable[[bytes], str], post: Post, n_gateways: int, usage: TenantUsage
     ) -> None:
-        self.book, self._tenant_of, self._post, self._usage = book, tenant_of, post, usage
+        self.book, self._tenant_of, self._post, self.usage = book, tenant_of, post, usage
         self._opened, self._stand_in = OpenAllowances(), StandIn(n_gateways)
         self.link = AccountsLink(post, self._opened)
         self._by_request: dict[str, OpenAllowance] = {}  # by the id of a request that is accepted
@@ -87,7 +87,7 @@ class TenantLimits:
                     raise
                 self._opened.end(one, n_tokens)
                 self.link.note_over()
-            self._usage.used(tenant, n_tokens, 0)
+            self.usage.used(tenant, n_tokens, 0)
             return headers
         return {}
 
@@ -119,7 +119,7 @@ class TenantLimits:
         """A request is over, or was withdrawn: then it has used nothing."""
         tenant = self._tenant_of(request.spec.terms.caller)
         if tenant and not request.is_withdrawn:
-            self._usage.ended(tenant, request)
+            self.usage.ended(tenant, request)
         self._settle(request)
 
     def _settle(self, request: Request) -> None:
@@ -162,7 +162,7 @@ class TenantLimits:
             n_open = self._opened.n_open(tenant) - sum(one.sequences for one in opened)
             answer = self._stand_in.decide(tenant, policy, wanted, n_open, self._post.now_s())
         if answer.refused_by is not None:
-            self._usage.refused(tenant, answer.refused_by.value)
+            self.usage.refused(tenant, answer.refused_by.value)
             headers = limit_headers(policy, answer.state)
             name, limit, needed = answer.refused_by, answer.limit, answer.needed
             raise refused_by(name, limit, needed, answer.retry_after_s, tenant, headers)

@@ -1,13 +1,12 @@
-"""What tenants have used at one gateway, as metrics. Only the first tenants get names; the others are counted as "other"."""
+"""What tenants have used at one gateway, as metrics and as figures for the status. Only the first tenants get names; the others
+are counted as "other"."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
 from actors.gateway.requests.request import Request
-
-MOST_NAMED = 32
-OTHERS = "other"
+from messages.access.tenant_policy import MOST_NAMED_TENANTS, OTHER_TENANTS, REQUESTS_OF, TOKENS_OF
 
 
 class TenantUsage:
@@ -15,6 +14,7 @@ class TenantUsage:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._names: set[str] = set()
+        self._figures: dict[str, float] = {}
         self._requests = Counter(
             "tardigrade_tenant_requests", "Requests of a tenant that have ended.", ["tenant"], registry=registry
         )
@@ -36,15 +36,21 @@ class TenantUsage:
         self._requests.labels(name).inc()
         self._tokens.labels(name, "prompt").inc(n_prompt)
         self._tokens.labels(name, "output").inc(n_output)
+        for key, n in ((REQUESTS_OF + name, 1), (TOKENS_OF + name, n_prompt + n_output)):
+            self._figures[key] = self._figures.get(key, 0.0) + n
 
     def refused(self, tenant: str, limit: str) -> None:
         """A limit has refused a request."""
         self._refused.labels(self._name_of(tenant), limit).inc()
 
+    def statistics(self) -> dict[str, float]:
+        """Requests that have ended and tokens that were used, by tenant, since this gateway started."""
+        return self._figures
+
     def _name_of(self, tenant: str) -> str:
         if tenant in self._names:
             return tenant
-        if len(self._names) >= MOST_NAMED:
-            return OTHERS
+        if len(self._names) >= MOST_NAMED_TENANTS:
+            return OTHER_TENANTS
         self._names.add(tenant)
         return tenant

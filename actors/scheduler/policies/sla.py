@@ -40,6 +40,7 @@ class SlaPolicy(SchedulingPolicy):
         self._token_s = 0.0  # between two tokens, of the last sequences that have ended
         self._wait_s = 0.0  # from the slot to the first token, beyond the prompt's own time, of the same
         self._used = 1.0  # part of `max_tokens`, of the same
+        self._n_doubts = 0  # sequences that were late when they came, since the last one was measured
         self._late: list[Sequence] = []
         self._queue = _DueQueue(self)
 
@@ -60,6 +61,8 @@ class SlaPolicy(SchedulingPolicy):
         if latest_s is None:
             self._due_s[sequence.number] = self._patient_s(sequence)
             return
+        if latest_s < sequence.timeline.arrived_s:
+            self._doubt()
         self._due_s[sequence.number] = latest_s
         self._has_terms.add(sequence.number)
 
@@ -69,6 +72,7 @@ class SlaPolicy(SchedulingPolicy):
         self._deadline_s.pop(sequence.number, None)
         began_s, n_tokens = sequence.timeline.first_token_s, sequence.n_generated
         if began_s:
+            self._n_doubts = 0
             wait_s = max(began_s - sequence.timeline.started_s - self._prompt_s(sequence), 0.0)
             self._wait_s += (wait_s - self._wait_s) / (_SMOOTHING if wait_s < self._wait_s else _SMOOTHING // 4)
         if began_s and n_tokens > 1:
@@ -115,6 +119,15 @@ class SlaPolicy(SchedulingPolicy):
         self._late.append(first)
         self.n_late += 1
         return True
+
+    def _doubt(self) -> None:
+        """Somebody has no chance by what was measured. If that is so for many, and nobody is measured any more, the times are
+        those of a pause or of a lost gang. They count less and less, until one is tried again: otherwise all would be refused
+        for ever."""
+        self._n_doubts += 1
+        if self._n_doubts > _SMOOTHING:
+            self._wait_s -= self._wait_s / _SMOOTHING
+            self._token_s -= self._token_s / _SMOOTHING
 
     def _slack_s(self, running: Sequence) -> float:
         """How much longer it has than it needs; endless if it is late anyway, or has no deadline."""

@@ -14,12 +14,9 @@ from messages.access.api_key import key_id_of
 from messages.access.audit_log import AUDIT_FILE, AuditRecord
 from messages.access.tenant_file import TENANT_FILE, read_tenants
 from messages.access.tenant_policy import TenantPolicy
-from messages.lifecycle.tree import StatusReport
 from supervisor.__main__ import main
 from supervisor.access.place import state_dir_for
 from supervisor.directories.run_dir_files import SERVER
-from supervisor.usage.tenant_lines import tenant_lines
-from tests.support.examples.messages import INTERNAL
 
 
 def run(folder: Path, *arguments: str) -> Any:
@@ -92,12 +89,3 @@ def test_wrong_values_and_files_are_refused(tmp_path: Path) -> None:
     for arguments in (("list",), ("set", "a"), ("remove", "a")):
         bad = run(tmp_path, *arguments)
         assert (bad.exit_code, "expected a file of tenants" in bad.output) == (2, True)
-
-
-def test_the_status_shows_what_tenants_use() -> None:
-    report = next(one for one in INTERNAL if isinstance(one, StatusReport))
-    assert tenant_lines(report) == []
-    figures = {"sequences of acme": 2.0, "tokens today of acme": 12345.0}
-    child = msgspec.structs.replace(report.children[0], name="accounts/0", statistics=figures)
-    lines = tenant_lines(msgspec.structs.replace(report, children=[child]))
-    assert lines == ["tokens of tenants today (open sequences): acme 12,345 (2 open)"]

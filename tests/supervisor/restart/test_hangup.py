@@ -13,9 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from messages.access.audit_log import AUDIT_FILE, AuditRecord, Door
 from messages.errors import ConfigError
 from messages.log_file.level_file import LEVEL_FILE
 from supervisor.config.server_config import load_config
@@ -32,18 +34,24 @@ from tests.support.supervisor.start_facts import FACTS
 class Reloading:
     """SIGHUP to a server whose configuration is now `table`."""
 
-    def __init__(self, folder: Path, table: dict[str, Any], refusal: str = "", error: Exception | None = None) -> None:
-        config = load_config(None)
+    def __init__(
+        self, folder: Path, table: dict[str, Any], refusal: str = "", error: Exception | None = None, keys: bool = False
+    ) -> None:
+        """`keys`: the server asks for API keys."""
+        before = [{"api_keys": keys}]
+        config = load_config(None, before)
         run_dir: Any = SimpleNamespace(path=folder, server_path=folder / "server.json")
         origin = StartInputs({}, as_json(config), FACTS.to_builtins())
         server = Server(build_tree(config, FACTS), run_dir, config.supervisor, "", "", "console", "warning", origin=origin)
-        server = replace(server, model_name=FACTS.model_name, log_file=self._reloaded_file(server))
+        audit = folder / AUDIT_FILE
+        log_file = self._reloaded_file(server, before)
+        server = replace(server, model_name=FACTS.model_name, audit_file=str(audit), log_file=log_file)
         self.begun: list[tuple[Server, list[str]]] = []
 
         def configuration(_: dict[str, object]) -> Any:
             if error is not None:
                 raise error
-            return load_config(None, [table])
+            return load_config(None, [*before, table])
 
         def begin(after: Server, titles: list[str]) -> str:
             self.begun.append((after, titles))
@@ -52,12 +60,14 @@ class Reloading:
         self.hangup = ReloadOnHangup(server, lambda: server.groups, dict, begin, False, configuration)
         with capture_logs() as self.lines:
             assert self.hangup.handle()
+        self.hangup.audit.wait_written()
+        [self.audited] = [msgspec.json.decode(line, type=AuditRecord) for line in audit.read_bytes().splitlines()]
 
     @staticmethod
-    def _reloaded_file(server: Server) -> Any:
+    def _reloaded_file(server: Server, before: list[dict[str, Any]]) -> Any:
         from supervisor.restart.reload import reloaded
 
-        return reloaded(server, load_config(None), {}).log_file
+        return reloaded(server, load_config(None, before), {}).log_file
 
     @property
     def titles(self) -> list[str]:
@@ -75,7 +85,21 @@ def test_settings_of_cheap_processes_count_at_once_and_the_others_are_named(tmp_
     assert warned["groups"]
     assert all("gang" in title for title in warned["groups"])
     assert warned["own"] == ["settings"]
+    assert seen.audited.parameters == {
+        "changed": ["scheduler.policy", "supervisor.drain_s", "worker.n_slots"],
+        "replaced": ["scheduler/0"],
+        "needs_restart": [*warned["groups"], "settings"],
+    }
     assert not (tmp_path / LEVEL_FILE).exists()
+
+
+def test_changed_limits_of_tenants_count_at_once_and_are_in_the_audit_log(tmp_path: Path) -> None:
+    seen = Reloading(tmp_path, {"tenants": {"acme": {"tokens_per_day": 123456}}}, keys=True)
+    assert sorted(seen.titles) == ["accounts/0", "gateway/0"]
+    line = seen.audited
+    assert (line.door, line.action, line.result, line.role, line.user) == (Door.SIGNAL, "reload", "done", "operator", "")
+    assert line.parameters["changed"] == ["tenants.acme.tokens_per_day"]
+    assert "123456" not in (tmp_path / AUDIT_FILE).read_text(), "no values"
 
 
 def test_the_log_level_counts_at_once(tmp_path: Path) -> None:
@@ -99,10 +123,12 @@ def test_a_configuration_that_cannot_count_changes_nothing(tmp_path: Path, table
     assert [line["event"] for line in seen.lines] == ["configuration not reloaded: the server goes on as it is"]
     assert reason in seen.lines[0]["reason"]
     assert not (tmp_path / "server.json").exists()
+    assert (seen.audited.result, seen.audited.parameters) == ("refused", {})
+    assert seen.audited.detail == seen.lines[0]["reason"].partition(": ")[0]
 
 
 def test_a_closed_terminal_is_no_wish_for_a_reload(tmp_path: Path) -> None:
-    server: Any = SimpleNamespace()
+    server: Any = SimpleNamespace(audit_file="")
     assert not ReloadOnHangup(server, tuple, dict, lambda *_: "", is_in_terminal=True).handle()
 
 

@@ -122,6 +122,11 @@ class Outcome:
     n_kept: int  # positions in partly filled pages
 
 
+def policy_for(seed: int) -> PolicyName:
+    """The scheduling policy of a seed: any of them."""
+    return random.Random(f"policy {seed}").choice(list(PolicyName))
+
+
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     names = ("scenario", "more", "whole server", "host tier", "exchange", "least size", "disk tier")
@@ -159,7 +164,7 @@ def scenario_of(seed: int) -> Scenario:
         n_exchange_places=exchanging.choice((4, 20, 100)) if exchanging.random() < 0.25 else 0,
         n_cordons=random.Random(f"cordons {seed}").choice((0, 0, 0, 3)),
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
-        policy=random.Random(f"policy {seed}").choice(list(PolicyName)),
+        policy=policy_for(seed),
     )
     return _with_copies(scenario, random.Random(f"copies {seed}"))
 

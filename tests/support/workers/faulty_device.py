@@ -1,7 +1,8 @@
 """A device that a test can break while a real server runs: a `sitecustomize` for its processes, and the switches.
 
-`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. The switches are
-files, so they work in incarnations to come too. `hang` is for the embedder too: no batch of it ends.
+`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. `slow`: each
+step takes `SLOW_S` more. The switches are files, so they work in incarnations to come too. `hang` is for the embedder too: no
+batch of it ends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+SLOW_S = 0.3  # less than a step that counts as hung
 _PLANTED = """
 import os
 import time
@@ -41,6 +43,8 @@ def launch(self, plan):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     while _is_broken("hang"):
         time.sleep(0.02)
+    if _is_broken("slow"):
+        time.sleep({slow_s})
     return _launch(self, plan)
 
 _init_embedder = Embedder.__init__
@@ -77,12 +81,12 @@ class FaultyDevices:
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the processes that start from now on read the switches."""
-        (self._folder / "sitecustomize.py").write_text(_PLANTED.format(folder=str(self._folder)))
+        (self._folder / "sitecustomize.py").write_text(_PLANTED.format(folder=str(self._folder), slow_s=SLOW_S))
         root = Path(__file__).parents[3]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), str(root)]))
 
     def break_it(self, worker: str, what: str) -> None:
-        """From now on the device of this worker fails at `what`: "load", "step" or "hang"."""
+        """From now on the device of this worker fails at `what`: "load", "step", "hang" or "slow"."""
         self._switch(worker, what).touch()
 
     def repair(self, worker: str, what: str) -> None:

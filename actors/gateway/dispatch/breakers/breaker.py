@@ -2,6 +2,7 @@
 
     closed ----(failures of late: enough, and at least half of all outcomes)----> open, for `_FIRST_OPEN_S`
        ^       (or deaths of late: enough, whatever was answered between them)      |
+       |       (or late first tokens: enough in a row, whatever was before them)    |
        |                                                                            |  that time is over
        |                                                                            v
        +------------(the probe is answered in time)---------------------------- half-open: one sequence is let through
@@ -19,6 +20,7 @@ from actors.gateway.dispatch.balancing.decayed_sum import DecayedSum
 
 _HALF_LIFE_S = 5.0  # an outcome counts half after this time
 _LEAST_FAILURES, _LEAST_SHARE = 4.0, 0.5
+_LEAST_IN_A_ROW = 2.0  # as a decayed sum: three late ones within a few seconds
 _FIRST_OPEN_S, _LONGEST_OPEN_S = 1.0, 30.0
 
 
@@ -36,6 +38,9 @@ class Breaker:
     def __init__(self) -> None:
         self._failures, self._outcomes = DecayedSum(_HALF_LIFE_S), DecayedSum(_HALF_LIFE_S)
         self._deaths = DecayedSum(_HALF_LIFE_S)  # a probe does not end it: what answers one may still die again and again
+        # First tokens that were late, since one was in time. Those in time before the replica became slow say nothing of it:
+        # they were many, and few sequences are sent there since, so late ones would never be half of all outcomes.
+        self._late = DecayedSum(_HALF_LIFE_S)
         self._open_s = _FIRST_OPEN_S  # of the next time
         self._until_s: float | None = None  # while it is not closed: when it is half-open
         self._probe = 0  # the attempt that is let through, 0: none
@@ -63,6 +68,7 @@ class Breaker:
     def succeeded(self, attempt: int, now_s: float) -> None:
         """An attempt was answered in time."""
         self._outcomes.add(1.0, now_s)
+        self._late = DecayedSum(_HALF_LIFE_S)
         if attempt == self._probe and self._until_s is not None:
             self._until_s, self._probe, self._open_s = None, 0, _FIRST_OPEN_S
             self._failures = DecayedSum(_HALF_LIFE_S)
@@ -84,6 +90,16 @@ class Breaker:
         if is_most or (not attempt and self._deaths.value(now_s) >= _LEAST_FAILURES):
             self._open(now_s)
         return self._until_s is not None
+
+    def was_late(self, attempt: int, now_s: float) -> bool:
+        """The first token of an attempt has not come in time. Returns True if the breaker opens."""
+        self._late.add(1.0, now_s)
+        if self.failed(attempt, now_s):
+            return True
+        if self._until_s is None and self._late.value(now_s) >= _LEAST_IN_A_ROW:
+            self._open(now_s)
+            return True
+        return False
 
     def left(self, attempt: int) -> None:
         """An attempt is over without an outcome: its client has left, or it was taken elsewhere."""

@@ -118,7 +118,7 @@ class ReplicaHealth:
         second. Returns (number of attempts that have become late, whether the breaker opens because of them)."""
         one = self._of(name)
         started, late = one.watch.look(n_ids_of, now_s)
-        opens = [one.breaker.failed(attempt, now_s) for attempt in late]
+        opens = [one.breaker.was_late(attempt, now_s) for attempt in late]
         for begun in started:
             self._began(one, begun, now_s)
         return len(late), any(opens)

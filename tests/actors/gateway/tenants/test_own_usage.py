@@ -55,7 +55,11 @@ def test_names_that_hold_others_are_told_apart() -> None:
         "tokens today of not-me": 1.0,
         "sequences of me": 2.0,
         "sequences of me2": 1.0,
+        "ended requests of you": 4.0,
+        "used tokens of you": 5.0,
+        "used tokens of me": 6.0,
         "steps": 3.0,
     }
-    own = own_summary({"actors": {"accounts/0": figures}, "active": 1}, "me")
-    assert own == {"actors": {"accounts/0": {"tokens today of me": 1.0, "sequences of me": 2.0, "steps": 3.0}}, "active": 1}
+    own = {"tokens today of me": 1.0, "sequences of me": 2.0, "used tokens of me": 6.0, "steps": 3.0}
+    seen = own_summary({"actors": {"accounts/0": figures}, "active": 1, **figures}, "me")
+    assert seen == {"actors": {"accounts/0": own}, "active": 1, **own}

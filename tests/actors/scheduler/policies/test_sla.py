@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+
 from actors.scheduler.policies.sla import SlaPolicy
 from actors.scheduler.sequences.sequence import Sequence, State
 from tests.support.planner_bench import PlannerBench
@@ -115,3 +117,34 @@ def test_a_step_lasts_no_longer_than_the_tightest_answer_can_wait_for_a_token() 
     assert abs(policy.longest_step_s(bench.queues.running) - 10.0 / 180) < 1e-9
     bench.now_s = 11.0  # too late: it holds nobody up
     assert policy.longest_step_s(bench.queues.running) == math.inf
+
+
+def serve(bench: PlannerBench, sequence: Sequence, pause_s: float = 0.0, pause_at: int = -1) -> None:
+    """Compute until this one has ended or is refused, as everybody who is late. In step `pause_at` the process stands still."""
+    n_steps = 0
+    while sequence.state is not State.ENDED:
+        for late in bench.queues.policy.take_late():
+            bench.queues.finish(late)
+        if sequence.state is not State.ENDED:
+            steps(bench, 1, step_s=0.01 + (pause_s if n_steps == pause_at else 0.0))
+        n_steps += 1
+
+
+def n_refused_until_one_is_served(bench: PlannerBench, terms: dict[str, Any], most: int = 200) -> int:
+    """Clients ask one after the other. Returns how many are refused before one is served; `most` if nobody is."""
+    for number in range(most):
+        sequence = bench.add([number % 90] * 4, max_tokens=20, **terms)
+        serve(bench, sequence)
+        if sequence in bench.ended:
+            return number
+    return most
+
+
+@pytest.mark.parametrize("terms", [{"ttft_ms": 5000.0}, {"deadline_ms": 5000.0}])
+@pytest.mark.parametrize("pause_at", [0, 1])
+def test_a_long_pause_is_no_reason_to_refuse_for_ever(terms: dict[str, Any], pause_at: int) -> None:
+    """Who is refused measures nothing, so what was measured while the process stood still must not last."""
+    bench = bench_of()
+    serve(bench, bench.add([1] * 4, max_tokens=20, **terms), 600.0, pause_at)
+    assert n_refused_until_one_is_served(bench, terms) < 100
+    assert [n_refused_until_one_is_served(bench, terms) for _ in range(5)] == [0] * 5

@@ -56,6 +56,26 @@ def test_attempts_that_wait_for_ever_open_the_breaker() -> None:
     assert health.probe_due([A, B], 130.0) == A
 
 
+def test_three_late_ones_in_a_row_open_the_breaker_after_many_in_time() -> None:
+    """A busy replica becomes slow, and gets little from then on: late ones will never be half of all outcomes of late."""
+    health = learned()
+    for attempt in range(100, 300):
+        answer(health, attempt, 1_000, 0.2, 100.0 + (attempt - 100) * 0.05)
+    for attempt, at_s in ((300, 111.0), (301, 111.5), (302, 112.0)):
+        health.sent(A, attempt, 1_000, 0, at_s, is_probe=False)
+    opens = [health.look(A, lambda attempt: 0, 112.0 + look * 0.25)[1] for look in range(20)]
+    assert opens.count(True) == 1
+
+
+def test_late_ones_between_others_in_time_open_nothing() -> None:
+    health, now_s = learned(), 100.0
+    for attempt in range(100, 160):
+        is_late = attempt % 4 == 0
+        answer(health, attempt, 1_000, 4.0 if is_late else 0.2, now_s)
+        now_s += 0.3
+    assert health.n_openings(A) == 0
+
+
 def test_a_pause_of_the_gateway_itself_makes_nothing_late() -> None:
     health = learned()
     for attempt in range(100, 106):

@@ -1,0 +1,1 @@
+"""The lines of the status about what is used."""
