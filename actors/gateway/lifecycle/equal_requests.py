@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 from actors.gateway.answer_cache.access import CacheAccess, access_of
 from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.answer_cache.saved_work import AnswerSource, SavedWork
 from actors.gateway.answer_cache.shared_answers import SharedAnswers
 from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.lifecycle.coalescing import Coalescing
 from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.step_rows import StepRows
@@ -33,12 +35,13 @@ class EqualRequests:
     """`kept` and `shared` are None if no answers are kept, `coalescing` if each request is computed that has no kept answer,
     `similar` if each question has an answer of its own."""
 
-    def __init__(self, settings: GatewaySettings, post: Post, similar: SimilarCache | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, post: Post, loads: ReplicaLoads, similar: SimilarCache | None = None) -> None:
         self._settings, self._post, self.similar = settings, post, similar
         has_cache = settings.answer_cache != "off"
         self.kept = AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s) if has_cache else None
         self.shared = None if self.kept is None else SharedAnswers(post, self.kept)
         self.coalescing = Coalescing() if settings.answer_coalescing else None
+        self._saved = SavedWork(loads.of_model)
 
     def register_metrics(self, registry: CollectorRegistry) -> None:
         """Add the metrics of what is turned on."""
@@ -46,6 +49,8 @@ class EqualRequests:
             registry.register(AnswerCacheMetrics(self.kept))
         if self.coalescing is not None:
             registry.register(CoalescingMetrics(self.coalescing))
+        if self.kept is not None or self.coalescing is not None:
+            registry.register(self._saved)
 
     def access(self, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
         """What a request may do here. `has_seed`: it is sampled with its client's own seed."""
@@ -80,6 +85,7 @@ class EqualRequests:
     def begin(self, request: Request, access: CacheAccess, source: Source, asked: Asked | None = None) -> StepRows | None:
         """Take in a request that was accepted. Returns what it has at once; None: it is to be submitted."""
         if isinstance(source, KeptAnswer):
+            self._saved.count(request.spec, self._source_of_kept(request.spec, source))
             return _rows_of(request, source)
         if access.may_keep:
             request.answer_key = access.key
@@ -112,7 +118,8 @@ class EqualRequests:
         if self.similar is not None and request.similar_key is not None:
             self.similar.keep(request)
         if self.coalescing is not None:
-            self.coalescing.over(request)
+            for served in self.coalescing.over(request):
+                self._saved.count(served.spec, AnswerSource.COALESCED)
 
     def directory_up(self) -> None:
         """There is a new cache directory."""
@@ -130,6 +137,12 @@ class EqualRequests:
         self.shared.found(key)
         return answer
 
+    def _source_of_kept(self, spec: RequestSpec, answer: KeptAnswer) -> AnswerSource:
+        if not spec.is_from_cache:
+            return AnswerSource.SIMILAR
+        is_shared = self.shared is not None and self.shared.is_of_others(answer.key)
+        return AnswerSource.SHARED if is_shared else AnswerSource.KEPT
+
     def _keep(self, request: Request) -> None:
         answer = answer_of(request.answer_key, request, self._post.wall_s())
         if answer is not None and self.kept is not None and self.shared is not None and self.kept.keep(answer):
@@ -137,9 +150,17 @@ class EqualRequests:
 
     def statistics(self) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
-        found = {} if self.kept is None else self.kept.statistics(self._post.wall_s())
+        found = dict[str, float]()
+        if self.kept is not None:
+            found |= self.kept.statistics(self._post.wall_s())
+            found |= self._saved.statistics("answer", AnswerSource.KEPT, AnswerSource.SHARED)
+            found |= self._saved.statistics("shared", AnswerSource.SHARED)
+        if self.similar is not None:
+            found |= self._saved.statistics("similar", AnswerSource.SIMILAR)
         if self.coalescing is not None:
             found |= {"coalesced": self.coalescing.n_requests, "coalesced_tokens": self.coalescing.n_tokens}
+            found |= {"coalesced_running": len(self.coalescing)}
+            found |= self._saved.statistics("coalesced", AnswerSource.COALESCED)
         return found
 
 
