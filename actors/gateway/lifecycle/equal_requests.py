@@ -60,21 +60,20 @@ class EqualRequests:
         """True if an equal request has the answer, or will have it."""
         if not access.may_find:
             return False
-        if self.kept is not None and self.kept.has(access.key, self._post.wall_s()):
+        if access.may_keep and self._has(access):
             return True
         return self.coalescing is not None and self.coalescing.leader_for(access.key, spec.terms) is not None
 
     def has_kept(self, access: CacheAccess) -> bool:
         """True if the answer of an equal request is kept."""
-        is_found = access.may_find and access.may_keep
-        return is_found and self.kept is not None and self.kept.has(access.key, self._post.wall_s())
+        return access.may_find and access.may_keep and self._has(access)
 
     def source_of(self, spec: RequestSpec, access: CacheAccess, asked: Asked | None = None) -> tuple[Source, RequestSpec]:
         """Where the tokens of a new request come from, and its specification, which says so. `asked`: what similar questions
         have."""
         if not access.may_find:
             return None, spec
-        if access.may_keep and (answer := self._kept_answer(access.key)) is not None:
+        if access.may_keep and (answer := self._kept_answer(access)) is not None:
             return answer, msgspec.structs.replace(spec, is_from_cache=True)
         if self.coalescing is not None and (leader := self.coalescing.leader_for(access.key, spec.terms)) is not None:
             return leader, msgspec.structs.replace(spec, is_coalesced=True)
@@ -131,10 +130,15 @@ class EqualRequests:
         if self.shared is not None:
             self.shared.heard(message)
 
-    def _kept_answer(self, key: bytes) -> KeptAnswer | None:
-        if self.kept is None or self.shared is None or (answer := self.kept.find(key, self._post.wall_s())) is None:
+    def _has(self, access: CacheAccess) -> bool:
+        return self.kept is not None and self.kept.has(access.key, self._post.wall_s(), access.max_age_s)
+
+    def _kept_answer(self, access: CacheAccess) -> KeptAnswer | None:
+        if self.kept is None or self.shared is None:
             return None
-        self.shared.found(key)
+        answer = self.kept.find(access.key, self._post.wall_s(), access.max_age_s)
+        if answer is not None:
+            self.shared.found(access.key)
         return answer
 
     def _source_of_kept(self, spec: RequestSpec, answer: KeptAnswer) -> AnswerSource:
