@@ -14,6 +14,7 @@ from actors.accounts.account_figures import AccountMetrics
 from actors.accounts.ledger import Ledger
 from actors.actor import Actor
 from actors.cache_directory.directory_actor import DirectoryActor
+from actors.gateway.answer_cache.saved_work import SavedWork
 from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.similar_answers.similar_cache import SimilarCache
@@ -113,7 +114,8 @@ def _gateway() -> CollectorRegistry:
     GatewayMetrics(registry)
     TenantUsage(registry)
     SimilarCache(nothing, nothing, nothing, 0.0, registry)
-    for collector in (AnswerCacheMetrics(nothing), CoalescingMetrics(nothing), CertificateExpiry(Path("/"))):
+    answers = (AnswerCacheMetrics(nothing), CoalescingMetrics(nothing), SavedWork(nothing))
+    for collector in (*answers, CertificateExpiry(Path("/"))):
         registry.register(collector)
     return registry
 

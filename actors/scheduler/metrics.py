@@ -13,6 +13,7 @@ from actors.scheduler.sequences.draft_metrics import AcceptedByPosition
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.tier_metrics import TierMetrics
 from messages.metrics import Histogram as FastHistogram
+from messages.steps import PAGE_TOKENS
 
 _STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _POLICY_FIGURES = {  # fields of PolicyFigures
@@ -84,6 +85,7 @@ class SchedulerMetrics:
         self.returned_pages = gauge("returned_pages", "Pages whose memory is with the system, until they are needed")
         self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
         self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
+        self.saved_bytes = gauge("saved_bytes", "Keys and values of the cached tokens, at all ranks, which were not computed")
         self.page_bytes = gauge("page_bytes", "Memory of held and cached pages at all ranks")
         self.oldest_page_seconds = gauge("oldest_page_age_seconds", "Age of the oldest content that can be reused")
         self.by_policy = {
@@ -166,7 +168,10 @@ class SchedulerMetrics:
             if gang.capacity is not None:
                 n_bytes = (pages.held + pages.cached) * gang.capacity.page_bytes
                 self.page_bytes.set(n_bytes)
+                n_saved = self._n_cached * gang.capacity.page_bytes // PAGE_TOKENS
+                self.saved_bytes.set(n_saved)
                 numbers |= {"pages_bytes": float(n_bytes), "pages_oldest_s": round(pages.oldest_s, 1)}
+                numbers |= {"pages_saved_bytes": float(n_saved)}
                 numbers |= self._tiers.show(gang.tier, gang.capacity)
         numbers |= {"prompt_tokens": float(self._n_prompt), "cached_tokens": float(self._n_cached)}
         numbers |= {"prefill_saved_s": round(self._saved_s, 3)}

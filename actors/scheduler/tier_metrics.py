@@ -24,6 +24,7 @@ _HOST = {
     "ahead": ("sequences_ahead", "Sequences that entered their slots ahead of the load that brings their pages"),
     "load_s": ("load_seconds", "Time that loads from the host tier have taken"),
     "saved_s": ("saved_seconds", "Time that computing the loaded pages would have taken, as estimated, less that of the loads"),
+    "saved_bytes": ("saved_bytes", "Keys and values of the loaded pages at all ranks, as on the device"),
     "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
 }
 _DISK = {
@@ -36,6 +37,7 @@ _DISK = {
     "evicted": ("evicted_pages", "Pages of the disk tier that others have overwritten"),
     "read_s": ("read_seconds", "Time that reads from the disk have taken"),
     "saved_s": ("saved_seconds", "Time that computing the read pages would have taken, as estimated, less reads and loads"),
+    "saved_bytes": ("saved_bytes", "Keys and values of the read pages at all ranks, as on the device"),
     "oldest_s": ("oldest_age_seconds", "Since when the page that is overwritten next was not used"),
 }
 _EXCHANGE = {
@@ -48,6 +50,8 @@ _EXCHANGE = {
     "moved": ("moved_pages", "Pages that came from other replicas"),
     "failed": ("failed_pages", "Pages of other replicas that did not come, or damaged"),
     "move_s": ("move_seconds", "Time from questions to other replicas until their pages could be used"),
+    "saved_s": ("saved_seconds", "Time that computing the moved pages would have taken, as estimated, less that of the moves"),
+    "saved_bytes": ("saved_bytes", "Keys and values of the moved pages at all ranks"),
 }
 
 
@@ -90,14 +94,15 @@ class TierMetrics:
 def _of_host(tier: HostTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"stored": counts.stored, "loaded": counts.loaded, "failed": counts.failed, "load_s": counts.load_s}
-    own |= {"saved_s": counts.saved_s, "ahead": tier.ahead.n_entered}
+    own |= {"saved_s": counts.saved_s, "saved_bytes": counts.loaded * capacity.page_bytes, "ahead": tier.ahead.n_entered}
     return own | _of_ledger(tier.contents, capacity.host_bytes)
 
 
 def _of_disk(tier: DiskTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"written": counts.written, "read": counts.read, "failed": counts.failed, "read_s": counts.read_s}
-    return own | {"saved_s": counts.saved_s} | _of_ledger(tier.contents.ledger, capacity.disk_bytes)
+    own |= {"saved_s": counts.saved_s, "saved_bytes": counts.read * capacity.page_bytes}
+    return own | _of_ledger(tier.contents.ledger, capacity.disk_bytes)
 
 
 def _of_ledger(ledger: HostLedger, n_bytes: int) -> dict[str, float]:
@@ -120,4 +125,6 @@ def _of_exchange(exchange: PageExchange, capacity: EngineCapacity) -> dict[str, 
         "moved": counts.moved,
         "failed": counts.failed,
         "move_s": counts.moved_s,
+        "saved_s": counts.saved_s,
+        "saved_bytes": counts.moved * capacity.page_bytes,
     }

@@ -9,6 +9,7 @@ import msgspec
 
 from messages.wire.message import Count, Message
 
+Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 TokensPerSecond = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
@@ -40,6 +41,14 @@ class ReplicaLoad(Message, frozen=True):
     prefill_rate: TokensPerSecond  # prompt tokens computed in a second
     decode_rate: TokensPerSecond  # tokens generated in a second
     level: DegradationLevel = DegradationLevel.NORMAL
+    # what prefill takes on the device, as measured; 0: nothing is known
+    token_s: Seconds = 0.0  # of a prompt's token
+    pair_s: Seconds = 0.0  # of a pair of a prompt's token and a token before it
+    token_bytes: Count = 0  # keys and values of a token at all ranks; 0: no gang has told them yet
+
+    def prefill_s(self, n_tokens: int) -> float:
+        """What prefill of a whole prompt takes on the device; 0 if nothing is known."""
+        return self.token_s * n_tokens + self.pair_s * (n_tokens * n_tokens // 2)
 
     @property
     def wait_s(self) -> float:

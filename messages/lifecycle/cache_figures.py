@@ -13,6 +13,7 @@ _F = TypeVar("_F", bound=msgspec.Struct)
 # Statistics whose names do not follow from those of the fields
 _OF_PREFIXES = {name: name for name in ("pages", "prompt_tokens", "cached_tokens", "prefill_saved_s")}
 _OF_ANSWERS = {"answers": "answers_kept"}
+_OF_FOLLOWERS = {"requests": "coalesced"}
 _OF_DIRECTORY = {"pages": "hashes", "hits": "prefix_hits", "misses": "prefix_misses", "bytes": "index_bytes"}
 _OF_POLICY = "_shadow_hits"  # how the name of one statistic of each policy ends
 _OLDEST = "_oldest_s"  # of several actors the oldest counts
@@ -42,6 +43,7 @@ class PrefixFigures(msgspec.Struct, frozen=True):
     bytes: int  # of held and cached pages, at all ranks
     oldest_s: float  # age of the oldest content
     by_policy: dict[str, EvictionFigures] = {}  # since a page ledger is new
+    saved_bytes: int = 0  # keys and values of the cached tokens, at all ranks, which were not computed
 
 
 class HostFigures(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ class HostFigures(msgspec.Struct, frozen=True):
     evicted: int  # overwritten by others
     oldest_s: float  # for so long the page that is overwritten next was not used
     saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
+    saved_bytes: int = 0  # keys and values of the pages that came back, at all ranks
 
 
 class DiskFigures(msgspec.Struct, frozen=True):
@@ -72,6 +75,7 @@ class DiskFigures(msgspec.Struct, frozen=True):
     evicted: int  # overwritten by others
     oldest_s: float  # for so long the page that is overwritten next was not used
     saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
+    saved_bytes: int = 0  # keys and values of the pages that came back, at all ranks
 
 
 class ExchangeFigures(msgspec.Struct, frozen=True):
@@ -86,6 +90,8 @@ class ExchangeFigures(msgspec.Struct, frozen=True):
     bytes: int = 0  # of these pages, at all ranks
     evicted: int = 0  # overwritten by others
     oldest_s: float = 0.0  # for so long the page that is overwritten next was not used
+    saved_s: float = 0.0  # of prefill, as estimated, less the time of the moves
+    saved_bytes: int = 0  # keys and values of the pages that moved, at all ranks
 
 
 class AnswerFigures(msgspec.Struct, frozen=True):
@@ -98,6 +104,9 @@ class AnswerFigures(msgspec.Struct, frozen=True):
     tokens: int  # that came from there
     evicted: int  # for want of room
     oldest_s: float  # age of the oldest one
+    prompt_tokens: int = 0  # of the requests that found one
+    saved_s: float = 0.0  # of their prefill, by measured steps and as if no prefix were cached
+    saved_bytes: int = 0  # keys and values of these prompts, at all ranks of a replica
 
 
 class SharedFigures(msgspec.Struct, frozen=True):
@@ -108,6 +117,9 @@ class SharedFigures(msgspec.Struct, frozen=True):
     evicted: int
     oldest_s: float  # age of the oldest one
     hits: int = 0  # gateways have found answers that are here; of one answer, a message of a gateway counts once
+    prompt_tokens: int = 0  # the part of `AnswerFigures` that gateways have found which had not computed the answers
+    saved_s: float = 0.0
+    saved_bytes: int = 0
 
 
 class SimilarFigures(msgspec.Struct, frozen=True):
@@ -119,6 +131,21 @@ class SimilarFigures(msgspec.Struct, frozen=True):
     misses: int
     evicted: int
     oldest_s: float  # age of the oldest one
+    prompt_tokens: int = 0  # as in `AnswerFigures`
+    saved_s: float = 0.0
+    saved_bytes: int = 0
+
+
+class CoalescedFigures(msgspec.Struct, frozen=True):
+    """Equal requests that run at the same time and are computed once, at all gateways; since an incarnation of each. Nothing is
+    kept, so there are no evictions and no ages."""
+
+    running: int  # requests that others may follow, and those that follow
+    requests: int  # that have followed
+    tokens: int  # of answers, that they got so
+    prompt_tokens: int  # of those that had everything from the one that was computed
+    saved_s: float  # of their prefill, by measured steps and as if no prefix were cached
+    saved_bytes: int  # keys and values of these prompts, at all ranks of a replica
 
 
 class DirectoryFigures(msgspec.Struct, frozen=True):
@@ -141,6 +168,7 @@ class CacheFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: AnswerFigures | None = None
     shared: SharedFigures | None = None
     similar: SimilarFigures | None = None
+    coalesced: CoalescedFigures | None = None
     directory: DirectoryFigures | None = None
 
 
@@ -155,14 +183,16 @@ def cache_figures(actors: Iterable[tuple[str, Mapping[str, float]]]) -> CacheFig
             total[key] = max(before, number) if key.endswith(_OLDEST) else before + number
     schedulers, gateways = sums.get("scheduler", {}), sums.get("gateway", {})
     directory = sums.get("cache_directory", {})
+    both = {**gateways, **directory}  # what gateways have saved by the answers that the directory keeps
     return CacheFigures(
         prefix=_prefix_figures(schedulers) if "pages" in schedulers else None,
         host=_figures(HostFigures, schedulers, "host_") if "host_places" in schedulers else None,
         disk=_figures(DiskFigures, schedulers, "disk_") if "disk_places" in schedulers else None,
         exchange=_figures(ExchangeFigures, schedulers, "exchange_") if "exchange_places" in schedulers else None,
         answers=_figures(AnswerFigures, gateways, "answer_", _OF_ANSWERS) if "answers_kept" in gateways else None,
-        shared=_figures(SharedFigures, directory, "shared_") if "shared_answers" in directory else None,
-        similar=_figures(SimilarFigures, directory, "similar_") if "similar_answers" in directory else None,
+        shared=_figures(SharedFigures, both, "shared_") if "shared_answers" in directory else None,
+        similar=_figures(SimilarFigures, both, "similar_") if "similar_answers" in directory else None,
+        coalesced=_figures(CoalescedFigures, gateways, "coalesced_", _OF_FOLLOWERS) if "coalesced" in gateways else None,
         directory=_figures(DirectoryFigures, directory, "", _OF_DIRECTORY) if "hashes" in directory else None,
     )
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "balance": "how evenly replicas share the work, by strategy, in virtual time",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
+    "answer-hits": "answers that are kept: how long one takes, and what the cache costs a request that it does not have",
     "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",
     "pages": "pages against contiguous memory on mixed lengths, and the time that the page ledger takes of a step",
     "semantic-cache": "answers for similar questions: the index, and hits and wrong answers at thresholds",
@@ -44,7 +45,9 @@ _COMMANDS = {
     "self-test": "how many chunks a second this load tool can read",
 }
 _ROOMS = {
-    **dict.fromkeys(("cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"),
+    **dict.fromkeys(
+        ("answer-hits", "cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"
+    ),
     **dict.fromkeys(("long-prefills", "plan-cost", "served-policies", "urgent"), "commands.scheduling"),
     "plots": "plots",
     **dict.fromkeys(("day", "everything", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from messages.lifecycle.cache_figures import (
     AnswerFigures,
+    CoalescedFigures,
     DirectoryFigures,
     DiskFigures,
     ExchangeFigures,
@@ -33,6 +34,7 @@ def cache_lines(report: StatusReport) -> list[str]:
         _line(_answers_text, found.answers),
         _line(_shared_text, found.shared),
         _line(_similar_text, found.similar),
+        _line(_coalesced_text, found.coalesced),
         _line(_directory_text, found.directory),
     )
     return [line for line in lines if line]
@@ -46,7 +48,8 @@ def _prefix_text(cache: PrefixFigures) -> str:
     share = f"{cache.cached_tokens / cache.prompt_tokens:.0%}" if cache.prompt_tokens else "none"
     pages = f"{cache.held:,} of {cache.pages:,} pages held, {cache.cached:,} cached, {cache.evicted:,} evicted"
     size = f"{cache.bytes / 1e6:,.1f} MB, the oldest of {cache.oldest_s:,.0f} s"
-    return f"prefix cache: {pages}; {size}; {share} of prompt tokens reused, {cache.prefill_saved_s:,.1f} s of prefill saved"
+    saved = _saved(cache.prefill_saved_s, cache.saved_bytes)
+    return f"prefix cache: {pages}; {size}; {share} of prompt tokens reused, {saved} saved"
 
 
 def _policies_text(cache: PrefixFigures) -> str:
@@ -58,13 +61,17 @@ def _policies_text(cache: PrefixFigures) -> str:
 
 
 def _host_text(tier: HostFigures) -> str:
-    pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back"
-    return f"host cache: {pages} in {tier.load_s:,.1f} s and saved {tier.saved_s:,.1f} s, {_overwritten(tier)}"
+    pages = (
+        f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back in {tier.load_s:,.1f} s"
+    )
+    return f"host cache: {pages} and saved {_saved(tier.saved_s, tier.saved_bytes)}, {_overwritten(tier)}"
 
 
 def _disk_text(tier: DiskFigures) -> str:
-    pages = f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back"
-    return f"disk cache: {pages} in {tier.read_s:,.1f} s and saved {tier.saved_s:,.1f} s, {_overwritten(tier)}"
+    pages = (
+        f"{tier.pages:,} of {tier.places:,} pages, {tier.written:,} written, {tier.read:,} came back in {tier.read_s:,.1f} s"
+    )
+    return f"disk cache: {pages} and saved {_saved(tier.saved_s, tier.saved_bytes)}, {_overwritten(tier)}"
 
 
 def _overwritten(tier: HostFigures | DiskFigures) -> str:
@@ -77,22 +84,34 @@ def _size(tier: HostFigures | DiskFigures | ExchangeFigures) -> str:
 
 
 def _exchange_text(moves: ExchangeFigures) -> str:
-    pages = f"{moves.moved:,} pages in {moves.move_s:,.1f} s, {moves.lent:,} offered, {moves.failed:,} missing or damaged"
-    return f"moved between replicas: {pages}; {moves.pages:,} of {moves.places:,} places in use, {_size(moves)}"
+    pages = f"{moves.moved:,} pages in {moves.move_s:,.1f} s, which saved {_saved(moves.saved_s, moves.saved_bytes)}"
+    others = f"{moves.lent:,} offered, {moves.failed:,} missing or damaged"
+    return f"moved between replicas: {pages}, {others}; {moves.pages:,} of {moves.places:,} places in use, {_size(moves)}"
 
 
 def _answers_text(cache: AnswerFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} requests"
-    return f"kept answers: {_answers(cache)}; found for {found}"
+    return f"kept answers: {_answers(cache)}; found for {found}, {_saved(cache.saved_s, cache.saved_bytes)} saved"
 
 
 def _shared_text(cache: SharedFigures) -> str:
-    return f"shared answers: {_answers(cache)}; found {cache.hits:,} times"
+    saved = f"{_saved(cache.saved_s, cache.saved_bytes)} saved where others had computed them"
+    return f"shared answers: {_answers(cache)}; found {cache.hits:,} times, {saved}"
 
 
 def _similar_text(cache: SimilarFigures) -> str:
     found = f"{cache.hits:,} of {cache.hits + cache.misses:,} questions"
-    return f"answers for similar questions: {_answers(cache)}; found for {found}"
+    saved = _saved(cache.saved_s, cache.saved_bytes)
+    return f"answers for similar questions: {_answers(cache)}; found for {found}, {saved} saved"
+
+
+def _coalesced_text(equal: CoalescedFigures) -> str:
+    saved = f"{equal.tokens:,} tokens of answers, {_saved(equal.saved_s, equal.saved_bytes)} saved"
+    return f"equal requests at the same time: {equal.requests:,} not computed, {equal.running:,} running; {saved}"
+
+
+def _saved(prefill_s: float, n_bytes: int) -> str:
+    return f"{prefill_s:,.1f} s of prefill and {n_bytes / 1e6:,.1f} MB"
 
 
 def _directory_text(index: DirectoryFigures) -> str:

@@ -6,6 +6,7 @@ part of the circle. So are the numbers in the text, because vectors hardly tell 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -16,7 +17,7 @@ import msgspec
 from actors.gateway.admission.caller import caller_of_name, caller_of_tenant
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.answer_cache.access import CacheAccess
-from actors.gateway.answer_cache.fingerprint import TERMS_OF_THE_ANSWER
+from actors.gateway.answer_cache.fingerprint import TERMS_OF_THE_ANSWER, is_repeatable
 from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.similar_answers.question import Question
@@ -41,13 +42,16 @@ class SimilarQuestions:
     def question_of(self, new: NewRequest, spec: RequestSpec, access: CacheAccess) -> Question | None:
         """The question that a request is; None if its answer is not shared with similar ones. `spec`: made of `new`; `access`:
         what it may do with answers of equal ones."""
-        if not access.may_keep or _is_special(new, spec):
+        is_repeated = is_repeatable(spec, has_seed=new.has_seed)
+        if not (access.may_keep and is_repeated) or _is_special(new, spec):
             return None
         frame, text = _frame_and_text(new)
         if not text.strip() or len(text) > _MOST_CHARACTERS:
             return None
         least = self._least_of.get(new.terms.caller, self._least)
-        return Question(_circle(self._embedding, new, spec, frame, text), text, least, access.may_find)
+        return Question(
+            _circle(self._embedding, new, spec, frame, text), text, least, access.may_find and math.isinf(access.max_age_s)
+        )
 
 
 def numbers_in(text: str) -> list[str]:

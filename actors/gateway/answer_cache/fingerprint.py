@@ -26,14 +26,16 @@ def wants_logprobs(spec: RequestSpec) -> bool:
     return spec.sampling.logprobs >= 0 or spec.terms.prompt_logprobs >= 0
 
 
-def fingerprint_of(spec: RequestSpec) -> bytes:
+def fingerprint_of(spec: RequestSpec, *, is_any_sample: bool = False) -> bytes:
     """16 bytes that are equal for requests with the same tokens whose answers may be shared: model and numerics, prompts,
     sampling, the terms that change an answer, and those that say with whom it is shared (`cache_scope`, `cache_salt`).
+    `is_any_sample`: it is sampled without a seed of its client, so that any answer of such a request will do.
     """
     sampling = spec.sampling
-    if sampling.temperature == 0.0:
+    if sampling.temperature == 0.0 or is_any_sample:
         sampling = msgspec.structs.replace(sampling, seed=0)
     terms = [getattr(spec.terms, name) for name in TERMS_OF_THE_ANSWER]
     model = f"{spec.fingerprint}/{spec.model}" if spec.model else spec.fingerprint
-    whole = _encoder.encode((model, spec.prompts, spec.n, sampling, terms))
+    kind = ("any sample",) if is_any_sample else ()
+    whole = _encoder.encode((model, spec.prompts, spec.n, sampling, terms, *kind))
     return blake2b(whole, digest_size=_KEY_BYTES).digest()

@@ -23,6 +23,7 @@ class SharedAnswers:
         self._answers: list[KeptAnswer] = []  # that the directory is not told of yet
         self._untold: list[bytes] = []  # keys of answers that a new directory may lack, the newest at the end
         self._used: dict[bytes, None] = {}
+        self._of_others: set[bytes] = set()  # keys of answers that came from the directory, and of some that have left since
         self._n_tokens, self._is_waiting = 0, False
 
     def directory_up(self) -> None:
@@ -34,6 +35,7 @@ class SharedAnswers:
 
     def kept(self, answer: KeptAnswer) -> None:
         """This gateway keeps an answer that it has computed."""
+        self._of_others.discard(answer.key)
         n_tokens = _tokens_of(answer)
         if len(self._answers) < _MOST_ANSWERS and self._n_tokens + n_tokens <= _MOST_TOKENS:
             self._answers.append(answer)
@@ -46,10 +48,17 @@ class SharedAnswers:
             self._used[key] = None
             self._send_soon()
 
+    def is_of_others(self, key: bytes) -> bool:
+        """True if this gateway has not computed the answer of this key that it keeps."""
+        return key in self._of_others
+
     def heard(self, message: AnswersKept) -> None:
         """Another gateway keeps answers, or the directory says what it has."""
         for answer in message.answers:
-            self._cache.keep(answer)
+            if self._cache.keep(answer):
+                self._of_others.add(answer.key)
+        if len(self._of_others) > 2 * len(self._cache) + _MOST_USED:
+            self._of_others = {key for key in self._of_others if self._cache.get(key) is not None}
 
     def _send_soon(self) -> None:
         if not self._is_waiting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from messages.generation.replica_load import ReplicaLoad
+from messages.ids import model_of
 
 
 class ReplicaLoads:
@@ -29,6 +30,11 @@ class ReplicaLoads:
     def of(self, name: str) -> ReplicaLoad | None:
         """The last report of a scheduler; None if it has sent none, as one of the last release."""
         return self._reports.get(name)
+
+    def of_model(self, model: int) -> ReplicaLoad | None:
+        """The last report of the first replica of a model that knows what prefill takes; None without one."""
+        known = (load for name, load in sorted(self._reports.items()) if model_of(name) == model and load.token_s)
+        return next(known, None)
 
     def remove(self, name: str) -> None:
         """A scheduler is dead or new: nothing is known of its load."""

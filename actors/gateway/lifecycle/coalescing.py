@@ -119,20 +119,22 @@ class Coalescing:
             self._forget(group)
         return alone + group.members[:1]
 
-    def over(self, request: Request) -> None:
-        """A request is over, and its answer is visible. Its followers have the same answer: it need not be kept again."""
+    def over(self, request: Request) -> list[Request]:
+        """A request is over, and its answer is visible. Its followers have the same answer: it need not be kept again. Returns
+        the requests that had everything from their leader, and are known to for the first time."""
         group = self._group_by_number.get(request.number)
         if group is None:
-            return
+            return []
         if group.members[0] is not request:
             group.members.remove(request)
             del self._group_by_number[request.number]
-            return
+            return [request]
         self._forget(group)
         for member in group.members:
             del self._group_by_number[member.number]
         for follower in group.members[1:]:
             follower.answer_key = b""
+        return group.members[1:]
 
     def _copy(self, source: GrowingSequence, target: GrowingSequence, rows: StepRows) -> None:
         """Give a follower's sequence the tokens that it lacks."""

@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 from actors.gateway.answer_cache.access import CacheAccess, access_of
 from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.answer_cache.saved_work import AnswerSource, SavedWork
 from actors.gateway.answer_cache.shared_answers import SharedAnswers
 from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.lifecycle.coalescing import Coalescing
 from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.lifecycle.step_rows import StepRows
@@ -33,12 +35,13 @@ class EqualRequests:
     """`kept` and `shared` are None if no answers are kept, `coalescing` if each request is computed that has no kept answer,
     `similar` if each question has an answer of its own."""
 
-    def __init__(self, settings: GatewaySettings, post: Post, similar: SimilarCache | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, post: Post, loads: ReplicaLoads, similar: SimilarCache | None = None) -> None:
         self._settings, self._post, self.similar = settings, post, similar
         has_cache = settings.answer_cache != "off"
         self.kept = AnswerCache(settings.answer_cache_bytes, settings.answer_cache_ttl_s) if has_cache else None
         self.shared = None if self.kept is None else SharedAnswers(post, self.kept)
         self.coalescing = Coalescing() if settings.answer_coalescing else None
+        self._saved = SavedWork(loads.of_model)
 
     def register_metrics(self, registry: CollectorRegistry) -> None:
         """Add the metrics of what is turned on."""
@@ -46,6 +49,8 @@ class EqualRequests:
             registry.register(AnswerCacheMetrics(self.kept))
         if self.coalescing is not None:
             registry.register(CoalescingMetrics(self.coalescing))
+        if self.kept is not None or self.coalescing is not None:
+            registry.register(self._saved)
 
     def access(self, spec: RequestSpec, use: CacheUse, *, has_seed: bool) -> CacheAccess:
         """What a request may do here. `has_seed`: it is sampled with its client's own seed."""
@@ -55,21 +60,20 @@ class EqualRequests:
         """True if an equal request has the answer, or will have it."""
         if not access.may_find:
             return False
-        if self.kept is not None and self.kept.has(access.key, self._post.wall_s()):
+        if access.may_keep and self._has(access):
             return True
         return self.coalescing is not None and self.coalescing.leader_for(access.key, spec.terms) is not None
 
     def has_kept(self, access: CacheAccess) -> bool:
         """True if the answer of an equal request is kept."""
-        is_found = access.may_find and access.may_keep
-        return is_found and self.kept is not None and self.kept.has(access.key, self._post.wall_s())
+        return access.may_find and access.may_keep and self._has(access)
 
     def source_of(self, spec: RequestSpec, access: CacheAccess, asked: Asked | None = None) -> tuple[Source, RequestSpec]:
         """Where the tokens of a new request come from, and its specification, which says so. `asked`: what similar questions
         have."""
         if not access.may_find:
             return None, spec
-        if access.may_keep and (answer := self._kept_answer(access.key)) is not None:
+        if access.may_keep and (answer := self._kept_answer(access)) is not None:
             return answer, msgspec.structs.replace(spec, is_from_cache=True)
         if self.coalescing is not None and (leader := self.coalescing.leader_for(access.key, spec.terms)) is not None:
             return leader, msgspec.structs.replace(spec, is_coalesced=True)
@@ -80,6 +84,7 @@ class EqualRequests:
     def begin(self, request: Request, access: CacheAccess, source: Source, asked: Asked | None = None) -> StepRows | None:
         """Take in a request that was accepted. Returns what it has at once; None: it is to be submitted."""
         if isinstance(source, KeptAnswer):
+            self._saved.count(request.spec, self._source_of_kept(request.spec, source))
             return _rows_of(request, source)
         if access.may_keep:
             request.answer_key = access.key
@@ -112,7 +117,8 @@ class EqualRequests:
         if self.similar is not None and request.similar_key is not None:
             self.similar.keep(request)
         if self.coalescing is not None:
-            self.coalescing.over(request)
+            for served in self.coalescing.over(request):
+                self._saved.count(served.spec, AnswerSource.COALESCED)
 
     def directory_up(self) -> None:
         """There is a new cache directory."""
@@ -124,11 +130,22 @@ class EqualRequests:
         if self.shared is not None:
             self.shared.heard(message)
 
-    def _kept_answer(self, key: bytes) -> KeptAnswer | None:
-        if self.kept is None or self.shared is None or (answer := self.kept.find(key, self._post.wall_s())) is None:
+    def _has(self, access: CacheAccess) -> bool:
+        return self.kept is not None and self.kept.has(access.key, self._post.wall_s(), access.max_age_s)
+
+    def _kept_answer(self, access: CacheAccess) -> KeptAnswer | None:
+        if self.kept is None or self.shared is None:
             return None
-        self.shared.found(key)
+        answer = self.kept.find(access.key, self._post.wall_s(), access.max_age_s)
+        if answer is not None:
+            self.shared.found(access.key)
         return answer
+
+    def _source_of_kept(self, spec: RequestSpec, answer: KeptAnswer) -> AnswerSource:
+        if not spec.is_from_cache:
+            return AnswerSource.SIMILAR
+        is_shared = self.shared is not None and self.shared.is_of_others(answer.key)
+        return AnswerSource.SHARED if is_shared else AnswerSource.KEPT
 
     def _keep(self, request: Request) -> None:
         answer = answer_of(request.answer_key, request, self._post.wall_s())
@@ -137,9 +154,17 @@ class EqualRequests:
 
     def statistics(self) -> dict[str, float]:
         """For /v1/metrics and `supervisor status`."""
-        found = {} if self.kept is None else self.kept.statistics(self._post.wall_s())
+        found = dict[str, float]()
+        if self.kept is not None:
+            found |= self.kept.statistics(self._post.wall_s())
+            found |= self._saved.statistics("answer", AnswerSource.KEPT, AnswerSource.SHARED)
+            found |= self._saved.statistics("shared", AnswerSource.SHARED)
+        if self.similar is not None:
+            found |= self._saved.statistics("similar", AnswerSource.SIMILAR)
         if self.coalescing is not None:
             found |= {"coalesced": self.coalescing.n_requests, "coalesced_tokens": self.coalescing.n_tokens}
+            found |= {"coalesced_running": len(self.coalescing)}
+            found |= self._saved.statistics("coalesced", AnswerSource.COALESCED)
         return found
 
 

@@ -72,7 +72,7 @@ class RequestManager:
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        self.equals = EqualRequests(settings, post, similar)
+        self.equals = EqualRequests(settings, post, loads, similar)
         self._orphans = Orphans(settings.orphan_s, post.now_s())
         self._sweep_timer: Timer | None = None
         self.begin_trace: Callable[[RequestSpec], RequestSpec] = lambda spec: spec

@@ -15,6 +15,7 @@ from actors.gateway.bodies.openai_requests import chat_request, completion_reque
 from actors.gateway.bodies.request_name import Origin, RequestName
 from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal, invalid
+from messages.ids import seed_of
 from messages.public import GENERATE_VERSION, PROTOCOL_VERSION, AnswersWanted, Generate
 from messages.wire.arrays import EMPTY_I32
 from messages.wire.message import MAX_SHORT_CHARACTERS
@@ -95,6 +96,7 @@ def _generated(message: Generate, caller: bytes) -> NewRequest:
         request=message.request,
         is_resumable=True,
         digest=digest.hexdigest(),
+        has_seed=message.sampling.seed != seed_of(message.request),
         prompt_field="tokens" if len(message.tokens) else "turns" if turns is not None else "prompt",
         model=message.model,
     )

@@ -47,13 +47,14 @@ class AnswerCache:
         """Unix time from which the oldest answer is; 0 without any."""
         return self._ages.oldest_s()
 
-    def find(self, key: bytes, now_s: float) -> KeptAnswer | None:
-        """The answer to the requests of this key; None if there is none that still counts."""
+    def find(self, key: bytes, now_s: float, max_age_s: float = math.inf) -> KeptAnswer | None:
+        """The answer to the requests of this key; None if there is none that still counts and is no older than `max_age_s`."""
         answer = self._store.get(key)
         self._store.ask(_hash_of(key))
-        if answer is None or not self.is_fresh(answer, now_s):
-            if answer is not None:
-                self._drop(key)
+        if answer is not None and not self.is_fresh(answer, now_s):
+            self._drop(key)
+            answer = None
+        if answer is None or now_s - answer.since_s > max_age_s:
             self.n_misses += 1
             return None
         self._store.use(key)
@@ -69,10 +70,10 @@ class AnswerCache:
         """The answer of this key, if it is here. It does not count as asked for."""
         return self._store.get(key)
 
-    def has(self, key: bytes, now_s: float) -> bool:
+    def has(self, key: bytes, now_s: float, max_age_s: float = math.inf) -> bool:
         """True if `find` would find an answer."""
         answer = self._store.get(key)
-        return answer is not None and self.is_fresh(answer, now_s)
+        return answer is not None and self.is_fresh(answer, now_s) and now_s - answer.since_s <= max_age_s
 
     def is_fresh(self, answer: KeptAnswer, now_s: float) -> bool:
         """True if an answer is not too old to be given."""

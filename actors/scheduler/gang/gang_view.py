@@ -52,9 +52,9 @@ class GangView:
 
     def __init__(self, queues: SequenceQueues, settings: SchedulerSettings, seals: SealTables = NO_SEALS) -> None:
         self._queues, self._settings = queues, settings
-        self._cost = StepCost()  # of this gang and those before it, which ran on the same device
+        self.cost = StepCost()  # of this gang and those before it, which ran on the same device
         self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.policy)
-        self.tier = HostTier(queues, settings, self._cost, seals, is_paused=lambda: self.probation.is_active)
+        self.tier = HostTier(queues, settings, self.cost, seals, is_paused=lambda: self.probation.is_active)
         self._memory = GangMemory(settings, seals.pages, self.tier)
         self.prepare_memory = self._memory.prepare
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
@@ -63,9 +63,9 @@ class GangView:
         self._planner: BatchPlanner | None = None
         self._urgent: UrgentPlanner | None = None
         self._look_ahead = LookAhead(settings.most_in_flight, lease_s=0.0)
-        self.hold = PlanHold(queues.policy, queues.now_s, self._cost, self.tracker)
+        self.hold = PlanHold(queues.policy, queues.now_s, self.cost, self.tracker)
         self._times = StepTimes()  # of all gangs: the next one is of the same kind
-        self._measures = StepMeasures(self.tracker, self.hold, self._cost, self._times)
+        self._measures = StepMeasures(self.tracker, self.hold, self.cost, self._times)
         self._lost_rows, self._causes = list[RowEnd](), list[Cause]()  # in flight when the first died; of all, in order
         self._trial, self._is_dirty = DeviceTrial(), False
         self._died_in_trial = False  # the first rank died while the canary was being computed
@@ -111,7 +111,7 @@ class GangView:
         self._keep_slots(capacity.n_slots if is_kept and not self._trial.is_needed else 0)
         ledger = self._memory.begin(answer.memory_generation, capacity.n_pages, capacity.n_least_pages)
         self.n_adopted += ledger.n_known
-        pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
+        pace = PromptPace(self.cost, capacity.max_step_tokens, self._settings)
         self._times.warmed_up(capacity.step_times)
         self.tier.begin_epoch(answer.epoch, ledger, capacity, answer.memory_generation)
         planner = BatchPlanner(self._queues, ledger, capacity, pace, self._settings, self._times, self.tier)

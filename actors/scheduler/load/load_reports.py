@@ -16,6 +16,7 @@ from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.sequences.queues import SequenceQueues
 from messages.errors import MailboxFull, UnknownPeer
 from messages.generation.replica_load import DegradationLevel, ReplicaLoad
+from messages.steps import PAGE_TOKENS
 
 EVERY_S = 0.1  # between two reports, at least
 _PARTS = 8  # a number matters that has changed by more than an eighth
@@ -115,12 +116,15 @@ class LoadReports:
             prefill_rate=self._throughput.prefill_rate,
             decode_rate=self._throughput.decode_rate,
             level=self._degradation.level,
+            token_s=self._gang.cost.token_s,
+            pair_s=self._gang.cost.pair_s,
+            token_bytes=0 if capacity is None else capacity.page_bytes // PAGE_TOKENS,
         )
 
 
 def matters(told: ReplicaLoad, now: ReplicaLoad) -> bool:
     """True if the load has changed so much that gateways should know."""
-    if told.level is not now.level or told.pages != now.pages:
+    if told.level is not now.level or told.pages != now.pages or told.token_bytes != now.token_bytes:
         return True
     if _differ(told.waiting, now.waiting) or _differ(told.running, now.running):
         return True
@@ -129,6 +133,8 @@ def matters(told: ReplicaLoad, now: ReplicaLoad) -> bool:
     if _differ(told.running_tokens, now.running_tokens, _LEAST_TOKENS):
         return True
     if _differ(told.pages_used, now.pages_used, now.pages // (4 * _PARTS)):
+        return True
+    if _differ(told.token_s, now.token_s) or _differ(told.pair_s, now.pair_s):
         return True
     rates = (told.prefill_rate, now.prefill_rate), (told.decode_rate, now.decode_rate)
     return any(_differ(before, after, 1.0) for before, after in rates)

@@ -34,6 +34,16 @@ class StepCost:
         """True once a step without prompts has been measured."""
         return self._n_rows > 0
 
+    @property
+    def token_s(self) -> float:
+        """What a prompt's token adds to a step, without the keys that it attends to; 0 if nothing is known."""
+        return self._token_s
+
+    @property
+    def pair_s(self) -> float:
+        """What a pair of a prompt's token and a key before it adds to a step; 0 if nothing is known."""
+        return self._keys_s / _KEYS
+
     def decode_s(self, n_rows: int) -> float:
         """A step of `n_rows` decode rows; 0 if nothing is known. One more row costs about as much as one token of a prompt."""
         if not n_rows:

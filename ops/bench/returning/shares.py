@@ -24,6 +24,8 @@ class LoggedRequest(msgspec.Struct, frozen=True):
     queue_ms: float | None = None
     prefill_ms: float | None = None
     first_token_ms: float | None = None
+    total_ms: float | None = None
+    cache: str = ""  # how it was answered without being computed; "" if it was
 
 
 def read_requests(log: Path, first_byte: int = 0) -> list[LoggedRequest]:

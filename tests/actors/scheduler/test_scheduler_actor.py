@@ -76,6 +76,7 @@ async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluste
     numbers = bench.scheduler.statistics()
     assert (numbers["prompt_tokens"], numbers["cached_tokens"], numbers["pages_reused"]) == (5 * 161, 4 * 160, 4 * 10)
     assert numbers["prefill_saved_s"] >= 0.0
+    assert numbers["pages_saved_bytes"] == 4 * 160 * 8
 
 
 @pytest.mark.parametrize("is_same_memory", [True, False])

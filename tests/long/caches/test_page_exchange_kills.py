@@ -8,7 +8,7 @@ import pytest
 
 from messages.ids import role_of
 from messages.lifecycle.tree import StatusReport
-from tests.support.caches.role_killer import RoleKiller, answers_amid_kills
+from tests.support.caches.role_killer import UNBOUNDED_RESTARTS, RoleKiller, answers_amid_kills
 from tests.support.real_server import WITH_SPARES, RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -20,9 +20,7 @@ _SETS = (
     "worker.exchange_bytes=16KiB",
     "worker.hash_chain_pages=200",
     "worker.hash_chain_step_s=0.002",
-    "supervisor.gang_restarts=100000",
-    "supervisor.actor_restarts=100000",
-    "supervisor.restart_attempts=1000",
+    *UNBOUNDED_RESTARTS,
 )
 
 

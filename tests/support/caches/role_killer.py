@@ -16,10 +16,17 @@ from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
 N_PROMPTS, N_TOKENS = 24, 12
+EVERY_ROLE = ("worker", "scheduler", "vault", "gateway", "custodian", "cache_directory", "speculation", "supervisor")
+UNBOUNDED_RESTARTS = (  # settings, because tests kill more often than any fault does
+    "supervisor.gang_restarts=100000",
+    "supervisor.actor_restarts=100000",
+    "supervisor.restart_attempts=1000",
+)
 
 
 class RoleKiller:
-    """`before_each`: is called before each kill, and waits until what is tested has happened; `at_end`: after the last one."""
+    """`before_each`: is called before each kill, and waits until what is tested has happened; `at_end`: after the last one.
+    `n_prompts`: among so many prompts the clients choose, which `before_each` may change."""
 
     def __init__(
         self, server: RealServer, roles: Sequence[str], before_each: Callable[[], None], at_end: Callable[[], object]
@@ -27,6 +34,7 @@ class RoleKiller:
         self._server, self._roles, self._chance = server, roles, random.Random(3)
         self._before_each, self._at_end = before_each, at_end
         self.is_over = False
+        self.n_prompts = N_PROMPTS
 
     def run(self) -> None:
         """Kill all of them."""
@@ -55,7 +63,7 @@ async def answers_amid_kills(server: RealServer, killer: RoleKiller, n_clients: 
 async def _follow(client: AsyncClient, rng: random.Random, killer: RoleKiller) -> int:
     n_right = 0
     while not killer.is_over:
-        prompt = _prompt(rng.randrange(N_PROMPTS))
+        prompt = _prompt(rng.randrange(killer.n_prompts))
         answer = await client.generate(prompt, max_tokens=N_TOKENS, temperature=0.0, ignore_eos=True, deadline_s=DEADLINE_S)
         assert list(answer.tokens) == hash_chain_tokens(prompt, N_TOKENS, 0, VOCABULARY)
         n_right += 1

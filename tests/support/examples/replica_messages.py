@@ -30,5 +30,8 @@ REPLICA_MESSAGES: tuple[Message, ...] = (
         prefill_rate=1000.5,
         decode_rate=20.25,
         level=DegradationLevel.NO_DRAFTS,
+        token_s=0.001,
+        pair_s=0.00001,
+        token_bytes=46_080,
     ),
 )

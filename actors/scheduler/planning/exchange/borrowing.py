@@ -46,6 +46,7 @@ class BorrowCounts:
     moved: int = 0
     failed: int = 0
     moved_s: float = 0.0  # from the question until they could be used
+    saved_s: float = 0.0  # that computing the moved pages would have taken, without that time
 
 
 @dataclass(eq=False)
@@ -186,7 +187,9 @@ class Borrower:
             return
         self.counts.moved_s += now_s - one.began_s
         if one.n_good:
-            self._whole_cost.learn(one.n_good, now_s - one.began_s)
+            took_s, prompt_s = now_s - one.began_s, self._cost.pages_s(len(one.before), one.n_good)
+            self._whole_cost.learn(one.n_good, took_s)
+            self.counts.saved_s += prompt_s - took_s if prompt_s else 0.0
         else:
             self._rests_until_s[one.lender] = now_s + _REST_S
         self._end(one)

@@ -109,8 +109,8 @@ def test_only_an_answer_that_would_be_the_same_again_is_kept() -> None:
 def test_log_probabilities_are_not_kept_but_go_to_equal_requests_that_run(spec: RequestSpec) -> None:
     assert access_of(KEEPING, spec, CacheUse.FULL, has_seed=False) == NO_ACCESS
     both = GatewaySettings(answer_cache="exact", answer_coalescing=True)
-    assert access_of(both, spec, CacheUse.FULL, has_seed=False)[1:] == (True, False)
-    assert access_of(both, spec_of(), CacheUse.FULL, has_seed=False)[1:] == (True, True)
+    assert access_of(both, spec, CacheUse.FULL, has_seed=False)[1:3] == (True, False)
+    assert access_of(both, spec_of(), CacheUse.FULL, has_seed=False)[1:3] == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,29 @@ def test_log_probabilities_are_not_kept_but_go_to_equal_requests_that_run(spec: 
         ("max-stale=4", CacheUse.FULL),
         ("no-cache", CacheUse.REFRESH),
         ("max-age=0", CacheUse.REFRESH),
+        ("max-age=60", CacheUse(max_age_s=60.0)),
+        ("Max-Age=60, max-age=5", CacheUse(max_age_s=5.0)),
+        ("max-age=60, no-cache", CacheUse.REFRESH),
+        ("max-age=soon", CacheUse.FULL),
         ("No-Store, no-cache", CacheUse.NONE),
     ],
 )
 def test_a_client_says_what_it_wants(header: str, use: CacheUse) -> None:
-    assert cache_use_of(header) is use
+    assert cache_use_of(header) == use
     access = access_of(KEEPING, spec_of(), use, has_seed=False)
-    assert (access == NO_ACCESS, access.may_find) == (use is CacheUse.NONE, use is CacheUse.FULL)
+    assert (access == NO_ACCESS, access.may_find) == (use is CacheUse.NONE, use.may_find)
+
+
+def test_a_sample_without_a_seed_is_found_and_kept_where_its_client_asks_for_a_kept_answer() -> None:
+    first, second = (spec_of(sampling=Sampling(temperature=0.5, seed=seed)) for seed in (1, 2))
+    asked = cache_use_of("max-age=60")
+    access = access_of(KEEPING, first, asked, has_seed=False)
+    assert access[1:] == (True, True, 60.0)
+    assert access.key == access_of(KEEPING, second, asked, has_seed=False).key
+    assert access.key != access_of(KEEPING, first, asked, has_seed=True).key
+    assert access.key != access_of(KEEPING, spec_of(), asked, has_seed=False).key
+    assert access_of(KEEPING, first, CacheUse.FULL, has_seed=False) == NO_ACCESS
+    assert access_of(KEEPING, first, CacheUse.REFRESH, has_seed=False) == NO_ACCESS
 
 
 @pytest.mark.parametrize("ended", [Ended(reason="failed", code="internal"), Ended(reason="cancelled")])

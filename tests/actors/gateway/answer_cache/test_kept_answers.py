@@ -74,6 +74,18 @@ async def test_a_client_can_refuse_the_cache() -> None:
         assert len(r.scheduler().submits) == 3
 
 
+async def test_a_sample_without_a_seed_is_kept_for_clients_that_ask_for_a_kept_answer() -> None:
+    body = {**ASKED["/v1/completions"], "temperature": 0.7}
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        assert not is_hit(await ask(http, "/v1/completions", body)), "nobody has asked for it, and it is not kept"
+        first = await ask(http, "/v1/completions", body, cache_control="max-age=600")
+        found = await ask(http, "/v1/completions", body, cache_control="max-age=600")
+        assert (is_hit(first), is_hit(found)) == (False, True)
+        assert comparable(first) == comparable(found)
+        assert not is_hit(await ask(http, "/v1/completions", body)), "others get samples of their own"
+        assert len(r.scheduler().submits) == 3
+
+
 async def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     async with rig() as r, r.http() as http:
         for _ in range(2):

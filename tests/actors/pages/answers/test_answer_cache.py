@@ -55,6 +55,16 @@ def test_an_answer_is_found_until_its_time_is_over() -> None:
     assert (len(cache), cache.n_bytes, cache.n_hits, cache.n_misses, cache.n_tokens_saved) == (0, 0, 1, 2, 3)
 
 
+def test_an_older_answer_than_is_wanted_is_not_found_and_stays_for_others() -> None:
+    cache = AnswerCache(1 << 20, 100.0)
+    assert cache.keep(answer(0, since_s=5.0))
+    assert not cache.has(key_of(0), 12.0, 6.0)
+    assert cache.find(key_of(0), 12.0, 6.0) is None
+    assert cache.has(key_of(0), 12.0, 7.0)
+    assert cache.find(key_of(0), 12.0, 7.0) == cache.find(key_of(0), 12.0) == answer(0, since_s=5.0)
+    assert (cache.n_hits, cache.n_misses) == (2, 1)
+
+
 def test_a_newer_answer_takes_the_place_of_an_older_one() -> None:
     cache = AnswerCache(1 << 20, 10.0)
     assert cache.keep(answer(0, since_s=5.0))

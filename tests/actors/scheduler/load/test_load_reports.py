@@ -53,6 +53,8 @@ async def test_gateways_learn_what_waits_and_runs_and_that_all_is_done(cluster: 
     await cluster.wait_until(lambda: watcher.loads[-1].waiting == watcher.loads[-1].running == 0)
     last = watcher.loads[-1]
     assert (last.waiting_tokens, last.running_tokens, last.pages_used) == (0, 0, 0)
+    assert last.token_bytes == 8
+    assert last.prefill_s(1000) > last.prefill_s(100) > 0.0
     numbers = [load.number for load in watcher.loads]
     assert numbers == sorted(set(numbers))
 
@@ -88,6 +90,9 @@ async def test_a_gateway_that_appears_is_told_and_an_idle_replica_tells_no_more(
         ({"pages_used": 80}, True),
         ({"pages": 64}, True),
         ({"decode_rate": 50.0}, True),
+        ({"token_s": 0.001}, True),
+        ({"pair_s": 0.001}, True),
+        ({"token_bytes": 8}, True),
         ({"level": DegradationLevel.NO_DRAFTS}, True),
     ],
 )

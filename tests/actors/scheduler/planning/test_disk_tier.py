@@ -38,6 +38,8 @@ async def test_pages_come_back_from_the_disk() -> None:
     assert bench.gang.disk.n_read == PROMPT_PAGES
     told = bench.scheduler.statistics()
     assert told["disk_saved_s"] == round(counts.saved_s, 3) != 0.0
+    assert told["disk_saved_bytes"] == PROMPT_PAGES * PAGE_BYTES
+    assert told["host_saved_bytes"] == told["host_loaded"] * PAGE_BYTES > 0.0
     assert told["host_saved_s"] == round(bench.scheduler._gang.tier.counts.saved_s, 3)
     await close(bench)
 
