@@ -51,7 +51,7 @@ def command(requests: int, n_misses: int, n_prompt: int, server_args: tuple[str,
     flags = ["--model", "hash-chain", "--no-speculation", "--max-length", "8192", *LOG_FLAGS, *server_args]
     try:
         with own_server(flags) as plain, own_server([*flags, "--answer-cache", "exact"]) as keeping:
-            at_plain, at_keeping = _Asker(plain), _Asker(keeping)
+            at_plain, at_keeping = _HitClient(plain), _HitClient(keeping)
             kept = [_body(n_prompt, rng) for _ in range(_N_KEPT)]
             for body in kept:
                 at_keeping.ask(body)
@@ -74,7 +74,7 @@ def command(requests: int, n_misses: int, n_prompt: int, server_args: tuple[str,
 _FORMS = {"whole": False, "streamed": True}
 
 
-class _Asker:
+class _HitClient:
     """One connection to a server."""
 
     def __init__(self, server: OwnServer) -> None:
@@ -120,7 +120,7 @@ def _body(n_prompt: int, rng: random.Random) -> dict[str, Any]:
     return {"prompt": [rng.randrange(_VOCABULARY) for _ in range(n_prompt)], "max_tokens": _N_TOKENS, "temperature": 0.0}
 
 
-def _hits(asker: _Asker, kept: Sequence[dict[str, Any]], n: int, is_streamed: bool) -> dict[str, Any]:
+def _hits(asker: _HitClient, kept: Sequence[dict[str, Any]], n: int, is_streamed: bool) -> dict[str, Any]:
     first_byte, at_client_s, before = asker.server.log.stat().st_size, [], asker.gateway()
     for number in range(n):
         took_s, is_hit = asker.ask({**kept[number % len(kept)], "stream": is_streamed})
@@ -145,7 +145,7 @@ def _logged_hits(log: Path, first_byte: int, n: int) -> list[LoggedRequest]:
         time.sleep(0.1)
 
 
-def _misses(plain: _Asker, keeping: _Asker, n_prompt: int, n: int, rng: random.Random) -> dict[str, list[float]]:
+def _misses(plain: _HitClient, keeping: _HitClient, n_prompt: int, n: int, rng: random.Random) -> dict[str, list[float]]:
     """Processor milliseconds of the gateway for each request that comes once, of each turn, and the median of both servers."""
     turns: dict[str, list[float]] = {"off": [], "exact": []}
     for _ in range(_TURNS):

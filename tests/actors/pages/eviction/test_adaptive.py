@@ -32,11 +32,20 @@ def test_adaptive_leaves_lru_where_single_prompts_flood_the_cache() -> None:
     assert figures[policy.chooser].shadow_hits > figures["lru"].shadow_hits
 
 
-def test_the_window_becomes_small_under_a_flood_and_stays_large_for_conversations() -> None:
-    flood, talk = hashed(generate("burst", 1500, 1)), hashed(generate("chat", 800, 1))
-    for trace, is_small in ((flood, True), (talk, False)):
-        policy = WTinyLfuEviction(N_PAGES)
-        rate = replay(trace, LedgerCache(N_PAGES, policy)).hit_rate
-        assert policy._share is not None
-        assert (policy._share.share < 0.5) == is_small
-        assert rate > (1.1 if is_small else 0.99) * _hit_rate(trace, EvictionName.LRU)
+@pytest.mark.parametrize(
+    ("name", "n_requests", "is_small", "least"),
+    [
+        ("burst", 1500, True, 1.2),
+        ("documents", 1500, True, 1.1),
+        ("tenants", 1500, True, 1.3),
+        ("chat", 800, False, 0.99),  # of six seeds it finds 0.993 to 1.021 times what LRU finds
+    ],
+)
+def test_the_window_becomes_small_where_that_finds_more_and_stays_large_for_conversations(
+    name: str, n_requests: int, is_small: bool, least: float
+) -> None:
+    trace, policy = hashed(generate(name, n_requests, 1)), WTinyLfuEviction(N_PAGES)
+    rate = replay(trace, LedgerCache(N_PAGES, policy)).hit_rate
+    assert policy._share is not None
+    assert (policy._share.share < 0.5) == is_small
+    assert rate > least * _hit_rate(trace, EvictionName.LRU)
