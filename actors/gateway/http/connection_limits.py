@@ -33,7 +33,7 @@ class ConnectionLimits:
         [str], None
     ]  # called with the reason when a client is disconnected: "slow", "unread", "many", "caller", "files" or "head"
     browsers: BrowserRules
-    on_refused: Callable[[Refusal], None]  # called with the refusal of a request that no endpoint sees
+    on_refused: Callable[[Refusal], object]  # called with the refusal of a request that no endpoint sees
     callers: CallerConnections | None = None  # None: no caller has a bound of its own
     in_reserve: set[object] = field(default_factory=set[object])  # connections that are open although no file can be opened
 
@@ -44,7 +44,7 @@ class ConnectionLimits:
         most_connections: Callable[[], int],
         on_cut: Callable[[str], None],
         browsers: BrowserRules,
-        on_refused: Callable[[Refusal], None],
+        on_refused: Callable[[Refusal], object],
         *,
         are_clients: bool,
     ) -> ConnectionLimits:

@@ -91,7 +91,7 @@ class HttpServer:
         on_cut: Callable[[str], None],
         custodian: Custodian | None = None,
         protocol: type[Connection] = Connection,
-        on_refused: Callable[[Refusal], None] = lambda refusal: None,
+        on_refused: Callable[[Refusal], object] = lambda refusal: None,
         certificates: Certificates | None = None,
     ) -> None:
         """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many", "caller", "files",
