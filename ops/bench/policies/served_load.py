@@ -34,14 +34,14 @@ class TenantTokens:
 
 
 @dataclass(frozen=True)
-class Shape:
+class AskedTokens:
     """Tokens of a request: of its prompt, and of its answer."""
 
     n_prompt: int
     n_output: int
 
 
-async def stream_until(http: httpx.AsyncClient, tenant: TenantTokens, shape: Shape, seed: int, end_s: float) -> None:
+async def stream_until(http: httpx.AsyncClient, tenant: TenantTokens, shape: AskedTokens, seed: int, end_s: float) -> None:
     """One connection of a tenant: one stream after the other until then. The last one is left."""
     chance = random.Random(seed)
     while time.monotonic() < end_s:
@@ -63,11 +63,11 @@ async def stream_until(http: httpx.AsyncClient, tenant: TenantTokens, shape: Sha
 
 
 @dataclass(frozen=True)
-class TimedRequest:
+class DueRequest:
     """A request that comes at a time after the beginning. `deadline_s`: of its whole answer; None: it has none."""
 
     at_s: float
-    shape: Shape
+    shape: AskedTokens
     deadline_s: float | None
 
 
@@ -81,12 +81,12 @@ class Punctuality:
     n_others: int = 0
 
 
-async def ask_by_the_clock(http: httpx.AsyncClient, key: str, requests: Sequence[TimedRequest], seed: int) -> Punctuality:
+async def ask_by_the_clock(http: httpx.AsyncClient, key: str, requests: Sequence[DueRequest], seed: int) -> Punctuality:
     """Send each request at its time, whatever has become of the others; a latency begins when it should have been sent."""
     found, began_s, chance = Punctuality(), time.monotonic(), random.Random(seed)
     prompts = [[chance.randrange(_VOCABULARY) for _ in range(one.shape.n_prompt)] for one in requests]
 
-    async def ask(one: TimedRequest, prompt: list[int]) -> None:
+    async def ask(one: DueRequest, prompt: list[int]) -> None:
         await asyncio.sleep(max(began_s + one.at_s - time.monotonic(), 0.0))
         body = {"prompt": prompt, "max_tokens": one.shape.n_output, "temperature": 0}
         terms = {} if one.deadline_s is None else {"deadline_ms": one.deadline_s * 1e3}

@@ -26,9 +26,9 @@ from ops.bench.machine import describe_machine
 from ops.bench.own_keys import add_key
 from ops.bench.own_server import OwnServer, own_server
 from ops.bench.policies.served_load import (
-    Shape,
+    AskedTokens,
+    DueRequest,
     TenantTokens,
-    TimedRequest,
     ask_by_the_clock,
     client_of,
     largest_distance,
@@ -40,7 +40,7 @@ from supervisor.operator.calls import ask_status
 _DEVICE = ("worker.hash_chain_step_s=0.05", "worker.max_step_tokens=256", "worker.n_slots=8", "worker.hash_chain_pages=20000")
 _SETTLED_S = 6.0  # until both tenants have their part, and keys are known
 _SMALL, _TIMES = 16, 10  # connections of the tenant that asks for less, and how many times as many the other one has
-_SHAPE, _SHORT, _LONG = Shape(16, 48), Shape(16, 16), Shape(64, 96)
+_SHAPE, _SHORT, _LONG = AskedTokens(16, 48), AskedTokens(16, 16), AskedTokens(64, 96)
 _DEADLINE_S = 3.0  # of a short request, which takes 1 s alone
 _BURST, _BURST_EVERY_S = 8, 12.0  # long requests for each replica
 
@@ -128,11 +128,11 @@ async def _deadlines(
         short_per_s = (load * capacity - burst_tokens) / _SHORT.n_output
         if short_per_s <= 0:
             raise click.ClickException(f"load: expected more than the bursts, got {load:g} of {capacity:.0f} tokens/s")
-        requests, at_s = list[TimedRequest](), 0.0
+        requests, at_s = list[DueRequest](), 0.0
         while (at_s := at_s + chance.expovariate(short_per_s)) < duration_s:
-            requests.append(TimedRequest(at_s, _SHORT, _DEADLINE_S))
+            requests.append(DueRequest(at_s, _SHORT, _DEADLINE_S))
         for number in range(int(duration_s / _BURST_EVERY_S)):
-            requests += [TimedRequest(1.0 + number * _BURST_EVERY_S, _LONG, None)] * n_long
+            requests += [DueRequest(1.0 + number * _BURST_EVERY_S, _LONG, None)] * n_long
         kill = asyncio.ensure_future(_kill_at(server, time.monotonic() + duration_s / 2)) if kills else None
         found = await ask_by_the_clock(http, key, requests, chance.randrange(1 << 30))
         if kill is not None:
