@@ -130,10 +130,8 @@ class GatewayActor(Actor, Post, Status):
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         caches = self.caches = CacheReset(manager.equals.kept, self.page_resets, owners, self.wall_s)
         live = live_page_of(self.of_page, manager, owners.other_sockets, has_keys=access.keys is not None)
-        services = Services(
-            settings, self.models, admission, manager, self, reader, owners, started_s, caches, live, self.commands, embeddings,
-            access.keys,
-        )  # fmt: skip
+        about = (self, reader, owners, started_s, caches, live, self.commands)
+        services = Services(settings, self.models, admission, manager, *about, embeddings, access.keys)
         address = await self.servers.open(services, incarnation, self.spawn_spec.descriptors, waits=not resumed)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 

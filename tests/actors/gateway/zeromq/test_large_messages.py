@@ -41,7 +41,7 @@ async def test_the_newest_connection_that_has_sent_a_large_message_is_its_client
         BodyBudget(1 << 20, 1 << 20),
         spawn=lambda identity, request, work: tasks.append(asyncio.ensure_future(work())),
         understood=lambda identity, asked, new, n_bytes: understood.append((identity, new.request)),
-        refuse=lambda identity, request, refusal: refused.append(refusal),
+        refuse=lambda identity, request, refusal, origin: refused.append(refusal),
         cancel=lambda identity, request: None,
     )
     assert large.read_if_large(b"first", ASKED, len(BODY), b"")
@@ -59,7 +59,7 @@ async def test_a_message_with_the_id_of_another_tenant_is_another_request() -> N
         BodyBudget(1 << 20, 1 << 20),
         spawn=lambda identity, request, work: tasks.append(asyncio.ensure_future(work())),
         understood=lambda identity, asked, new, n_bytes: understood.append(identity),
-        refuse=lambda identity, request, refusal: None,
+        refuse=lambda identity, request, refusal, origin: None,
         cancel=lambda identity, request: None,
         are_owned=True,
     )

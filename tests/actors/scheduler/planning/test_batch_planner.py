@@ -109,7 +109,7 @@ def test_a_plan_says_what_prefill_reused_tokens_would_have_taken() -> None:
     assert planned is not None
     assert planned.n_cached == 160
     assert planned.saved_s > 0.0
-    assert planned.saved_s == pytest.approx(bench.gang._cost.prompt_s(0, 160))
+    assert planned.saved_s == pytest.approx(bench.gang.cost.prompt_s(0, 160))
 
 
 def test_generated_tokens_that_a_successor_finds_again_are_no_cached_tokens_of_the_prompt() -> None:
