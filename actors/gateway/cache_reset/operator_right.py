@@ -15,8 +15,8 @@ def check_operator(expected: str, given: str) -> None:
     if not expected:
         detail = (
             "this is for the operator: expected an API key of the role admin (`supervisor keys add --role admin`) or the key of"
-            f" gateway.operator_key in {KEY_HEADER.decode()}; on the server's machine `supervisor cache reset`, `tenants`,"
-            " `drain` and `cordon` do the same without a key"
+            f" gateway.operator_key in {KEY_HEADER.decode()}; on the server's machine `supervisor cache reset`,"
+            " `supervisor tenants`, `supervisor drain` and `supervisor cordon` do the same without a key"
         )
         raise Refusal("operator_only", detail)
     if not hmac.compare_digest(expected.encode(), given.encode()):
