@@ -57,9 +57,8 @@ class RefusalLog:
         self._log = structlog.get_logger()
         self._n_in_window = 0
         self.tenant_of: Callable[[bytes], str] = lambda caller: ""  # by the digest of the caller; "": there are none
-        self.trace: Callable[[NotedRefusal], Mapping[str, str]] | None = (
-            None  # gives headers for its answer; None: traces are off
-        )
+        # gives headers for the answer of a refused call; None: traces are off
+        self.trace: Callable[[NotedRefusal], Mapping[str, str]] | None = None
 
     def note(
         self,

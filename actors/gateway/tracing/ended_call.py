@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.gateway.tracing.otlp import Attribute, Span, SpanKind, SpanStatus, StatusCode, attribute, nanoseconds
+from actors.gateway.tracing.otlp import Attribute, Span, SpanKind, SpanStatus, StatusCode, attribute, inner_span_id, nanoseconds
 from messages.wire.trace_context import TraceContext
 
 _SHORTEST_MAP, _LONGEST_MAP = 0x80, 0x8F  # the first byte of a map of at most 15 fields
 _QUEUE, _COMPUTE = 1, 2  # numbers of the inner spans
-_ID_MASK = (1 << 64) - 1
 _MOST_CHARACTERS = 120  # of a text that a client has chosen
 
 
@@ -134,10 +133,9 @@ def _embeddings(what: EmbeddingsCall) -> list[Attribute]:
 
 
 def _inner(call: EndedCall, number: int, name: str, start_s: float, end_s: float) -> Span:
-    span_id = (int.from_bytes(call.trace.span_id) + number) & _ID_MASK
     return Span(
         trace_id=call.trace_id.hex(),
-        span_id=f"{span_id:016x}",
+        span_id=inner_span_id(int.from_bytes(call.trace.span_id), number),
         parent_span_id=call.trace.span_id.hex(),
         name=name,
         kind=SpanKind.INTERNAL,

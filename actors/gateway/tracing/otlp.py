@@ -62,6 +62,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="ca
     status: SpanStatus | None = None  # None: nobody has judged what it stands for
 
 
+_ID_MASK = (1 << 64) - 1
 _encoder = msgspec.json.Encoder()
 
 
@@ -86,6 +87,11 @@ def encode_spans(spans: list[Span]) -> bytes:
 def nanoseconds(unix_s: float) -> str:
     """A time as the protocol writes it. A float of Unix time in seconds is exact to a fourth of a microsecond."""
     return str(int(unix_s * 1e6) * 1000)
+
+
+def inner_span_id(root: int, number: int) -> str:
+    """The id of a span inside of a call, as the protocol writes it. `root`: that of the call's own span, which has number 0."""
+    return f"{(root + number) & _ID_MASK:016x}"
 
 
 class RequestBody:

@@ -17,10 +17,19 @@ from __future__ import annotations
 
 from actors.gateway.tracing.attempts import LossCause
 from actors.gateway.tracing.ended_request import EndedRequest, Trouble
-from actors.gateway.tracing.otlp import Attribute, Span, SpanKind, SpanLink, SpanStatus, StatusCode, attribute, nanoseconds
+from actors.gateway.tracing.otlp import (
+    Attribute,
+    Span,
+    SpanKind,
+    SpanLink,
+    SpanStatus,
+    StatusCode,
+    attribute,
+    inner_span_id,
+    nanoseconds,
+)
 from actors.gateway.tracing.request_attributes import operation_of, request_attributes
 
-_ID_MASK = (1 << 64) - 1
 _FIRST_ATTEMPT, _FIRST_OUTAGE = 16, 1024  # numbers of inner spans; the phases have 1 to 3
 _WITH_QUEUE = [attribute("tardigrade.with_queue", True)]
 
@@ -124,7 +133,7 @@ class _InnerSpans:
         return self._span(inner, 0, "resubmission" if before else "attempt", start_s, end_s, about, links, status)
 
     def _id(self, inner: int) -> str:
-        return f"{(self._number + inner) & _ID_MASK:016x}"
+        return inner_span_id(self._number, inner)
 
     def _span(
         self,

@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from supervisor.drill.streams import bearer
+
 _ANSWER_S = 120.0
 _VOCABULARY = 10_000
+_AGAIN_S = 0.1  # after an error
+_WINDOW_S, _EVERY_S = 10.0, 0.25
 _UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
@@ -49,7 +53,7 @@ async def stream_until(http: httpx.AsyncClient, tenant: TenantTokens, shape: Ask
         body = {"prompt": prompt, "max_tokens": shape.n_output, "temperature": 0, "stream": True}
         n_more = shape.n_prompt
         try:
-            async with http.stream("POST", "/v1/completions", json=body, headers=_headers(tenant.key)) as answer:
+            async with http.stream("POST", "/v1/completions", json=body, headers=bearer(tenant.key)) as answer:
                 answer.raise_for_status()
                 async for line in answer.aiter_lines():
                     if line.startswith("data: {") and '"finish_reason":null' in line:
@@ -59,7 +63,7 @@ async def stream_until(http: httpx.AsyncClient, tenant: TenantTokens, shape: Ask
                         return
         except httpx.HTTPError:
             tenant.n_errors += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_AGAIN_S)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ async def ask_by_the_clock(http: httpx.AsyncClient, key: str, requests: Sequence
         body = {"prompt": prompt, "max_tokens": one.shape.n_output, "temperature": 0}
         terms = {} if one.deadline_s is None else {"deadline_ms": one.deadline_s * 1e3}
         try:
-            (await http.post("/v1/completions", json={**body, **terms}, headers=_headers(key))).raise_for_status()
+            (await http.post("/v1/completions", json={**body, **terms}, headers=bearer(key))).raise_for_status()
         except httpx.HTTPError:
             found.n_errors += 1
             return
@@ -107,10 +111,6 @@ async def ask_by_the_clock(http: httpx.AsyncClient, key: str, requests: Sequence
     return found
 
 
-def _headers(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
 def largest_distance(tenants: tuple[TenantTokens, TenantTokens], share: float, span: tuple[float, float]) -> float:
     """The largest distance of the first tenant's part of all tokens from its share, in any 10 s of this time."""
     begin_s, found = span[0], 0.0
@@ -120,6 +120,3 @@ def largest_distance(tenants: tuple[TenantTokens, TenantTokens], share: float, s
             found = max(found, abs(first / (first + second) - share))
         begin_s += _EVERY_S
     return found
-
-
-_WINDOW_S, _EVERY_S = 10.0, 0.25
