@@ -135,7 +135,10 @@ class SimulatedStepThread(StepThread[Any]):
     def _work_beside(self, epoch: EpochId, plan: Plan) -> None:
         with self.edges.around("begins a step") as fault:
             pass
-        if self._meets(fault):
+        hangs = fault is Fault.HANGS
+        if hangs:
+            self._beside.begin(plan)  # it is launched, and no later step ends before it
+        elif self._meets(fault):
             return
         before, self._next_step = self._next_step, None
         later = self._events_of(epoch, self._launch(self._engine, epoch, plan))
@@ -150,7 +153,8 @@ class SimulatedStepThread(StepThread[Any]):
                 event()
             self._urgent = None
 
-        self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
+        if not hangs:
+            self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
 
     def _load(self) -> None:
         self._engine = self._build(self._report_loading)
