@@ -25,8 +25,9 @@ class SumLimits:
     two_shot_bytes: int
 
 
-_LIMITS = {2: SumLimits(768 << 10, 8 << 20)}  # by number of ranks; us of one sum on two H200: docs/performance_gpus.md
-_LIMITS_OF_MORE = SumLimits(512 << 10, 512 << 10)  # two shots are not measured on more
+# By number of ranks; us of one sum on two and four H200: docs/performance_gpus.md
+_LIMITS = {2: SumLimits(768 << 10, 8 << 20), 4: SumLimits(512 << 10, 8 << 20)}
+_LIMITS_OF_MORE = SumLimits(512 << 10, 512 << 10)  # two shots are not measured on other numbers
 _ALIGNMENT_BYTES = 16
 _DTYPES = (torch.bfloat16, torch.float32)
 
