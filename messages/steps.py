@@ -8,6 +8,7 @@ for those before it.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import msgspec
@@ -250,6 +251,9 @@ class Result(Message, frozen=True):
     grammars: GrammarReport | None = None  # None if no row has a grammar that says anything
     # Log probabilities of prompt tokens: a row that has computed the positions p, p + 1, ... gives those of p + 1, p + 2, ...
     prompts: PromptParts = []
+    # How long the device waited for the launch of this step after the step before; less than 0: it was launched so long before
+    # that end. NaN: not known, or a later step of the same plan.
+    wait_s: float = math.nan
 
 
 class StepFailed(Message, frozen=True):

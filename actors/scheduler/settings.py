@@ -16,7 +16,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1  # ranks of the gang, those of all stages
     pp: Annotated[int, msgspec.Meta(ge=1)] = 1  # stages of the gang's pipeline: so many plans are computed at once
-    # plans sent before a result is back; 2 or more keep the device busy between steps
+    # plans sent before a result is back; 2 or more keep the device busy between steps, and up to two more are sent to a GPU
+    # that has waited for its plans; 1: never another one
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
     # a step with prompts may last this long, in seconds, while sequences decode; 0: no limit by time; not set: 0.03 on GPUs,

@@ -15,6 +15,7 @@ returns must not keep the process alive.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -24,17 +25,17 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic
 
+from msgspec.structs import replace
+
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.beside_steps import BesideSteps
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.page_moves import PageMover
 from gpu_workers.process.rank_disk import RankDisk
 from gpu_workers.process.rank_exchange import RankExchange
+from gpu_workers.process.rank_moves import RankMoves
 from gpu_workers.process.step_events import StepEvents
-from messages.caches.disk_moves import DiskMoves
-from messages.caches.exchange import ExchangePages
 from messages.caches.moves import Moves
-from messages.caches.page_moves import ReturnPages
 from messages.steps import Plan, Reset, StepFailed
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
@@ -69,9 +70,10 @@ class StepThread(Generic[Launched]):
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._on_error, self._disk, self._exchange = on_error, disk, exchange
         self._mover = PageMover(lambda doing, error: self._fault(error, doing))
+        self._moves = RankMoves(self._mover, disk, exchange)
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan | Moves] | None] = SimpleQueue()
-        self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
+        self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None, float] | None] = SimpleQueue()
         self._doing = "load"
         self._next_step: int | None = None
         self._has_refused = False  # a plan since the last Reset; the tables of the engine lack its differences
@@ -84,7 +86,7 @@ class StepThread(Generic[Launched]):
         self._engine: Engine[Launched] | None = None
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
         self._waits = False  # the newest plan waits until it may run
-        self._steps = 0  # steps that have ended
+        self._steps, self._ended_s = 0, 0.0  # steps that have ended, and when the last one has
         self._beside: BesideSteps[Launched] = BesideSteps(events, self._report, self._fault)
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
@@ -188,7 +190,7 @@ class StepThread(Generic[Launched]):
                 self._beside.wait()
             elif isinstance(item[1], Plan) and not self._beside.takes(item[1]):
                 free.acquire()
-            self._execute(engine, *item, lambda epoch, launched: self._launched.put((epoch, launched)))
+            self._execute(engine, *item, lambda epoch, launched: self._launched.put((epoch, launched, time.monotonic())))
         self._launched.put(None)
         collector.join()
         self._beside.close()
@@ -240,23 +242,9 @@ class StepThread(Generic[Launched]):
         deliver(epoch, self._launch(engine, epoch, command))
 
     def _move(self, engine: Engine[Launched], epoch: EpochId, moves: Moves) -> None:
-        """Moves pages, unless a plan before did not run: what it would have written must not get the name of its content. Those
-        between the host tier and the disk have names already, and returned pages have no content."""
         self._doing = f"moves of epoch {moves.epoch}"
-        if isinstance(moves, ReturnPages):
-            engine.return_pages(moves.pages)
-        elif isinstance(moves, DiskMoves):
-            if self._disk is not None:
-                self._disk.move(engine, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
-        elif self._has_refused or self._has_skipped:
-            pass
-        elif isinstance(moves, ExchangePages):
-            if self._exchange is not None:
-                self._exchange.move(
-                    engine.exchange, moves, self._mover, lambda moved: self._report(self._events.on_moved, epoch, moved)
-                )
-        else:
-            self._mover.move(engine.host_tier, moves, lambda moved: self._report(self._events.on_moved, epoch, moved))
+        is_intact = not (self._has_refused or self._has_skipped)
+        self._moves.begin(engine, moves, is_intact, lambda moved: self._report(self._events.on_moved, epoch, moved))
         self._n_moves += 1
 
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
@@ -284,13 +272,17 @@ class StepThread(Generic[Launched]):
             self._has_refused = True
             return StepFailed(epoch=plan.epoch, step=plan.step, reason=str(refusal), suspects=refusal.suspects)
 
-    def _finish(self, engine: Engine[Launched], epoch: EpochId, launched: Launched | StepFailed | None) -> None:
+    def _finish(
+        self, engine: Engine[Launched], epoch: EpochId, launched: Launched | StepFailed | None, at_s: float = math.nan
+    ) -> None:
+        """`at_s`: when it was launched, by the monotonic clock; NaN: it has been computed already."""
         if isinstance(launched, StepFailed):
             self._report(self._events.on_refused, epoch, launched)
         elif launched is not None:
             for result in engine.collect(launched):
                 self._steps += 1
-                self._since_s = time.monotonic()
+                result, at_s = replace(result, wait_s=at_s - self._ended_s), math.nan
+                self._ended_s = self._since_s = time.monotonic()
                 self._beside.wait(before=int(result.step))
                 self._report(self._events.on_result, epoch, result)
         self._since_s = time.monotonic()

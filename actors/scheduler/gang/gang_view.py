@@ -224,7 +224,7 @@ class GangView:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
         elif (planned := urgent.plan(has_credit)) is not None:
             pass
-        elif self._look_ahead.is_enough_in_flight(tracker.ordinary_plans, tracker.ordinary_steps) or self.hold.is_on():
+        elif self._look_ahead.is_enough_in_flight(*tracker.ordinary, is_drafting=drafts is not None) or self.hold.is_on():
             return None
         else:
             is_drafting = drafts is not None and drafts.likely.has_any(self._queues.running)
@@ -254,7 +254,7 @@ class GangView:
         """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
         number = int(result.step)
         computed = self.tracker.of_step(number) if self.probation.has_suspects else []
-        self._measures.step_done(number, result.compute_s, self._look_ahead)
+        self._measures.step_done(result, self._look_ahead)
         planned, n_plans = self.tracker.plan_of(number), self.tracker.plans_in_flight
         advances = self.tracker.apply(result)
         if planned is not None and self.tracker.plans_in_flight < n_plans:

@@ -3,6 +3,9 @@
 A plan costs the host the same whether it grants one step or several, so short steps are granted several at a time (a lease of
 steps). But a sequence that arrives meanwhile waits for all steps that have been granted. So a lease lasts no longer than
 `EngineCapacity.lease_s`, and the next plan is sent only when the steps in flight would end before it reaches the gang.
+
+How long a plan needs to reach the gang depends on the host and on the rows. Where it was launched too late, the device has
+waited, and the worker says how long. Then more plans are sent ahead, until the device waits no more.
 """
 
 from __future__ import annotations
@@ -10,6 +13,10 @@ from __future__ import annotations
 _ROUND_TRIP_S = 0.004  # a result reaches the scheduler and the next plan the gang, on a host that is not idle
 _SMOOTHING_STEPS = 8
 _NEVER_S = 1e9
+_MORE_PLANS = 2  # sent ahead, beyond those of the setting, to a device that waits otherwise
+_MARGIN_S = 5e-4  # a step has to be launched so long before the one before it ends
+_MOST_WAIT_S, _MOST_AHEAD_S = 0.02, 0.05  # a pause says nothing about the usual way of a plan
+_KEPT = 0.998  # of the time ahead, with each plan: hosts become faster again
 
 
 class LookAhead:
@@ -18,7 +25,9 @@ class LookAhead:
     def __init__(self, plans_in_flight: int, lease_s: float) -> None:
         """At most `plans_in_flight` plans are sent ahead. Until a step has been measured, its time is taken to be `lease_s`."""
         self._plans_in_flight, self._lease_s = plans_in_flight, lease_s
+        self._most_plans = plans_in_flight + _MORE_PLANS if plans_in_flight > 1 else 1
         self._step_s = lease_s
+        self._ahead_s = 0.0  # that has to be in flight, as far as the waits of the device have shown
 
     def add_step_time(self, compute_s: float) -> None:
         """Note how long a step took. The estimate follows shorter steps at once and longer ones gradually, because the decode
@@ -34,8 +43,19 @@ class LookAhead:
         limit_s = min(self._lease_s, _ROUND_TRIP_S) if is_drafting else self._lease_s
         return most if most * self._step_s <= limit_s else max(int(limit_s / self._step_s), 1)
 
-    def is_enough_in_flight(self, n_plans: int, n_steps: int) -> bool:
-        """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight."""
+    def add_wait(self, wait_s: float) -> None:
+        """Note how long the device waited for a plan that was in flight when the step before it ended; less than 0: it was
+        launched so long before that. Ignores NaN."""
+        short_s = min(wait_s, _MOST_WAIT_S) + _MARGIN_S
+        if short_s > 0.0:
+            self._ahead_s = min(self._ahead_s + short_s, _MOST_AHEAD_S)
+        elif short_s <= 0.0:
+            self._ahead_s *= _KEPT
+
+    def is_enough_in_flight(self, n_plans: int, n_steps: int, is_drafting: bool = False) -> bool:
+        """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight. With `is_drafting`
+        a device that waits gets no more plans than the setting says: drafts need known tokens."""
+        flight_s = n_steps * self._step_s
         if n_plans >= self._plans_in_flight:
-            return True
-        return n_steps >= self._plans_in_flight and n_steps * self._step_s >= _ROUND_TRIP_S
+            return is_drafting or n_plans >= self._most_plans or flight_s >= self._ahead_s
+        return n_steps >= self._plans_in_flight and flight_s >= _ROUND_TRIP_S

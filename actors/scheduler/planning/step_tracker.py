@@ -119,9 +119,9 @@ class StepTracker:
         return self.ordinary_plans + self.has_urgent
 
     @property
-    def ordinary_steps(self) -> int:
-        """Number of steps in flight that run in order."""
-        return len(self._steps)
+    def ordinary(self) -> tuple[int, int]:
+        """How many plans and how many steps are in flight that run in order."""
+        return self.ordinary_plans, len(self._steps)
 
     def planned(self) -> list[PlannedStep]:
         """The plan of each step in flight that runs in order, oldest first."""

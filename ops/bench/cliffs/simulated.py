@@ -5,6 +5,7 @@ The scheduler sees a result `hop_s` after its step has ended, and plans until en
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class _Flight:
     index: int
     compute_s: float
     seen_s: float  # when the scheduler has its result
+    wait_s: float = math.nan  # of the device, for the plan
 
 
 class SimulatedRun:
@@ -111,10 +113,12 @@ class SimulatedRun:
             if planned.plan.is_urgent:
                 self._run_beside(planned)
                 continue
-            begin_s = max(self._free_s, self.now_s + self._hop_s)
+            there_s = self.now_s + self._hop_s
+            begin_s, wait_s = max(self._free_s, there_s), there_s - self._free_s
             for index, compute_s in enumerate(self._device.step_times(planned.plan)):
                 begin_s += compute_s
-                self._flights.append(_Flight(planned, index, compute_s, begin_s + self._hop_s))
+                self._flights.append(_Flight(planned, index, compute_s, begin_s + self._hop_s, wait_s))
+                wait_s = math.nan
             self._free_s = begin_s
         wait_s = self._gang.hold.take_wait_s()
         self._wake_s = self.now_s + wait_s if wait_s else _NEVER_S
@@ -139,6 +143,7 @@ class SimulatedRun:
             counts=int32s([1] * len(rows)),
             ids=int32s([0] * len(rows)),
             compute_s=flight.compute_s,
+            wait_s=flight.wait_s,
         )
         for advance in self._gang.apply(result):
             sequence = advance.row.sequence

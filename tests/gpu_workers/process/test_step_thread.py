@@ -4,6 +4,7 @@ that has refused a plan computes nothing until the next Reset."""
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from types import SimpleNamespace
@@ -121,4 +122,63 @@ async def test_plans_after_a_refused_one_write_to_no_page_until_the_next_reset(m
 
     steps.submit(epoch_id(1, 2), plans.write_plan([Row(plans.add(range(4)), 4)]))
     await until(lambda: seen[-1] == "result 5")
+    assert await asyncio.to_thread(steps.stop, DEADLINE_S)
+
+
+class _HeldEngine(HashChainEngine):
+    """Its device ends a step when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(SETTINGS)
+        self.max_in_flight, self.may_end = 2, threading.Semaphore(0)
+
+    def collect(self, launched: Any) -> Any:
+        self.may_end.acquire()
+        return super().collect(launched)
+
+
+async def test_a_result_says_whether_the_device_had_to_wait_for_its_plan() -> None:
+    engine, waits, launched = _HeldEngine(), list[float](), list[int]()
+    events: Any = SimpleNamespace(
+        on_loaded=lambda capacity: None,
+        on_reset=lambda epoch: None,
+        on_result=lambda epoch, result: waits.append(result.wait_s),
+    )
+    launch = engine.launch
+    engine.launch = lambda plan: (launch(plan), launched.append(plan.step))[0]  # type: ignore[method-assign]
+    steps = StepThread(lambda report: engine, events)
+    steps.start()
+    plans = writer()
+    steps.submit(epoch_id(1, 1), Reset(epoch=1))
+    row = plans.add(range(4))
+    steps.submit(epoch_id(1, 1), plans.write_plan([Row(row, 4)]))
+    steps.submit(epoch_id(1, 1), plans.write_plan([Row(row)], n_steps=2))
+    await until(lambda: len(launched) == 2)
+    for _ in range(2):
+        engine.may_end.release()
+    await until(lambda: len(waits) == 3)
+    assert waits[1] < 0.0  # it was launched before the first one had ended
+    assert math.isnan(waits[2])  # of the same plan
+
+    steps.submit(epoch_id(1, 1), plans.write_plan([Row(row)]))
+    engine.may_end.release()
+    await until(lambda: len(waits) == 4)
+    assert waits[3] > 0.0
+    assert await asyncio.to_thread(steps.stop, DEADLINE_S)
+
+
+async def test_an_engine_that_works_inside_its_launch_says_nothing_about_waits() -> None:
+    waits = list[float]()
+    events: Any = SimpleNamespace(
+        on_loaded=lambda capacity: None,
+        on_reset=lambda epoch: None,
+        on_result=lambda epoch, result: waits.append(result.wait_s),
+    )
+    steps = StepThread(lambda report: HashChainEngine(SETTINGS), events)
+    steps.start()
+    plans = writer()
+    steps.submit(epoch_id(1, 1), Reset(epoch=1))
+    steps.submit(epoch_id(1, 1), plans.write_plan([Row(plans.add(range(4)), 4)]))
+    await until(lambda: len(waits) == 1)
+    assert math.isnan(waits[0])
     assert await asyncio.to_thread(steps.stop, DEADLINE_S)

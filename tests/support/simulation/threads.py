@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from actors.gateway.journal.backlog import PendingFrame
 from actors.gateway.journal.segment_log import SegmentLog
 from actors.gateway.journal.writer import JournalWriter
@@ -30,7 +32,6 @@ _SIBLING_S = 0.002  # between two looks for another rank
 
 class SimulatedWriter(JournalWriter):
     """Commits in virtual time. What was not committed when its process dies is lost; what was committed stays.
-
     `chance` is set by the simulation. While `refuses` is set, every commit fails as on a full disk; `n_refused` counts them.
     """
 
@@ -85,6 +86,7 @@ class SimulatedWriter(JournalWriter):
 
 
 _REFUSAL_S = 20.0  # between two refusals of plans
+_WAIT_S, _PLANS_LATE = 0.004, 64  # every other 32 steps the device says that it waited for their plans
 
 
 class _RefusingEngine:
@@ -246,6 +248,7 @@ class SimulatedStepThread(StepThread[Any]):
         return [lambda result=result: self._result(epoch, result) for result in self._engine.collect(launched)]
 
     def _result(self, epoch: EpochId, result: Any) -> None:
+        result = replace(result, wait_s=_WAIT_S if result.step % _PLANS_LATE < _PLANS_LATE // 2 else -_WAIT_S)
         self._steps += 1
         with self.edges.around("ends a step"):
             self._events.on_result(epoch, result)

@@ -61,3 +61,40 @@ def test_a_prompt_between_decode_steps_is_forgotten_at_once() -> None:
     assert look_ahead.lease_steps(8) == 1
     look_ahead.add_step_time(0.001)
     assert look_ahead.lease_steps(8) == 5
+
+
+def waited(step_s: float, wait_s: float, plans: int = 2, times: int = 100) -> LookAhead:
+    look_ahead = look_ahead_of(step_s, 0.005, plans)
+    for _ in range(times):
+        look_ahead.add_wait(wait_s)
+    return look_ahead
+
+
+def test_a_device_that_waits_gets_more_plans_ahead() -> None:
+    look_ahead = waited(0.005, 0.002)
+    assert not look_ahead.is_enough_in_flight(2, 2)
+    assert not look_ahead.is_enough_in_flight(3, 3)
+    assert look_ahead.is_enough_in_flight(4, 4)
+
+
+@pytest.mark.parametrize("wait_s", [-0.001, -0.1, float("nan")])
+def test_a_plan_that_was_there_in_time_changes_nothing(wait_s: float) -> None:
+    assert waited(0.005, wait_s).is_enough_in_flight(2, 2)
+
+
+def test_no_more_is_sent_ahead_than_the_device_has_missed() -> None:
+    look_ahead = waited(0.005, 0.0055, times=2)  # 12 ms with the margin
+    assert not look_ahead.is_enough_in_flight(2, 2)
+    assert look_ahead.is_enough_in_flight(3, 3)
+
+
+def test_plans_ahead_are_given_up_when_they_come_in_time_again() -> None:
+    look_ahead = waited(0.005, 0.002)
+    for _ in range(2_000):
+        look_ahead.add_wait(-0.004)
+    assert look_ahead.is_enough_in_flight(2, 2)
+
+
+def test_drafts_and_a_single_plan_in_flight_stay_as_they_are() -> None:
+    assert waited(0.005, 0.002).is_enough_in_flight(2, 2, is_drafting=True)
+    assert waited(0.005, 0.002, plans=1).is_enough_in_flight(1, 1)
