@@ -200,6 +200,7 @@ INTERNAL: tuple[Message, ...] = (
         counts=int32s([2, 1]),
         ids=int32s([44, 5, 6]),
         compute_s=0.5,
+        wait_s=-0.002,
         grammars=steps.GrammarReport(
             slots=int32s([0]),
             starts=int32s([12]),
