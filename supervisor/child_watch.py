@@ -15,10 +15,10 @@ import structlog
 from messages.lifecycle.lifecycle import Cause
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.process import new_stops
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server
 from supervisor.operator.notify import notify
+from supervisor.parent.kernel import new_stops
 from supervisor.parent.link import ParentLink
 from supervisor.policy.liveness import Liveness, OverdueChild
 from supervisor.policy.spawn_retries import SpawnRetries

@@ -22,9 +22,10 @@ from supervisor.children.process import (
     resident_bytes,
 )
 from supervisor.directories.register import Registered
-from supervisor.parent.kernel import exit_code_of, parent_of
+from supervisor.parent.kernel import exit_code_of, exit_code_of_ending, parent_of
 from supervisor.parent.link import Exits
 from supervisor.parent.process_sample import sample_of
+from supervisor.parent.thread_end import ThreadEnd
 from supervisor.policy.own_time import ProcessSample
 
 _STATUS_S = 1.0  # the parent sends the exit status of a dead process within this time
@@ -47,6 +48,7 @@ class AdoptedProcess(ChildProcess):
         self._loop = asyncio.get_running_loop()
         self._pidfd = -1
         self._timer: asyncio.TimerHandle | None = None
+        self._thread_end: ThreadEnd | None = None
         with contextlib.suppress(OSError):
             self._pidfd = os.pidfd_open(self.pid)
         if self._is_gone():  # checked after the pidfd was opened: from now on it cannot mean another process
@@ -56,6 +58,14 @@ class AdoptedProcess(ChildProcess):
             self._loop.add_reader(self._pidfd, self._died)
         else:
             self._poll()
+
+    def watch_threads(self) -> None:
+        if self.exit is None and self._thread_end is None:
+            self._thread_end = ThreadEnd(self.pid, self._thread_ended)
+
+    def _thread_ended(self) -> None:
+        if (code := exit_code_of_ending(self.pid)) is not None:
+            self.on_ending(decode_exit(code))
 
     def send_spawn_spec(self, spawn_spec: bytes) -> None:
         raise AssertionError(f"pid {self.pid}: expected a process of this supervisor, got an adopted one")
@@ -116,6 +126,8 @@ class AdoptedProcess(ChildProcess):
             self.on_exit(exit_status)
 
     def _close(self) -> None:
+        if self._thread_end is not None:
+            self._thread_end.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._pidfd >= 0:

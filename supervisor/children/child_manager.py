@@ -214,6 +214,7 @@ class ChildManager:
         """A child can serve. Announce it to the others, unless it is a standby, which is announced when it is promoted."""
         record.enter(ChildState.READY)
         record.phase = "standby" if is_standby else ""
+        self.ending_notices.watch_threads(record)
         if not is_standby:
             self.announce(record)
         self.note_change()
@@ -259,7 +260,8 @@ class ChildManager:
     def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:
         endpoint = self._run_dir.endpoint(facts.name, facts.incarnation)
         record.adopt(facts, process, endpoint, time.monotonic())
-        process.on_exit = partial(self._exited, record, facts.incarnation)
+        self._watch(record, process)
+        self.ending_notices.watch_threads(record)
         try:
             self._mailbox.connect(record.name, facts.incarnation, endpoint)
         except zmq.ZMQError as error:  # no descriptor is left

@@ -44,6 +44,11 @@ class EndingNotices:
         whether a standby gang is ready to take over from the gang of this rank."""
         self._on_ending, self._has_successor = on_ending, has_successor
 
+    def watch_threads(self, record: ChildRecord) -> None:
+        """This rank can serve, so it has all its threads. Does nothing for other children."""
+        if role_of(record.name) == "worker" and record.process is not None:
+            record.process.watch_threads()
+
     def process_ends(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus | None) -> None:
         """The process of an incarnation has begun to end. `exit_status`: how it will have ended; None: not known yet."""
         if exit_status is not None:

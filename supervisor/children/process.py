@@ -2,7 +2,8 @@
 
 The death of a local process is proven by a pidfd, which becomes readable when the process has exited and can never mean
 another process. Where there is none (in some sandboxes, or when no descriptor is left) a thread waits for the child instead.
-A process that uses a GPU takes 0.1 to 0.2 s to end, because the driver frees its memory; its standard input is closed before.
+A process that uses a GPU takes 0.1 to 0.4 s to end, because its memory is freed; its standard input is closed before, and its
+threads end long before that (`thread_end.py`).
 Children hold nothing that a kill would lose, so there are only two ways to end one: a Stop message or SIGKILL. Children ignore
 SIGTERM, because service managers send it to every process of a group at once, while the supervisor stops them in order.
 """
@@ -24,6 +25,7 @@ from typing import Protocol
 
 from supervisor.parent.kernel import exit_code_of_ending
 from supervisor.parent.process_sample import sample_of
+from supervisor.parent.thread_end import ThreadEnd
 from supervisor.policy.own_time import ProcessSample
 
 _SPAWN_SPEC_BYTES = 65_536
@@ -70,6 +72,9 @@ class ChildProcess(Protocol):
         """True once it has done its warm-ups and waits for its spawn spec."""
         return True
 
+    def watch_threads(self) -> None:
+        """It has all its threads: from now on their end may be the first sign of its own."""
+
     def kill(self) -> None:
         """End it at once. Does nothing when it is dead already."""
         ...
@@ -112,16 +117,6 @@ def is_suspended(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return state in (b"T", b"t")
-
-
-def new_stops() -> dict[int, bool]:
-    """The children of this process, by process id, that were stopped from outside (True) or have gone on (False) since the last
-    call. What a debugger does is not told."""
-    found: dict[int, bool] = {}
-    with contextlib.suppress(ChildProcessError):  # it has none
-        while (change := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)) is not None:
-            found[change.si_pid] = change.si_code == os.CLD_STOPPED
-    return found
 
 
 def resident_bytes(pid: int) -> int:
@@ -170,7 +165,8 @@ class LocalProcess(ChildProcess):
         self.pid, self._stdin, self._is_warm = popen.pid, stdin, False
         self.exit: ExitStatus | None = None
         self.on_exit, self.on_ending = on_exit, ignore_ending
-        self._popen = popen
+        self._popen, self._is_ending = popen, False
+        self._thread_end: ThreadEnd | None = None
         self._loop = asyncio.get_running_loop()
         self._pidfd = -1
         try:
@@ -252,14 +248,29 @@ class LocalProcess(ChildProcess):
                 self._is_warm = True
                 return
         self._loop.remove_reader(self._stdin)
-        code = exit_code_of_ending(self.pid)
-        self.on_ending(None if code is None else decode_exit(code))
+        self._begins_to_end(exit_code_of_ending(self.pid))
+
+    def watch_threads(self) -> None:
+        if self.exit is None and self._thread_end is None:
+            self._thread_end = ThreadEnd(self.pid, self._thread_ended)
+
+    def _thread_ended(self) -> None:
+        """If it ends by itself, its status is not known yet: then its standard input tells it."""
+        if (code := exit_code_of_ending(self.pid)) is not None:
+            self._begins_to_end(code)
+
+    def _begins_to_end(self, code: int | None) -> None:
+        if not self._is_ending:
+            self._is_ending = True
+            self.on_ending(None if code is None else decode_exit(code))
 
     def _reap(self) -> None:
         returncode = self._popen.poll()
         if returncode is None or self.exit is not None:
             return
         self._loop.remove_reader(self._stdin)
+        if self._thread_end is not None:
+            self._thread_end.close()
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -59,6 +60,16 @@ def exit_code_of(pid: int, pidfd: int) -> int | None:
     if status is None and pidfd >= 0:
         status = _status_by_pidfd(pidfd)
     return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def new_stops() -> dict[int, bool]:
+    """The children of this process, by process id, that were stopped from outside (True) or have gone on (False) since the last
+    call. What a debugger does is not told."""
+    found: dict[int, bool] = {}
+    with contextlib.suppress(ChildProcessError):  # it has none
+        while (change := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)) is not None:
+            found[change.si_pid] = change.si_code == os.CLD_STOPPED
+    return found
 
 
 def exit_code_of_ending(pid: int) -> int | None:

@@ -17,10 +17,10 @@ import pytest
 from supervisor.children import fork_server
 from supervisor.children.fork_link import ForkLink
 from supervisor.children.fork_server import FORKED_ROLES, ForkRequest, find_fork_server, is_forked
-from supervisor.children.process import ExitStatus, LocalProcess, Strays, new_stops
+from supervisor.children.process import ExitStatus, LocalProcess, Strays
 from supervisor.children.spawner import LocalSpawner
 from supervisor.directories.register import read_register
-from supervisor.parent.kernel import parent_of
+from supervisor.parent.kernel import new_stops, parent_of
 from tests.support.supervisor.trees import group
 
 DEADLINE_S = 60.0

@@ -12,7 +12,8 @@ import threading
 
 import pytest
 
-from supervisor.children.process import ExitStatus, LocalProcess, decode_exit, new_stops
+from supervisor.children.process import ExitStatus, LocalProcess, decode_exit
+from supervisor.parent.kernel import new_stops
 
 DEADLINE_S = 60.0
 
