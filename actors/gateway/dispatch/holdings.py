@@ -61,8 +61,8 @@ class Holdings:
             send_now(self._post, scheduler, Cancel(attempt=attempt, why="replaced"))
 
     def _newest_late(self, scheduler: str, made_s: float) -> int:
-        """The newest attempt of a time at least `_LATE_S` before an inventory was made; 0 if it is not known. When it is read means
-        nothing: it may have waited in the inbox of a gateway that was paused, or has more mail than it can handle."""
+        """The newest attempt of a time at least `_LATE_S` before an inventory was made; 0 if it is not known. When it is read
+        means nothing: it may have waited in the inbox of a gateway that was paused, or has more mail than it can handle."""
         now_s = self._post.now_s()
         marked_s, newest = self._marks.get(scheduler, (now_s, 0))
         is_late = (made_s or now_s) - marked_s >= _LATE_S
