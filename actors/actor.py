@@ -36,6 +36,7 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
 
 _SLOW_HANDLER_S = 0.25
+_TURN_S = 0.05  # of mail; then timers and other tasks have their turn
 _BEATS_PER_TICK = 2
 
 Handler = Callable[[Delivery, Any], None]
@@ -155,9 +156,14 @@ class Actor(LifecycleEvents):
             while not self.child.is_stopping:
                 doing = "mail"
                 batch = self.child.filter_lifecycle(await self._wait_mail())
+                began = time.monotonic()
                 for delivery in self._in_order(batch):
                     doing = type(delivery.message).__name__
-                    self._handle(delivery)
+                    if self._handle(delivery) - began > _TURN_S:
+                        doing = "after_mail"
+                        self.after_mail()
+                        await self._let_others_run()
+                        began = time.monotonic()
                 doing = "after_mail"
                 self.after_mail()
             doing = "stop"
@@ -188,6 +194,15 @@ class Actor(LifecycleEvents):
                 raise
             return []
 
+    async def _let_others_run(self) -> None:
+        """Give the event loop a turn in the middle of a long batch: an actor that is behind with its mail would send no sign of
+        life, and be taken for a frozen one."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._failure is not None or not self.child.is_stopping:
+                raise
+
     def _in_order(self, batch: list[Delivery]) -> list[Delivery]:
         """The mail of living peers, in order. Mail of unannounced incarnations waits for their PeerUp, and its senders get no
         credit meanwhile, which bounds it; mail of dead ones is dropped."""
@@ -205,10 +220,13 @@ class Actor(LifecycleEvents):
         self._early = early
         return known
 
-    def _handle(self, delivery: Delivery) -> None:
+    def _handle(self, delivery: Delivery) -> float:
+        """Returns the time at which it is done."""
         began = time.monotonic()
         self._handlers[type(delivery.message)](delivery, delivery.message)
-        took_s = time.monotonic() - began
+        done = time.monotonic()
+        took_s = done - began
         if took_s > _SLOW_HANDLER_S:
             about = {"request": request} if (request := getattr(delivery.message, "request", "")) else {}
             self.log.warning("slow handler", kind=type(delivery.message).__name__, took_s=round(took_s, 3), **about)
+        return done

@@ -8,6 +8,7 @@ import msgspec
 
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN, HASH_CHAIN_VOCABULARY
+from messages.lifecycle.model_digests import ModelDigests
 from messages.limits import MAX_LEASE_STEPS, MAX_SEQUENCES
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -38,6 +39,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """
 
     model_folder: str = HASH_CHAIN  # a resolved model folder (or GGUF file), or "hash-chain"
+    model_digests: ModelDigests = ModelDigests()  # what was in it when the server was started
     load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
     # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: DtypeChoice = "auto"

@@ -48,6 +48,7 @@ from supervisor.directories.state_dir_choice import state_dir_of
 from supervisor.fallback.start import fallback_facts
 from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, url_of
 from supervisor.logs import configure_logs
+from supervisor.model_facts.gateway_models import digests_of
 from supervisor.model_text import text_inputs
 from supervisor.operator.display import Display, flags_for_tls
 from supervisor.parent.kernel import adopt_descendants, outlive_parent
@@ -192,6 +193,7 @@ def _determine(
         custodian_fd=custodian_fd,
         model_setting=model.setting,
         model_name=model.name,
+        model_digests=digests_of("model", model.setting),
         model_length=model.config.max_position if model.config else 0,
         placement=placement,
         cores=len(os.sched_getaffinity(0)),

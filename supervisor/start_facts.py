@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gpu_workers.settings import Quantization
+from messages.lifecycle.model_digests import ModelDigests
 from supervisor.placement.placement import Placement
 
 
@@ -37,6 +38,7 @@ class FallbackFacts:
     max_length: int
     dtype: str
     quantization: Quantization = "none"
+    digests: ModelDigests = field(default_factory=ModelDigests)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class StartFacts:
     embedding: EmbeddingFacts | None = None  # None: no embeddings
     fallback: FallbackFacts | None = None  # None: no fallback model
     custodian_fd: int = -1  # the socket at which custodians listen; -1: each one makes its own
+    model_digests: ModelDigests = field(default_factory=ModelDigests)  # as they were at the start
     have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
 
     def to_builtins(self) -> dict[str, Any]:

@@ -94,8 +94,7 @@ def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     settings = msgspec.structs.replace(config.custodian, socket_path=custodian_socket(facts.run_dir))
     why = "holds the connections of HTTP clients; after its death gateways give them to the next one"
     shared = {} if facts.custodian_fd < 0 else {CUSTODIAN_SOCKET: facts.custodian_fd}
-    descriptors = {LISTEN_SOCKET: facts.listen_fd, **shared}
-    group = _single(config, actor_name("custodian", 0), why, settings, descriptors)
+    group = _single(config, actor_name("custodian", 0), why, settings, {LISTEN_SOCKET: facts.listen_fd, **shared})
     return replace(group, patience_s=_PATIENCE_S)
 
 
@@ -147,8 +146,7 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
 def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) -> Group:
     s, settings = config.supervisor, msgspec.structs.replace(config.embedder, model_folder=model.folder)
     why = "computes embeddings; after its death gateways send their texts again"
-    name = actor_name("embedder", 0)
-    group = _single(config, name, why, settings, warm_up=("gpu_workers.embedding.encoder",))
+    group = _single(config, actor_name("embedder", 0), why, settings, warm_up=("gpu_workers.embedding.encoder",))
     step_s = s.cpu_step_s if settings.device == "cpu" else s.step_s
     frozen_s = max(s.frozen_s, s.frozen_worker_s)
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, frozen_s, step_s, max(s.first_step_s, step_s), s.stop_s, s.suspended_s)
@@ -162,6 +160,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         config.gateway,
         model_name=config.model_name or facts.model_name,
         model_folder=facts.model_setting,
+        model_digests=facts.model_digests,
         default_sampling=sampling_of(config),
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         numerics=numerics_of(config, facts.placement),
@@ -207,7 +206,8 @@ def _other_models(config: ServerConfig, facts: StartFacts) -> list[OtherModel]:
         return []
     own, alone = config_of(config), facts_of(facts, model)
     length = _length(own, alone) or _DEFAULT_LENGTH_TOKENS
-    return [OtherModel(name=model.name, folder=model.folder, max_length=length, numerics=numerics_of(own, alone.placement))]
+    known = {"name": model.name, "folder": model.folder, "digests": model.digests, "max_length": length}
+    return [OtherModel(**known, numerics=numerics_of(own, alone.placement))]
 
 
 def _single(
@@ -222,8 +222,8 @@ def _single(
     s = config.supervisor
     continue_s = min(_BEATS_TO_CONTINUE * s.beat_s, s.suspended_s) if role_of(name) in _HOLDERS else 0.0
     deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s, s.suspended_s, continue_s)
-    more = {"descriptors": descriptors or {}, "warm_ups": (*warm_ups(name), *warm_up)}
-    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, **more)
+    warm_up = (*warm_ups(name), *warm_up)
+    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, descriptors=descriptors or {}, warm_ups=warm_up)
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
@@ -260,10 +260,10 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
     settings = msgspec.structs.replace(
         config.worker,
         model_folder=facts.model_setting,
+        model_digests=facts.model_digests,
         dtype=placement.dtype or config.worker.dtype,
         quantization=placement.quantization_of(config.worker),
         device=placement.device,
-        device_index=0,
         rank=rank,
         tp=placement.tp,
         pp=placement.pp,

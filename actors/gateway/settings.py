@@ -9,6 +9,7 @@ import msgspec
 from messages.access.tenant_policy import TenantName, TenantPolicy
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
+from messages.lifecycle.model_digests import ModelDigests
 from messages.limits import MAX_GROUP_TOKENS
 
 BalancingName = Literal["prefix", "least_tokens", "round_robin"]
@@ -32,6 +33,7 @@ class OtherModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     name: str  # as shown in /v1/models
     folder: str  # as `GatewaySettings.model_folder`
+    digests: ModelDigests = ModelDigests()
     max_length: _Positive
     numerics: str = ""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -50,6 +52,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     model_name: str = HASH_CHAIN  # as shown in /v1/models
     model_folder: str = HASH_CHAIN  # folder with config.json, tokenizer.json, ...; or "hash-chain"
+    model_digests: ModelDigests = ModelDigests()  # what was in it when the server was started
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
     chat_template: str = ""  # a file, or the template itself, in Jinja; "": the model's own
     chat_template_kwargs: dict[str, str | int | float | bool | None] = {}  # variables for it, unless a request has its own

@@ -1,7 +1,8 @@
-"""The next message to one gateway: tokens and endings of all of its sequences. Pure."""
+"""The next message to one gateway: tokens and endings of all of its sequences. Pure, but for the time of an inventory."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain
 
@@ -50,6 +51,7 @@ class Outgoing:
             attempts=int64s([sequence.attempt for sequence in sequences]),
             told=int32s([sequence.n_sent for sequence in sequences]),
             steps=n_steps,
+            made_s=time.monotonic(),
         )
 
     def add(self, advance: Advance, result: Result) -> None:

@@ -11,6 +11,7 @@ from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.load_errors import explain
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
+from messages.lifecycle.model_digests import refuse_other_weights
 
 _RUNNER = "gpu_workers.runner"
 BuildEngine = Callable[[WorkerSettings, Path, ReportLoading, RankVault | None], Engine]
@@ -31,7 +32,10 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
 
     report("import torch", 1.0)
     try:
-        return load_model_runner(settings, gang_dir, report, kept)
+        refuse_other_weights(settings.model_folder, settings.model_digests)
+        engine = load_model_runner(settings, gang_dir, report, kept)
+        refuse_other_weights(settings.model_folder, settings.model_digests)  # they may have changed while they were read
+        return engine
     except Exception as error:
         if (explanation := explain(error, settings)) is None:
             raise

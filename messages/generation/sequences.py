@@ -130,7 +130,8 @@ class Holding(Message, frozen=True):
     """All attempts of one gateway that a scheduler has, sent about once a second. The gateway compares them with its own list.
 
     It comes after every `Tokens` up to `number`, and tells of every `Submit` up to the one of attempt `newest`. While `steps`,
-    the number of steps that are done, stays the same, the replica computes nothing.
+    the number of steps that are done, stays the same, the replica computes nothing. `made_s`: when it was made, on the
+    monotonic clock, which all processes of a host share; a gateway that is behind with its mail reads it late.
     """
 
     number: Count  # of the last Tokens message to this gateway
@@ -138,6 +139,7 @@ class Holding(Message, frozen=True):
     attempts: Int64s
     told: Int32s  # generated tokens of that attempt's sequence that the gateway has been sent, over all attempts
     steps: Count = 0
+    made_s: float = 0.0  # 0: the scheduler is of the last release
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,7 +34,12 @@ def config_of(config: ServerConfig) -> ServerConfig:
 def facts_of(facts: StartFacts, model: FallbackFacts) -> StartFacts:
     """The facts of a server of the fallback model alone."""
     placement = Placement("cpu", (), 1, 1, model.dtype, quantization=model.quantization)
-    own = {"model_setting": model.folder, "model_name": model.name, "model_length": model.max_length}
+    own = {
+        "model_setting": model.folder,
+        "model_name": model.name,
+        "model_length": model.max_length,
+        "model_digests": model.digests,
+    }
     return replace(facts, placement=placement, fallback=None, **own)
 
 

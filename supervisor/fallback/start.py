@@ -7,6 +7,7 @@ from gpu_workers.models.resolve import resolve_model
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
+from supervisor.model_facts.gateway_models import digests_of
 from supervisor.operator.display import Display
 from supervisor.placement.fallback_room import plan_fallback
 from supervisor.placement.hardware import Host
@@ -31,4 +32,5 @@ def fallback_facts(config: ServerConfig, url: str) -> FallbackFacts | None:
     if model.config is None:
         return FallbackFacts(name, model.setting, 0, "")
     placement = plan_fallback(config, Host((), memory_bytes(), has_exact_products(), has_int8_dot()))
-    return FallbackFacts(name, model.setting, model.config.max_position, placement.dtype, placement.quantization)
+    digests = digests_of("fallback_model", model.setting)
+    return FallbackFacts(name, model.setting, model.config.max_position, placement.dtype, placement.quantization, digests)

@@ -1,9 +1,11 @@
-"""What gateways are told of the models that a server serves."""
+"""What gateways and workers are told of the models that a server serves."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from messages.errors import ConfigError
+from messages.lifecycle.model_digests import ModelDigests, read_digests
 from supervisor.config.server_config import ServerConfig
 from supervisor.placement.placement import Placement
 from supervisor.start_facts import StartFacts
@@ -24,6 +26,14 @@ def embedding_of(facts: StartFacts) -> dict[str, Any]:
         "embedding_prompts": dict(model.prompts),
         "embedding_default_prompt": model.default_prompt,
     }
+
+
+def digests_of(key: str, model_setting: str) -> ModelDigests:
+    """The digests of a model's files, whose key in the configuration is `key`. Raises: ConfigError when one cannot be read."""
+    try:
+        return read_digests(model_setting)
+    except OSError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def sampling_of(config: ServerConfig) -> dict[str, int | float]:

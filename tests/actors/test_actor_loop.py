@@ -162,3 +162,28 @@ async def test_a_slow_handler_is_logged(cluster: MemoryCluster, monkeypatch: pyt
     await send_tails(cluster)
     await cluster.wait_until(lambda: bool(warnings))
     assert warnings == [("slow handler", "Tails")]
+
+
+async def test_timers_have_their_turn_in_the_middle_of_much_mail(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.actor._TURN_S", -1.0)
+    order: list[str] = []
+
+    class Busy(Fragile):
+        """Says when it handles a message, and when a timer that is due then has its turn."""
+
+        def on_tails(self, delivery: object, message: drafts.Tails) -> None:
+            order.append("mail")
+            asyncio.get_running_loop().call_soon(order.append, "timer")
+            super().on_tails(delivery, message)
+
+    actor = cluster.start(Busy, NAME, {})
+    await cluster.wait_until(lambda: NAME in cluster.up)
+    scheduler = ScriptedActor(cluster, "scheduler/0")
+    cluster.introduce(scheduler)
+    await cluster.settle(20)
+    for _ in range(3):
+        scheduler.mailbox.send(NAME, tails())
+    await cluster.wait_until(lambda: actor.handled == 3 and len(order) == 6)
+    assert order == ["mail", "timer"] * 3

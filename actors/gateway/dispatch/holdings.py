@@ -4,7 +4,7 @@
     ---------------------------------------  -------------------------------------------  ----------------------------------
     an attempt, with more tokens than here   every message until now has been handled     tokens are lost: submit again
     not an attempt, but newer ones           its submission has come before those         it or its ending is lost: submit again
-    not an attempt, twice in a row           it was submitted before the first time       it is lost: submit again
+    not an attempt, for the second time      it was submitted 2 s before that was told    it is lost: submit again
     an attempt that is closed here                                                        the Cancel is lost: cancel again
     an attempt that is not confirmed                                                      the Taken is lost: it is taken
 
@@ -22,7 +22,7 @@ from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation.sequences import Cancel, Holding
 
-_LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused, so one that lacks an attempt proves nothing
+_LATE_S = 2.0  # a link may need so long for a submission, so an inventory that lacks a newer attempt proves nothing
 
 
 class Holdings:
@@ -38,7 +38,7 @@ class Holdings:
     def compare(self, scheduler: str, holding: Holding) -> None:
         """Handle the report of a living scheduler, after all of its earlier messages."""
         told = dict(zip(holding.attempts.tolist(), holding.told.tolist(), strict=True))
-        surely_heard = max(int(holding.newest), self._newest_late(scheduler))
+        surely_heard = max(int(holding.newest), self._newest_late(scheduler, holding.made_s))
         for sequence in self._book.at(scheduler):
             n_told = told.pop(sequence.attempt, None)
             if n_told is not None and not sequence.is_taken:
@@ -60,11 +60,12 @@ class Holdings:
         for attempt in told:
             send_now(self._post, scheduler, Cancel(attempt=attempt, why="replaced"))
 
-    def _newest_late(self, scheduler: str) -> int:
-        """The newest attempt of a time at least `_LATE_S` ago; 0 if it is not known."""
+    def _newest_late(self, scheduler: str, made_s: float) -> int:
+        """The newest attempt of a time at least `_LATE_S` before an inventory was made; 0 if it is not known. When it is read
+        means nothing: it may have waited in the inbox of a gateway that was paused, or has more mail than it can handle."""
         now_s = self._post.now_s()
         marked_s, newest = self._marks.get(scheduler, (now_s, 0))
-        is_late = now_s - marked_s >= _LATE_S
+        is_late = (made_s or now_s) - marked_s >= _LATE_S
         if is_late or scheduler not in self._marks:
             self._marks[scheduler] = (now_s, self._book.newest)
         return newest if is_late else 0

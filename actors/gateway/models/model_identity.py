@@ -1,25 +1,17 @@
 """Which model a request was accepted for. A journal outlives the server, and the next start may serve another model.
 
-The fingerprint reads the small files of a model folder whole, and of each file of weights its size and samples of its bytes, so
-that 100 GB of weights take milliseconds. Names and times of files do not count: a copy of a model is the same model.
+Two models are the same if their files have the same digests (`messages/lifecycle/model_digests.py`).
 """
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 
 import msgspec
 
 from messages.hash_chain import HASH_CHAIN
-
-_WEIGHTS = (".safetensors", ".gguf")
-_TEXT_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_WHOLE_BYTES = 64 << 20  # smaller files are read whole
-_N_SAMPLES, _SAMPLE_BYTES = 64, 4096
-_DIGEST_BYTES = 16
+from messages.lifecycle.model_digests import ModelDigests, read_digests, refuse_other_text
 
 
 class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -64,12 +56,8 @@ def identify_model(model_folder: str) -> ModelIdentity:
     """
     if model_folder == HASH_CHAIN:
         return ModelIdentity(HASH_CHAIN.encode(), HASH_CHAIN.encode())
-    path = Path(model_folder)
-    files = [path] if path.is_file() else sorted(entry for entry in path.iterdir() if entry.is_file())
-    weights = [file for file in files if file.suffix in _WEIGHTS]
-    small = [file for file in files if file.name in ("config.json", "params.json")]
-    text = [file for file in files if file.name in _TEXT_FILES]
-    return ModelIdentity(_digest([*small, *weights]), _digest(text or weights))
+    files = read_digests(model_folder)
+    return ModelIdentity(bytes.fromhex(files.weights), bytes.fromhex(files.text))
 
 
 @lru_cache(maxsize=8)
@@ -78,16 +66,12 @@ def known_identity(model_folder: str) -> ModelIdentity:
     return identify_model(model_folder)
 
 
-def _digest(files: list[Path]) -> bytes:
-    whole = blake2b(digest_size=_DIGEST_BYTES)
-    for file in files:
-        size = file.stat().st_size
-        whole.update(size.to_bytes(8, "little"))
-        with file.open("rb") as opened:
-            if size <= _WHOLE_BYTES and file.suffix not in _WEIGHTS:
-                whole.update(opened.read())
-                continue
-            for nth in range(_N_SAMPLES + 1):
-                offset = max(size - _SAMPLE_BYTES, 0) * nth // _N_SAMPLES
-                whole.update(os.pread(opened.fileno(), _SAMPLE_BYTES, offset))
-    return whole.digest()
+def served_identity(model_folder: str, at_start: ModelDigests) -> ModelIdentity:
+    """The identity of the model that a server computes which was started with these files.
+
+    It is theirs also if the weights on disk are others by now: workers compute with those of the start, or not at all.
+    Raises: ConfigError when the tokenizer is another one, OSError when a file cannot be read.
+    """
+    found = known_identity(model_folder)
+    refuse_other_text(model_folder, found.tokenizer.hex(), at_start)
+    return ModelIdentity(bytes.fromhex(at_start.weights), found.tokenizer) if at_start.weights else found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from actors.gateway.models.model_identity import ModelIdentity, known_identity
+from actors.gateway.models.model_identity import ModelIdentity, served_identity
 from actors.gateway.settings import GatewaySettings, OtherModel
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.text.models.text_model import TextModel
@@ -53,8 +53,9 @@ def load_models(settings: GatewaySettings) -> ServedModels:
 
 
 def _load(number: int, settings: GatewaySettings) -> ServedModel:
-    identity = known_identity(settings.model_folder).with_numerics(settings.numerics, is_exact=settings.deterministic)
-    return ServedModel(number, settings, served_text(settings), identity)
+    identity = served_identity(settings.model_folder, settings.model_digests)
+    exact = identity.with_numerics(settings.numerics, is_exact=settings.deterministic)
+    return ServedModel(number, settings, served_text(settings), exact)
 
 
 def _as_only_model(settings: GatewaySettings, other: OtherModel) -> GatewaySettings:
@@ -63,6 +64,7 @@ def _as_only_model(settings: GatewaySettings, other: OtherModel) -> GatewaySetti
         settings,
         model_name=other.name,
         model_folder=other.folder,
+        model_digests=other.digests,
         max_length=other.max_length,
         numerics=other.numerics,
         device=other.device,

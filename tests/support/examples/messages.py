@@ -138,7 +138,7 @@ INTERNAL: tuple[Message, ...] = (
         ),
         prompts=[_prompt_logprobs(owner=6)],
     ),
-    Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90),
+    Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90, made_s=12.5),
     Ack(up_to=1),
     Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2, memory_generation=5, is_memory_suspect=True),

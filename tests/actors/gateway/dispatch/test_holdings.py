@@ -100,6 +100,20 @@ async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission(
         await assert_right(answer, 4, 9)
 
 
+async def test_an_inventory_is_as_old_as_its_making_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "_LATE_S", 0.0)
+    async with whole_server() as (r, gang), r.http() as http:
+        gang.hold()
+        old = Holding(number=0, newest=0, attempts=int64s([]), told=int32s([]), made_s=r.gateway.now_s())
+        answer = ask(http, 4, 9)
+        await r.cluster.wait_until(lambda: len(r.manager.dispatcher.book) == 1)
+        for _ in range(3):
+            r.manager.on_holding("scheduler/0", old)
+        assert r.manager.dispatcher.holdings.n_lost == 0
+        gang.release_held()
+        await assert_right(answer, 4, 9)
+
+
 async def test_a_lost_confirmation_is_taken_from_the_inventory() -> None:
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()

@@ -103,7 +103,7 @@ async def test_no_request_goes_on_with_the_weights_of_another_model(tmp_path: Pa
     other = ModelIdentity(b"other weights", b"hash-chain")
 
     def serve_another(_: Rig) -> None:
-        monkeypatch.setattr("actors.gateway.models.served_models.known_identity", lambda folder: other)
+        monkeypatch.setattr("actors.gateway.models.model_identity.known_identity", lambda folder: other)
 
     async with next_incarnation(tmp_path, serve_another) as (r, scheduler):
         running, done = await both_answers(r, scheduler)
