@@ -16,10 +16,10 @@ import pytest
 from hypothesis import settings
 
 from supervisor.shell.interrupts import take_interrupts
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch is imported
-settings.register_profile("examples", deadline=None, max_examples=60 * DEPTH)
+settings.register_profile("examples", deadline=None, max_examples=at_depth(60))
 settings.load_profile("examples")
 # all tests of these folders have this mark. `make test` need not look into them: to import them takes 20 s of a core
 _MARK_BY_FOLDER = {"long": "long", "clients": "long", "gpu": "gpu"}

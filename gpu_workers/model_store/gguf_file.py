@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, dequantize
+from gguf import dequantize
 
 from gpu_workers.model_store.gguf_header import ARCHITECTURES, GgufError, GgufKeys, check_architecture
+from gpu_workers.model_store.gguf_reader import QuickGgufReader, contents_of
 
 ROPE_FACTORS = "rope_freqs.weight"
 _MISSING = object()
@@ -41,7 +42,7 @@ class GgufFile(GgufKeys):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._reader = GGUFReader(path)
+            self._reader = QuickGgufReader(path)
         except (OSError, ValueError, IndexError, KeyError) as error:
             raise GgufError(f"{path}: expected a GGUF file: {error}") from error
         self._architecture = check_architecture(str(self.key("general.architecture")))
@@ -55,7 +56,7 @@ class GgufFile(GgufKeys):
         """The value of a key; the default where it is missing. Raises: GgufError when it is missing and there is no default."""
         field = self._reader.fields.get(name)
         if field is not None:
-            return field.contents()
+            return contents_of(field)
         if default is _MISSING:
             raise GgufError(f"{name}: expected this key in {self.path.name}, got none")
         return default

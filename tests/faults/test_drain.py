@@ -40,7 +40,9 @@ async def wait_exit(server: RealServer) -> int:
     return await asyncio.to_thread(server.process.wait, DEADLINE_S)
 
 
-@pytest.mark.parametrize("victims", [("gateway/0",), ("worker/0.0", "gateway/0", "scheduler/0")])
+@pytest.mark.parametrize(
+    "victims", [pytest.param(("gateway/0",), marks=pytest.mark.long), ("worker/0.0", "gateway/0", "scheduler/0")]
+)
 async def test_every_stream_ends_although_somebody_dies_during_the_drain(victims: tuple[str, ...]) -> None:
     async with server_with() as server:
         async with AsyncClient(server.zeromq) as client:

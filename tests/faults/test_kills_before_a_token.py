@@ -64,7 +64,7 @@ class HeldServer:
                 if all(c.pid and c.incarnation > after and (self._path / f"step-{c.pid}").exists() for c in ranks):
                     os.kill(int(ranks[rank].pid), signal.SIGKILL)
                     return int(ranks[rank].incarnation)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
 
 
 @pytest.fixture

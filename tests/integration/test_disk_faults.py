@@ -11,7 +11,7 @@ import pytest
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.settings import WorkerSettings
 from messages.caches.disk_moves import MoveDiskPages
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, at_depth
 from tests.support.disk.faulty_disk import DiskFault
 from tests.support.disk.file_disk import FileDisk
 from tests.support.memory_cluster import Gang, MemoryCluster
@@ -52,7 +52,7 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
 
 @pytest.mark.slow
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(8 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(8)))
 async def test_random_conversations_with_faults_of_the_disk(seed: int) -> None:
     rng = _FaultyDiskGang.rng = random.Random(seed)
     bench = SchedulerBench(MemoryCluster(), _random_worker(rng), tier_loads="always", plans_in_flight=rng.choice([1, 2, 3]))

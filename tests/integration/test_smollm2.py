@@ -28,6 +28,7 @@ from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 N_TOKENS = 24
+N_FEW = 8
 _MESSAGE = "<|im_start|>user\n{}<|im_end|>\n"
 
 
@@ -85,8 +86,8 @@ N_GROUPS = {"two ranks": 1, "two stages": 3}
 ONE_RANK = pytest.mark.parametrize("server", ["one rank"], indirect=True, scope="module")
 
 
-async def answer(client: AsyncClient, prompt: str) -> list[int]:
-    options = {"max_tokens": N_TOKENS, "temperature": 0.0}
+async def answer(client: AsyncClient, prompt: str, n_tokens: int = N_TOKENS) -> list[int]:
+    options = {"max_tokens": n_tokens, "temperature": 0.0}
     if prompt in CHAT:
         return list((await client.chat([{"role": "user", "content": prompt}], **options)).tokens)
     return list((await client.generate(prompt, **options)).tokens)
@@ -110,7 +111,18 @@ async def wait_until_active(client: AsyncClient, n: int) -> None:
             pass
 
 
-@on("one rank", "two ranks", "two stages")
+@pytest.mark.parametrize("server", ["two ranks", "two stages"], indirect=True, scope="module")
+async def test_the_first_greedy_tokens_of_a_third_of_the_prompts(server: RealServer, reference: dict[str, list[int]]) -> None:
+    """What several ranks can do wrong, they do wrong at once; `make test-long` asks them all that one rank is asked."""
+    asked = [*PLAIN[::3], *CHAT[::3]]
+    async with AsyncClient(server.zeromq) as client:
+        together = await asyncio.gather(*(answer(client, prompt, N_FEW) for prompt in asked))
+        assert dict(zip(asked, together, strict=True)) == {prompt: reference[prompt][:N_FEW] for prompt in asked}
+        assert await answer(client, CHAT[-1], N_FEW) == reference[CHAT[-1]][:N_FEW]
+        assert await answer(client, CHAT[-1], N_FEW) == reference[CHAT[-1]][:N_FEW], "its prefix is cached now, of whole pages"
+
+
+@on("one rank")
 async def test_greedy_tokens_equal_transformers(server: RealServer, reference: dict[str, list[int]]) -> None:
     async with AsyncClient(server.zeromq) as client:
         together = await asyncio.gather(*(answer(client, prompt) for prompt in reference))
@@ -180,7 +192,7 @@ async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, 
 
 
 async def kill_amid_streams(server: RealServer, name: str) -> None:
-    options: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0, "ignore_eos": True}
+    options: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True}
     prompts = [f"{prompt} {n}" for n in range(2) for prompt in (*PLAIN, *CHAT[:4])]
     async with AsyncClient(server.zeromq) as client:
         calm = await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))
@@ -218,7 +230,7 @@ async def test_sixty_four_at_once_run_together(server: RealServer, request: pyte
     fewest = (
         16.0 if request.node.callspec.params["server"] == "two stages" else 32.0
     )  # a step of stages has half of the sequences
-    options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
+    options: dict[str, Any] = {"max_tokens": N_FEW, "temperature": 1.0, "seed": 5, "ignore_eos": True}
     async with AsyncClient(server.zeromq) as client:
         await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGSTOP)  # nobody is done before the last one has come
         try:
@@ -227,7 +239,7 @@ async def test_sixty_four_at_once_run_together(server: RealServer, request: pyte
         finally:
             await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGCONT)
         answers = await asyncio.gather(*work)
-        assert all(len(a.tokens) == 16 for a in answers)
+        assert all(len(a.tokens) == N_FEW for a in answers)
         alone = await client.generate("7 is a number and", **options)
         assert alone.tokens == answers[7].tokens  # noise by seed and position, not by batch
     async with httpx.AsyncClient() as http, asyncio.timeout(60.0):

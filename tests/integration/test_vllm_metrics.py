@@ -67,7 +67,7 @@ def told(server: RealServer) -> defaultdict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("n_requests", [400, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_requests", [150, pytest.param(1000, marks=pytest.mark.long)])
 def test_the_counts_are_those_of_the_access_log_and_of_the_clients(n_requests: int) -> None:
     with real_server("--model", "hash-chain", "--log-format", "json", "--log-level", "info") as server:
         n_came = asyncio.run(ask_all(server.url, n_requests))
@@ -124,7 +124,7 @@ def details(usages: list[dict[str, Any]], of: str, name: str) -> int:
 
 
 @pytest.mark.parametrize("pages", [_MANY_PAGES, 20])
-@pytest.mark.parametrize("n_requests", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_requests", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_caches_drafts_and_steps_are_those_that_answers_tell(n_requests: int, pages: int) -> None:
     """The answers of a vocabulary of two tokens repeat themselves, so there are drafts, some of them right. With few pages
     sequences are preempted, and their prompts count once all the same."""

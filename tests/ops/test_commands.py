@@ -67,7 +67,7 @@ def test_nobody_there_is_said_in_one_sentence() -> None:
     assert "refused" in result.stderr.lower()
 
 
-@pytest.mark.parametrize("how", [(), ("--streamed",)])
+@pytest.mark.parametrize("how", [(), pytest.param(("--streamed",), marks=pytest.mark.long)])
 def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[str, ...]) -> None:
     sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
     row = run_load_tool("overhead", "--model", "hash-chain", *server_arguments(*WITHOUT_SPARES), *sizes, *how)["streams"][0]

@@ -12,7 +12,7 @@ from actors.gateway.tracing.ended_request import decode_ended
 from actors.gateway.tracing.exporter import Exporter
 from actors.gateway.tracing.request_spans import request_spans
 from actors.gateway.tracing.spool import Spool
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.otlp.traces import check_trace, seen_of
 from tests.support.simulation import world
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.seeds
 N_SEEDS = 6
 
 
-@pytest.mark.parametrize("seed", range(9100, 9100 + N_SEEDS * DEPTH))
+@pytest.mark.parametrize("seed", range(9100, 9100 + at_depth(N_SEEDS)))
 def test_every_accepted_request_has_one_trace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted, written = set[str](), list[bytes]()
     was_recorded, was_added = Request.recorded, Spool.add

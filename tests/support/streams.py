@@ -44,14 +44,14 @@ class Streams:
         """Until every stream has so many tokens; none of them may be over."""
         async with asyncio.timeout(DEADLINE_S):
             while min(map(len, self.tokens)) < n_tokens:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.005)
         assert max(map(len, self.tokens)) < N_TOKENS, "a stream is over already: nothing would be killed"
 
     async def wait_prefilling(self) -> None:
         """Until the first stream has a token; others must still be in their prompts."""
         async with asyncio.timeout(DEADLINE_S):
             while not any(self.tokens):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.005)
         assert not all(self.tokens), "every prompt is computed already: nothing would be killed in a prefill"
 
     def assert_cut(self) -> None:

@@ -19,7 +19,7 @@ from actors.gateway.tenants.open_allowances import OpenAllowance, OpenAllowances
 from messages.access.allowances import TakeAllowance, UsageTold, WantedAllowance
 from messages.access.tenant_file import TenantBook
 from messages.access.tenant_policy import TenantPolicy
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 POLICY = TenantPolicy(requests_per_min=600, tokens_per_min=20_000, max_sequences=12, tokens_per_day=10**9)
 MOST = 40  # tokens of one request
@@ -139,7 +139,7 @@ class World:
         assert all(len(gateway) < 200 for gateway in self.gateways), "what is on disk is forgotten"
 
 
-@pytest.mark.parametrize("seed", range(30 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(30)))
 def test_what_is_counted_is_what_clients_have_got(seed: int, tmp_path: Path) -> None:
     world = World(seed, tmp_path)
     steps = (

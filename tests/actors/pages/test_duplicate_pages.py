@@ -12,7 +12,7 @@ from actors.pages.eviction.choice import EvictionName, make_eviction
 from actors.pages.eviction.lru import LruEviction
 from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import format_table, table_bytes
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 _N_PAGES, _N_STEPS, _N_HISTORIES = 10, 60, 40
 Content = tuple[int, int, bytes]
@@ -118,7 +118,7 @@ class House:
 @pytest.mark.parametrize("name", EvictionName)
 def test_no_history_leaves_a_known_page_without_its_prefix(name: EvictionName) -> None:
     n_duplicates = 0
-    for seed in range(_N_HISTORIES * DEPTH):
+    for seed in range(at_depth(_N_HISTORIES)):
         chance = random.Random(seed)
         house = House(name, chance)
         for _ in range(_N_STEPS):

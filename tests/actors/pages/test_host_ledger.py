@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from actors.pages.host_ledger import Content, HostLedger
 from actors.pages.seal_table import SealTable, format_table, private_table, table_bytes
 from messages.steps import PAGE_TOKENS
-from tests.support.depth import DEPTH, examples
+from tests.support.depth import at_depth, examples
 
 _N_PLACES = 5
 
@@ -170,7 +170,7 @@ def test_the_next_scheduler_overwrites_the_ends_of_prefixes_first() -> None:
     assert second.store(_content(8)) == places[0]
 
 
-@pytest.mark.parametrize("seed", range(20 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(20)))
 def test_damaged_records_never_name_another_content_and_no_place_is_lost(seed: int) -> None:
     rng = random.Random(seed)
     buffer = bytearray(table_bytes(_N_PLACES))

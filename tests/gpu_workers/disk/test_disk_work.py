@@ -10,12 +10,12 @@ import pytest
 from gpu_workers.disk.disk_file import FileEnd
 from gpu_workers.disk.disk_work import REST_S
 from gpu_workers.disk.place_tag import Content
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.disk.disk_stage import N_DISK, N_PLACES, DiskStage
 from tests.support.disk.faulty_disk import DiskFault
 
 
-@pytest.mark.parametrize("seed", range(2 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(2)))
 def test_10000_random_moves_with_faults_give_the_content_or_nothing(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     stage = DiskStage(tmp_path, rng, 0.05)

@@ -25,6 +25,9 @@ from tests.support.workers.model_loss import compress_pages, loss_of, read_text,
 pytestmark = pytest.mark.slow
 
 CHUNK_TOKENS = 250
+_WHOLE = 10**6
+# `make test` reads the first tokens of the text, make test-long all of them
+LENGTHS = pytest.mark.parametrize("most_tokens", [501, pytest.param(_WHOLE, marks=pytest.mark.long)])
 
 
 def model_of(folder: Path, page_dtype: torch.dtype | None = None, quantization: Quantization = "none") -> Model:
@@ -76,22 +79,26 @@ def test_the_loss_of_pages_of_small_floats(smollm2_folder: Path) -> None:
     assert agreement >= 0.955
 
 
+@LENGTHS
 @pytest.mark.parametrize("quantization", [pytest.param("int8", marks=pytest.mark.long), "int4"])
-def test_the_loss_of_quantised_weights(smollm2_folder: Path, quantization: Quantization) -> None:
+def test_the_loss_of_quantised_weights(smollm2_folder: Path, quantization: Quantization, most_tokens: int) -> None:
     """The file has 4-bit weights in its layers, which int4 keeps as they are."""
     if this_machine() is None:
         pytest.skip("needs llvmlite and a processor that kernels are written for")
     model = model_of(smollm2_folder, quantization=quantization)
-    ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
+    n_tokens = min(len(tokens_of(smollm2_folder)), most_tokens)
+    ratio, agreement = loss_of(model, smollm2_folder, n_tokens, CHUNK_TOKENS)
     assert ratio <= 1.01
     assert agreement >= 0.94
 
 
-def test_nothing_is_lost_with_stored_integers(smollm2_folder: Path) -> None:
+@LENGTHS
+def test_nothing_is_lost_with_stored_integers(smollm2_folder: Path, most_tokens: int) -> None:
     """Only the order of some sums is another one."""
     if this_machine() is None:
         pytest.skip("needs llvmlite and a processor that kernels are written for")
     model = model_of(smollm2_folder, quantization="exact")
-    ratio, agreement = loss_of(model, smollm2_folder, len(tokens_of(smollm2_folder)), CHUNK_TOKENS)
+    n_tokens = min(len(tokens_of(smollm2_folder)), most_tokens)
+    ratio, agreement = loss_of(model, smollm2_folder, n_tokens, CHUNK_TOKENS)
     assert abs(ratio - 1) <= 1e-4
     assert agreement >= 0.999

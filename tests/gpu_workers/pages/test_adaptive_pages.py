@@ -11,7 +11,7 @@ import pytest
 from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.pages.adaptive_pages import AdaptivePages, count_places
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.pages.chain_pages import chain_page
 
 _FORM = ChainPlaces()
@@ -90,7 +90,7 @@ class _Stage:
         self.stored.clear()
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 def test_random_moves_with_damage_and_deaths_give_the_content_or_nothing(seed: int) -> None:
     stage = _Stage(seed)
     moves = (stage.store, stage.load, stage.disk, stage.damage, stage.die, stage.clear)

@@ -14,7 +14,7 @@ from gpu_workers.settings import WorkerSettings
 from messages.caches.page_moves import MOST_MOVED
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.pages.late_gang import LateGang
 from tests.support.scheduler.conversations import Troubles, converse
@@ -36,7 +36,7 @@ async def _bench(rng: random.Random, n_places: int) -> SchedulerBench:
     return bench
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))
@@ -58,7 +58,7 @@ async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(8 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(8)))
 async def test_random_conversations_with_deaths_and_resets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpu_workers.pages.place_rooms import RECORD_BYTES, PlaceRooms, count_framed_places
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 _N_FRAMES, _N_UNITS = 9, 3
 _N_PLACES = count_framed_places(_N_FRAMES, _N_UNITS)
@@ -63,7 +63,7 @@ class _Memory:
             self.units[unit] = (content, "small")
 
 
-@pytest.mark.parametrize("seed", range(10 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(10)))
 def test_contents_stay_where_the_rooms_say_over_deaths(seed: int) -> None:
     rng, memory = random.Random(seed), _Memory()
     for number in range(1, 400):

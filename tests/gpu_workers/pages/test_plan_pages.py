@@ -10,7 +10,7 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import build_step
 from gpu_workers.pages.plan_pages import pages_of
 from messages.steps import PAGE_TOKENS, EngineCapacity
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.workers.small_scheduler import Row
 from tests.support.workers.worker_stage import writer
 
@@ -19,7 +19,7 @@ _CAPACITY = EngineCapacity(
 )
 
 
-@pytest.mark.parametrize("seed", range(10 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(10)))
 def test_every_position_that_a_step_computes_lies_in_a_page_of_its_plan(seed: int) -> None:
     rng, plans, slots = random.Random(seed), writer(), SlotTable(_CAPACITY)
     sequences = [plans.add(range(rng.randrange(1, 80))) for _ in range(3)]

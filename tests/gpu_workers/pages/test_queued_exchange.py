@@ -16,7 +16,7 @@ from gpu_workers.pages.queued_exchange import ForeignMemory, PinnedExchange
 from gpu_workers.vault.exchange_end import DoneExchange, QueuedExchange
 from messages.caches.exchange import ExchangePages
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.pages.tier_bench import CAPACITY, NOTHING, Pins
 from tests.support.pages.twin_device import TwinDevice
 
@@ -73,7 +73,7 @@ def _failed(moved: DoneExchange | QueuedExchange) -> list[int]:
     return moved.failed if isinstance(moved, DoneExchange) else moved.wait().failed
 
 
-@pytest.mark.parametrize("seed", range(40 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(40)))
 def test_what_comes_is_what_was_asked_for(seed: int) -> None:
     rng = random.Random(seed)
     lender, borrower = _Rank(rng), _Rank(rng)

@@ -12,7 +12,7 @@ from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.layers.page_sums import page_sums
 from gpu_workers.settings import HostCacheDtype
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.pages.chain_pages import chain_page
 from tests.support.pages.tier_bench import N_PAGES, N_PLACES, PAGE_BYTES, TierBench, moves_of, places_of
 from tests.support.pages.twin_device import TwinDevice
@@ -111,7 +111,7 @@ class _Walk:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("seed", range(10 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(10)))
 def test_moves_in_any_order_of_events_are_as_if_done_at_once(seed: int, kind: HostCacheDtype) -> None:
     walk = _Walk(seed, kind)
     for _ in range(400):
@@ -123,7 +123,7 @@ def test_moves_in_any_order_of_events_are_as_if_done_at_once(seed: int, kind: Ho
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("seed", range(10 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(10)))
 def test_a_process_that_dies_at_any_moment_leaves_whole_contents_only(seed: int, kind: HostCacheDtype) -> None:
     walk = _Walk(seed, kind)
     for _ in range(walk.rng.randrange(20, 300)):

@@ -17,7 +17,7 @@ from gpu_workers.process.rank_memory import RankMemory, memory_of
 from gpu_workers.settings import WorkerSettings
 from messages.caches.exchange import ExchangePages, PagesExchanged
 from messages.wire.arrays import int32s, int64s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.descriptor_store import StoreProcess
 from tests.support.memory_cluster import spawn_spec_of
 from tests.support.scheduler.memory_exchange import places_of
@@ -115,7 +115,7 @@ def test_a_vault_that_is_gone_costs_the_load(vault: StoreProcess, tmp_path: Path
     assert borrower.load(2, 7, region) is None
 
 
-@pytest.mark.parametrize("seed", range(10 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(10)))
 def test_a_flipped_bit_of_a_place_is_noticed(vault: StoreProcess, tmp_path: Path, seed: int) -> None:
     """In its hash, in its checksum or in its bytes."""
     lender, region = _lender(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_workers.vault.host_pages import HostPages
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 _N_PAGES, _N_PLACES, _PAGE_BYTES = 6, 4, 64
 
@@ -18,7 +18,7 @@ def _pages(rng: random.Random) -> np.ndarray:
     return np.frombuffer(bytearray(rng.randbytes(_N_PAGES * _PAGE_BYTES)), np.uint8).reshape(_N_PAGES, _PAGE_BYTES)
 
 
-@pytest.mark.parametrize("seed", range(3 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(3)))
 def test_random_moves_with_damage_give_the_content_or_nothing(seed: int) -> None:
     rng = random.Random(seed)
     pages = _pages(rng)

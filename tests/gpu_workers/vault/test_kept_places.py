@@ -22,7 +22,7 @@ from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.descriptor_store import StoreProcess
 
 _PAGE_BYTES = 128  # of the hash chain
@@ -163,7 +163,7 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(2)))
 def test_a_process_that_is_killed_leaves_whole_contents_only(seed: int) -> None:
     pages = np.zeros((1, _LARGE_BYTES), np.uint8)
     tier = HostPages(pages, _N_PLACES)

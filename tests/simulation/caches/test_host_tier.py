@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gpu_workers.settings import HostCacheDtype
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate
@@ -19,7 +19,7 @@ _DTYPES: tuple[HostCacheDtype, ...] = ("same", "int4", "adaptive")
 @pytest.mark.parametrize("tp", [1, 2])
 def test_every_promise_holds(tp: int) -> None:
     reached = Counter[str]()
-    for seed in range(6 * DEPTH):
+    for seed in range(at_depth(6)):
         loss = Loss(0.02, 0.02, 0.02) if seed % 2 else Loss()
         scenario = Scenario(
             n_clients=24,

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate
@@ -18,7 +18,7 @@ _KINDS = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
 @pytest.mark.parametrize("tp", [1, 2])
 def test_every_promise_holds(tp: int) -> None:
     reached = Counter[str]()
-    for seed in range(6 * DEPTH):
+    for seed in range(at_depth(6)):
         scenario = Scenario(
             n_clients=16,
             n_deaths=seed,

@@ -9,7 +9,7 @@ import pytest
 
 from actors.cache_directory import directory_actor
 from actors.cache_directory.prefix_index import PrefixIndex
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate
 
@@ -39,7 +39,7 @@ class _StaleIndex(PrefixIndex):
 def test_every_promise_holds_with_a_directory_that_is_behind(monkeypatch: pytest.MonkeyPatch, n_least_pages: int) -> None:
     monkeypatch.setattr(directory_actor, "PrefixIndex", _StaleIndex)
     _StaleIndex.n_wrong = 0
-    for seed in range(4 * DEPTH):
+    for seed in range(at_depth(4)):
         scenario = Scenario(n_clients=14, n_deaths=6, n_replicas=2, n_least_pages=n_least_pages, asks_alike=seed % 2 > 0)
         outcome = simulate(seed, scenario)
         assert not outcome.problems, f"seed {seed}"

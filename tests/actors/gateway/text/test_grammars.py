@@ -16,6 +16,12 @@ from messages.wire.message import MAX_LONG_CHARACTERS
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def vocabulary(smollm2_text: FolderText) -> LLTokenizer:
+    """The model's tokens as llguidance sees them, which takes seconds to make."""
+    return LLTokenizer(smollm2_text.tokenizer.to_str())
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -87,11 +93,10 @@ def test_a_schema_that_grows_beyond_what_ranks_read_is_refused() -> None:
     ],
 )
 def test_reasoning_may_come_before_the_answer(
-    smollm2_text: FolderText, is_open: bool, kind: GrammarKind, text: str, answer: str
+    smollm2_text: FolderText, vocabulary: LLTokenizer, is_open: bool, kind: GrammarKind, text: str, answer: str
 ) -> None:
     marks = ReasoningMarks("<think>", "</think>", is_open=is_open)
     source = compile_grammar(Grammar(kind=kind, text=text), marks).text
-    vocabulary = LLTokenizer(smollm2_text.tokenizer.to_str())
 
     def matches(written: str) -> bool:
         matcher = LLMatcher(vocabulary, source)

@@ -21,7 +21,7 @@ from messages import steps
 from messages.caches.prefixes import ForgetPages
 from messages.lifecycle.lifecycle import Cause
 from messages.steps import PAGE_TOKENS
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
 
@@ -249,7 +249,7 @@ _SEEDS_THAT_ADOPT = range(6)  # in others everything may end before a death that
 
 
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(6 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(6)))
 async def test_equal_tokens_after_random_deaths(seed: int, cluster: MemoryCluster) -> None:
     """Schedulers and gangs die at random points, alone and together, with page pressure and shared prefixes."""
     rng = random.Random(seed)

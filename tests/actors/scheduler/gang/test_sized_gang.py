@@ -18,6 +18,7 @@ from messages.caches.page_moves import MovePages, ReturnPages
 from messages.caches.prefixes import ForgetPages
 from messages.steps import PAGE_TOKENS, Reset
 from messages.wire.arrays import int32s
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
 
@@ -165,8 +166,9 @@ async def test_forgotten_pages_stay_in_use_until_a_window_ends() -> None:
     await bench.cluster.close()
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("worker", [_WORKER, _TIERED], ids=["device", "host tier"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_tokens_are_right_whatever_is_returned_meanwhile(worker: WorkerSettings, seed: int) -> None:
     """Windows end at any time, also while plans are in flight, and the gang dies now and then."""
     chance, incarnation = random.Random(seed), 1

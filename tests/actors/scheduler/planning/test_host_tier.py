@@ -20,7 +20,7 @@ from messages.caches.page_moves import MOST_MOVED, MovePages
 from messages.caches.prefixes import ForgetPages
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.conversations import Troubles, converse
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
@@ -147,7 +147,7 @@ async def test_a_long_load_goes_in_pieces_and_lets_streams_go_on(monkeypatch: py
     await _close(bench)
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_no_load_fails_while_nothing_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A load that waits for its turn does not bring back what another one has evicted before that is stored."""
     rng = random.Random(seed)
@@ -253,7 +253,7 @@ def _random_worker(rng: random.Random) -> WorkerSettings:
 
 @pytest.mark.slow
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(8 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(8)))
 async def test_random_conversations_with_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = _FaultyGang.rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([1, 2, 5, MOST_MOVED]))

@@ -12,7 +12,7 @@ from actors.scheduler.planning.pending_stores import PendingStores, Store
 from messages.caches.page_moves import MOST_MOVED, PagesMoved
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 
 
 def _load(first_page: int, n_pages: int) -> PageLoad:
@@ -135,7 +135,7 @@ def test_a_piece_beside_steps_takes_fifty_milliseconds(page_s: float | None, mos
     assert cost.most_pages == most
 
 
-@pytest.mark.parametrize("seed", range(3 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(3)))
 def test_pending_stores_name_each_page_and_each_place_once(seed: int) -> None:
     rng = random.Random(seed)
     stores, expected = PendingStores(), dict[int, Store]()  # by place

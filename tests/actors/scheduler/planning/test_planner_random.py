@@ -13,7 +13,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation.sequences import Cancel
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.random_terms import random_terms
 from tests.support.scheduler.scheduler_bench import SchedulerBench
@@ -39,7 +39,7 @@ def gang_of(cluster: MemoryCluster) -> Gang:
 
 
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(12 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(12)))
 async def test_random_load(seed: int) -> None:
     rng = random.Random(seed)
     worker = _worker(rng)

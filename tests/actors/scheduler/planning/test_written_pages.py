@@ -11,7 +11,7 @@ from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.tier_moves import TierMoves
 from gpu_workers.settings import WorkerSettings
 from messages.steps import PAGE_TOKENS, Plan
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
 
@@ -32,7 +32,7 @@ class _WatchedGang(Gang):
             self.n_leased += message.n_steps > 1
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_a_plan_writes_only_where_it_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, said = random.Random(seed), dict[tuple[int, int], set[int]]()
     honest = TierMoves.send

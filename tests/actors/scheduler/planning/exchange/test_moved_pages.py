@@ -20,7 +20,7 @@ from messages.caches.prefixes import ForgetPages
 from messages.generation.sequences import Holder
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, uint64s
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import CollectingGateway, Gang, MemoryCluster
 from tests.support.scheduler.memory_exchange import places_of
 from tests.support.scheduler.scheduler_bench import prompt_of
@@ -241,7 +241,7 @@ async def test_a_collision_of_hashes_lends_nothing() -> None:
     await pair.close()
 
 
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_random_prompts_of_two_replicas(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few places, small devices, hints that are often wrong, deaths of gangs: every token is right."""
     rng = random.Random(seed)

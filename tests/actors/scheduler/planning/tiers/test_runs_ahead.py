@@ -21,7 +21,7 @@ from messages.generation.sequences import Cancel, Tokens
 from messages.hash_chain import HASH_CHAIN_VOCABULARY
 from messages.steps import PAGE_TOKENS
 from messages.wire.message import NO_TRACE, Message
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.conversations import Troubles, converse
 from tests.support.scheduler.scheduler_bench import SchedulerBench, prompt_of
@@ -213,7 +213,7 @@ class _FaultyGang(_SlowAnswers):
 
 @pytest.mark.slow
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(4 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(4)))
 async def test_random_conversations_with_late_answers_and_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = _FaultyGang.rng = random.Random(seed)
     monkeypatch.setattr(LoadCost, "most_pages", rng.choice([5, MOST_MOVED]))

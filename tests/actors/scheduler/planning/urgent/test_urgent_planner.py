@@ -8,7 +8,7 @@ import pytest
 
 from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.steps import PAGE_TOKENS
-from tests.support.depth import DEPTH
+from tests.support.depth import at_depth
 from tests.support.planner_bench import PlannerBench
 
 _LOW, _HIGH = 9, 0
@@ -130,7 +130,7 @@ def test_a_death_makes_both_steps_suspect_and_keeps_what_was_shown() -> None:
 
 
 @pytest.mark.seeds
-@pytest.mark.parametrize("seed", range(20 * DEPTH))
+@pytest.mark.parametrize("seed", range(at_depth(20)))
 def test_random_orders_of_results(seed: int) -> None:
     """The bench checks each page that a row reads, and what the ledger says after deaths."""
     rng = random.Random(seed)
