@@ -201,7 +201,7 @@ class CommandWithHints(click.Command):
         self._foreign = foreign or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises: click.UsageError with a hint; click.BadParameter for a value that an option cannot have."""
+        """Parse as click does. Raises: click.UsageError with a hint, click.BadParameter for an unusable value."""
         given = [arg.partition("=")[0] for arg in args]
         try:
             rest = super().parse_args(ctx, args)
