@@ -35,7 +35,7 @@ _BACKLOG = 128
 _MAX_CLIENTS = 256
 _PAUSE_S = 0.05  # between two tries to accept while this process has no descriptor left
 _FULL_BATCH = 64  # packets of one client in one turn of the loop
-_POLL_S = 0.1  # between two looks whether the socket's file is there
+_POLL_S = 0.5  # between two looks whether the socket's file is there, as mailboxes look for theirs
 _MORE_THAN_WAITS = 65_536  # packets; the buffer of a socket holds fewer
 
 

@@ -63,7 +63,9 @@ def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
 def outgoing(context: zmq.Context, endpoint: str, identity: bytes) -> zmq.Socket:
     """A connected DEALER of an actor. `identity` is unique per link; with b"" each connection gets a fresh one from the other
     side. What comes back must be messages of one frame, see `client`."""
-    socket = _dealer(context, INTERNAL_FRAME_BYTES)
+    socket = _common(context.socket(zmq.DEALER), INTERNAL_FRAME_BYTES)
+    if not endpoint.startswith("ipc://"):  # on one host the kernel tells, and outboxes ask who is silent
+        _watch_peer(socket)
     if identity:
         socket.setsockopt(zmq.ROUTING_ID, identity)
     socket.setsockopt(zmq.IMMEDIATE, 1)  # messages wait on our side, where they are counted, until the connection is made
@@ -78,7 +80,8 @@ def client(context: zmq.Context, server_key: str = "") -> zmq.Socket:
     It has no IMMEDIATE: with it, libzmq 4.3.5 drops the connection's pipe as soon as the peer has gone, and ends the process if
     only the first frame of a message has been read ("Assertion failed: !_more", fq.cpp). Gateways send messages of two frames.
     """
-    socket = _dealer(context, PUBLIC_FRAME_BYTES)
+    socket = _common(context.socket(zmq.DEALER), PUBLIC_FRAME_BYTES)
+    _watch_peer(socket)
     if server_key:
         public, secret = zmq.curve_keypair()
         socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
@@ -87,8 +90,7 @@ def client(context: zmq.Context, server_key: str = "") -> zmq.Socket:
     return socket
 
 
-def _dealer(context: zmq.Context, max_frame_bytes: int) -> zmq.Socket:
-    socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
+def _watch_peer(socket: zmq.Socket) -> None:
+    """Let ZeroMQ ask the peer once a second whether it is there. That wakes the I/O threads of both."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a vanished machine is noticed even without traffic
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
-    return socket

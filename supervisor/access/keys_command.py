@@ -13,12 +13,13 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.access.server_flag import of_server
+from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import SECONDS, fail
 
 _ROLES = ("user", "admin", "metrics")
 
 
-@click.group(short_help="API keys of a server that asks for them.")
+@click.group(cls=GroupWithHints, short_help="API keys of a server that asks for them.")
 def keys() -> None:
     """API keys of a server that was started with --api-keys. It need not run; one that runs follows within a second.
 

@@ -10,12 +10,13 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.access.server_flag import of_server
+from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import fail
 
 _NO_LIMIT = "0: any number."
 
 
-@click.group(short_help="Weights, priorities and limits of tenants.")
+@click.group(cls=GroupWithHints, short_help="Weights, priorities and limits of tenants.")
 def tenants() -> None:
     """Tenants of a server that was started with --api-keys. It need not run; one that runs follows within a second.
 

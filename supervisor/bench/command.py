@@ -11,6 +11,7 @@ import click
 
 from messages.outcomes import ExitCode
 from supervisor.foreign.foreign_names import CommandWithHints
+from supervisor.foreign.load_tools import LOAD_FLAGS
 from supervisor.operator.command_line import KEY_HINT, fail, reach, run_dir_for, server_flags
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def plan_of(url: str, options: dict[str, Any]) -> tuple[LoadPlan, str]:
     return plan, f"{plan.url}: {loop}, {plan.input_lengths} -> {plan.output_lengths} tokens"
 
 
-@click.command(cls=CommandWithHints, short_help="Measure a server: rates, first tokens, gaps, errors.")
+@click.command(cls=CommandWithHints, foreign=LOAD_FLAGS, short_help="Measure a server: rates, first tokens, gaps, errors.")
 @click.argument("url", required=False)
 @load_options
 @click.option("--json", "as_json", is_flag=True, help="Print the figures and the whole plan as JSON.")

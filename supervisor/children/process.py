@@ -20,11 +20,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from supervisor.parent.kernel import exit_code_of_ending
-from supervisor.parent.process_sample import sample_of
+from supervisor.parent.process_sample import read_file, sample_of
 from supervisor.parent.thread_end import ThreadEnd
 from supervisor.policy.own_time import ProcessSample
 
@@ -113,7 +112,7 @@ def decode_exit(returncode: int) -> ExitStatus:
 def is_suspended(pid: int) -> bool:
     """True if a process was stopped from outside."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        state = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
     except (OSError, IndexError):
         return False
     return state in (b"T", b"t")
@@ -122,7 +121,7 @@ def is_suspended(pid: int) -> bool:
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process in bytes; 0 if there is none."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(read_file(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
 

@@ -14,8 +14,22 @@ from supervisor.operator.command_line import PORT, SECONDS
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
+_FOREIGN = {
+    "--kill": "--fault kill:TARGET",
+    "--target": "--fault kill:TARGET",
+    "--pause": "--fault pause:TARGET:SECONDS",
+    "--concurrency": "--streams",
+    "--tokens": "--max-tokens",
+    "--output-tokens": "--max-tokens",
+    "--timeout": "--deadline",
+}
 
-@click.command(cls=CommandWithHints, short_help="Harm a server under load; report what was lost and how long streams paused.")
+
+@click.command(
+    cls=CommandWithHints,
+    foreign=_FOREIGN,
+    short_help="Harm a server under load; report what was lost and how long streams paused.",
+)
 @click.argument("url", required=False)
 @click.option(
     "--port", type=PORT, help="HTTP port of a server on this machine, without URL. Default: that of --run-dir, else 8000."

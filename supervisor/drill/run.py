@@ -141,7 +141,8 @@ def length_of(plan: DrillPlan, streams_s: float) -> str:
     least_s = plan.rounds * sum(streams_s + fault.pause_s + _SETTLE_S for fault in plan.faults)
     rounds = "1 round follows, which takes" if n_rounds == 1 else f"{n_rounds} rounds follow, which take"
     length = f"{least_s:.0f} s" if least_s < _IN_MINUTES_S else f"{least_s / 60:.0f} minutes"
-    return f"{rounds} at least {length}; Ctrl-C ends the drill and reports what was measured until then"
+    shorter = "--rounds 1 and --max-tokens 64 would shorten it, and " if least_s >= _IN_MINUTES_S else ""
+    return f"{rounds} at least {length}; {shorter}Ctrl-C ends the drill and reports what was measured until then"
 
 
 def _result(one: Round, reference: Reference) -> str:

@@ -154,4 +154,5 @@ def _port(url: str) -> int:
             raise ValueError
         return parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        raise ConfigError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}") from None
+        fault = "" if ":" in url else f"; --fault kill:{url} names what is killed"
+        raise ConfigError(f"url: expected http://HOST:PORT or https://HOST:PORT, got {url!r}{fault}") from None

@@ -5,6 +5,7 @@ vLLM's names come first, then those of Ollama, SGLang and llama.cpp where they d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "launch": "supervisor start --model MODEL",
     "up": "supervisor start",
     "ps": "supervisor status",
-    "kill": "supervisor stop",
+    "kill": "supervisor stop for the server; supervisor drill kills its processes, and says what became of the streams",
     "down": "supervisor stop",
     "reload": "supervisor restart",
     "help": "--help, also after each command",
@@ -49,6 +50,15 @@ COMMANDS: Mapping[str, str] = {
     "benchmark": "supervisor bench",
     "collect-env": "supervisor doctor",
     "run-batch": "POST /v1/batch",
+    **dict.fromkeys(("keys create", "keys new", "keys generate"), "supervisor keys add --tenant NAME"),
+    **dict.fromkeys(("keys rm", "keys remove", "keys delete"), "supervisor keys revoke ID"),
+    **dict.fromkeys(("tenants add", "tenants create", "tenants update"), "supervisor tenants set NAME"),
+    **dict.fromkeys(("tenants rm", "tenants delete"), "supervisor tenants remove NAME"),
+    **dict.fromkeys(("cache clear", "cache flush", "cache drop"), "supervisor cache reset"),
+    **dict.fromkeys(("config init", "config new"), "supervisor config sample"),
+    "config check": "supervisor check-config",
+    "logout": _HUB_TOKEN,
+    "audit": "supervisor logs; calls of operators are lines of audit.log in the state directory",
     "complete": "supervisor run --raw MODEL PROMPT; or POST /v1/completions, or messages.client.Client",
 }
 
@@ -171,6 +181,9 @@ FLAGS: Mapping[str, str] = {
 }
 
 
+_ACTOR = re.compile(r"[a-z_-]+/[0-9]+(\.[0-9]+b?)?$")
+
+
 def hint(name: str, table: Mapping[str, str]) -> str:
     """The hint for a foreign name; "" for a name that is not in the table."""
     instead = table.get(name, "")
@@ -182,8 +195,13 @@ class CommandWithHints(click.Command):
 
     allow_extra_args = True  # refused below, with a hint
 
+    def __init__(self, *arguments: Any, foreign: Mapping[str, str] | None = None, **more: Any) -> None:
+        """`foreign`: flags that are asked of this command alone, and what there is instead."""
+        super().__init__(*arguments, **more)
+        self._foreign = foreign or {}
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises: click.UsageError with a hint."""
+        """Parse as click does. Raises: click.UsageError with a hint, click.BadParameter for an unusable value."""
         given = [arg.partition("=")[0] for arg in args]
         try:
             rest = super().parse_args(ctx, args)
@@ -192,13 +210,16 @@ class CommandWithHints(click.Command):
                 if said := self.hint_for(name):
                     raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
             raise
+        except click.BadParameter as error:  # of a range, click says that 'x' is no valid integer range
+            said = error.message.replace("integer range", "integer").replace("float range", "float")
+            raise click.BadParameter(said, error.ctx, error.param, error.param_hint) from None
         if rest and not ctx.resilient_parsing:
             raise click.UsageError(f"{rest[0]}: expected no more arguments{self.instead_of(rest[0])}", ctx)
         return rest
 
     def hint_for(self, name: str) -> str:
         """What there is in the place of a flag; "" if nothing is known."""
-        return hint(name, FLAGS)
+        return hint(name, self._foreign) or hint(name, FLAGS)
 
     def has_flag(self, flag: str) -> bool:
         """Whether this command has the flag."""
@@ -206,6 +227,8 @@ class CommandWithHints(click.Command):
 
     def instead_of(self, value: str) -> str:
         """What was meant by an argument too many."""
+        if _ACTOR.match(value):
+            return "; this is about a whole server, and its processes restart by themselves; supervisor drill kills some"
         if self.name == "stop" and not value.isdecimal():
             return "; a server has one model, and stop ends the server"
         flag = "--port" if value.isdecimal() else "--config" if value.endswith(".toml") else "--model"
@@ -213,12 +236,14 @@ class CommandWithHints(click.Command):
 
 
 class GroupWithHints(click.Group):
-    """A group of such commands that knows the commands of other servers."""
+    """A group of such commands that knows the commands of other servers. The table has those of a group in a group with
+    its name before them."""
 
     command_class = CommandWithHints
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, ...]:
         """Parse as click does. Raises: click.UsageError with a hint."""
-        if args and args[0] not in self.commands and (said := hint(args[0], COMMANDS)):
+        typed = " ".join([*([ctx.info_name or ""] if ctx.parent else []), *args[:1]])
+        if args and args[0] not in self.commands and (said := hint(typed, COMMANDS)):
             raise click.UsageError(f"{args[0]}: unknown command; {said}", ctx)
         return super().resolve_command(ctx, args)

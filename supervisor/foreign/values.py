@@ -11,9 +11,12 @@ VALUES: Mapping[str, Mapping[str, str]] = {
     "worker.quantization": {
         **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"), _STARTS),
         "bitsandbytes": "int8 or int4 on CPU cores, fp8 on GPUs",
+        **dict.fromkeys(("q8", "q8_0", "8bit"), "int8"),
+        **dict.fromkeys(("q4", "q4_0", "4bit"), "int4"),
     },
     "worker.kv_dtype": {"fp8_e4m3": "fp8", "q8_0": "int8", "q4_0": "int4"},
     "scheduler.policy": {"fifo": "fcfs"},
+    "log_level": {"warn": "warning", "trace": "debug", "critical": "error", "fatal": "error"},
 }
 
 

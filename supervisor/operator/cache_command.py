@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from messages.outcomes import ExitCode
+from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import fail, reach, run_dir_for, server_flags
 
 
-@click.group(short_help="Forget what a running server has cached.")
+@click.group(cls=GroupWithHints, short_help="Forget what a running server has cached.")
 def cache() -> None:
     """The caches of a running server. supervisor status shows what is in them.
 

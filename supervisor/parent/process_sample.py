@@ -22,16 +22,19 @@ def sample_of(pid: int) -> ProcessSample | None:
         return None
     for thread in threads:
         with suppress(OSError, IndexError, ValueError):  # the thread has ended
-            states.append(_read(f"{tasks}/{thread}/stat").rpartition(b")")[2].split()[0])
-            delays_s[int(thread)] = int(_read(f"{tasks}/{thread}/schedstat").split()[1]) * _NS
+            states.append(read_file(f"{tasks}/{thread}/stat").rpartition(b")")[2].split()[0])
+            delays_s[int(thread)] = int(read_file(f"{tasks}/{thread}/schedstat").split()[1]) * _NS
     if not states:
         return None
     is_suspended = all(state in (b"T", b"t") for state in states)
     return ProcessSample(is_suspended=is_suspended, waits_for_disk=b"D" in states, run_delays_s=delays_s)
 
 
-def _read(path: str) -> bytes:
-    """The content of a file of the kernel, read several times a second. `Path` and a buffer take twice as long."""
+def read_file(path: str) -> bytes:
+    """The content of a small file of the kernel, read several times a second. `Path` and a buffer take twice as long.
+
+    Raises: OSError.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, _MOST_BYTES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.foreign.foreign_names import CommandWithHints
+from supervisor.foreign.foreign_names import CommandWithHints, GroupWithHints
 from supervisor.host_files.command import files
 from supervisor.operator.command_line import fail, load, run_dir_for, server_flags
 
@@ -19,7 +19,7 @@ _FILE = "Show what this TOML file gives, instead of what a running server has."
 _ORIGIN = "Say of each value whether it comes from the file, a flag or the defaults."
 
 
-@click.group(short_help="Print a sample configuration or a server's own; write out files.")
+@click.group(cls=GroupWithHints, short_help="Print a sample configuration or a server's own; write out files.")
 def config() -> None:
     """Print a sample configuration, or the one that a server has; write out files for other programs. check-config checks one.
 

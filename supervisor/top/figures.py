@@ -14,6 +14,7 @@ from messages.ids import role_of
 from messages.lifecycle.cache_figures import CacheFigures, PrefixFigures, cache_figures
 from messages.lifecycle.gpu_figures import gpu_figures
 from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
+from supervisor.usage.tenant_lines import TenantUse, used_since_start, used_today
 
 _KEPT_RATES = 60  # seconds that the curve shows
 _OLD_S = 3.0  # a rate is forgotten when its actors have said nothing for so long
@@ -66,7 +67,8 @@ class TopFigures(msgspec.Struct, frozen=True):
     more_caches: CacheFigures  # those that are on, beside the prefix cache
     children: list[ChildRow]
     gpus: list[GpuRow]
-    tenants: dict[str, float]  # tokens today
+    tenants: list[TenantUse]  # since the gateways started
+    tenants_today: list[TenantUse]  # those with limits
     curve: list[float]  # tokens a second, the newest last
     no_answer_s: float = 0.0  # for so long the supervisor has not answered
 
@@ -122,7 +124,8 @@ class Trends:
             more_caches=msgspec.structs.replace(caches, prefix=None, directory=None),
             children=[_row(child) for child in report.children],
             gpus=_gpus(report),
-            tenants=_tenants(report),
+            tenants=used_since_start(report),
+            tenants_today=used_today(report),
             curve=list(self._curve),
         )
 
@@ -176,10 +179,3 @@ def _gpus(report: StatusReport) -> list[GpuRow]:
     told = {gpu: figures for child in report.children for gpu, figures in gpu_figures(child.statistics).items()}
     names = GpuRow.__struct_fields__[1:]
     return [GpuRow(gpu, *(getattr(figures, name) for name in names)) for gpu, figures in sorted(told.items())]
-
-
-def _tenants(report: StatusReport) -> dict[str, float]:
-    from messages.access.tenant_policy import TODAY_OF
-
-    figures = {key: value for child in _of(report, "accounts") for key, value in child.statistics.items()}
-    return {key.removeprefix(TODAY_OF): value for key, value in figures.items() if key.startswith(TODAY_OF)}

@@ -58,8 +58,7 @@ def drawn(figures: TopFigures, view: View) -> Text:
     """The screen, of at most `height` lines of at most `width` characters."""
     heads = [_title(figures), *_load(figures, view.width), *_caches(figures)]
     heads += [_gpu(gpu) for gpu in figures.gpus]
-    if figures.tenants:
-        heads.append(_labelled("tenants", "  ".join(f"{name} {tokens:,.0f}" for name, tokens in figures.tenants.items())))
+    heads += _tenants(figures)
     foot = [_foot(figures, view)] if view.has_keys else []
     room = max(view.height - len(heads) - len(foot) - 2, _LEAST_ROWS)  # without the empty line and the heading
     rows = sorted(figures.children, key=_KEYS[view.sort])
@@ -152,6 +151,13 @@ def _gpu(gpu: GpuRow) -> Text:
     parts += [f"{gpu.power_watts:.0f} W"] if gpu.power_watts is not None else []
     parts += [f"{gpu.temperature_celsius:.0f} °C"] if gpu.temperature_celsius is not None else []
     return _labelled(f"gpu {gpu.name}"[: _LABEL - 1], "  ".join(parts))
+
+
+def _tenants(figures: TopFigures) -> list[Text]:
+    """The lines of the status table: all tenants, and those with limits. What is wider than the terminal is cut off, and those
+    that have used most come first."""
+    lines = (("tokens (requests)", figures.tenants), ("today (open)", figures.tenants_today))
+    return [_labelled("tenants", f"{title}: {', '.join(use.text for use in uses)}") for title, uses in lines if uses]
 
 
 def _child(row: ChildRow, width: int) -> Text:

@@ -1,19 +1,38 @@
-"""What tenants have used, as lines for the status table. Pure."""
+"""What tenants have used, in figures and as lines for the status table. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+
+import msgspec
 
 from messages.access.tenant_policy import MOST_NAMED_TENANTS, OTHER_TENANTS, REQUESTS_OF, SEQUENCES_OF, TODAY_OF, TOKENS_OF
 from messages.ids import role_of
 from messages.lifecycle.tree import StatusReport
 
 
+class TenantUse(msgspec.Struct, frozen=True):
+    """What one tenant has used."""
+
+    name: str
+    tokens: int
+    count: int  # of its ended requests, or of its open sequences
+
+    @property
+    def text(self) -> str:
+        """As one cell of a line."""
+        return f"{self.name} {self.tokens:,} ({self.count:,})"
+
+
 def tenant_lines(report: StatusReport) -> list[str]:
     """A line with what all tenants have used since the gateways started, and one with those that have limits, as the accounts
     count them today. A line without tenants is left out."""
-    return [*_since_start(report), *_today(report)]
+    lines = (
+        ("tokens of tenants since the gateways started (requests)", used_since_start(report)),
+        ("tokens of tenants today (open sequences)", used_today(report)),
+    )
+    return [f"{title}: {', '.join(use.text for use in uses)}" for title, uses in lines if uses]
 
 
 def is_usage_figure(key: str) -> bool:
@@ -21,7 +40,9 @@ def is_usage_figure(key: str) -> bool:
     return key.startswith((REQUESTS_OF, TOKENS_OF))
 
 
-def _since_start(report: StatusReport) -> Iterator[str]:
+def used_since_start(report: StatusReport) -> list[TenantUse]:
+    """What all tenants have used since the gateways started, and how many of their requests have ended. Those that have used
+    most come first; those without a name of their own are one row at the end."""
     requests, tokens = Counter[str](), Counter[str]()
     for child in report.children:
         if role_of(child.name) == "gateway":
@@ -33,20 +54,17 @@ def _since_start(report: StatusReport) -> Iterator[str]:
         for counts in (requests, tokens):
             counts[OTHER_TENANTS] += counts.pop(name)
     shown = named[:MOST_NAMED_TENANTS] + [OTHER_TENANTS] * (OTHER_TENANTS in tokens)
-    if shown:
-        texts = [f"{name} {tokens[name]:,} ({requests[name]:,})" for name in shown]
-        yield f"tokens of tenants since the gateways started (requests): {', '.join(texts)}"
+    return [TenantUse(name, tokens[name], requests[name]) for name in shown]
+
+
+def used_today(report: StatusReport) -> list[TenantUse]:
+    """What the accounts count today of the tenants that have limits, and how many of their sequences are open."""
+    figures = next((child.statistics for child in report.children if role_of(child.name) == "accounts"), {})
+    names = [key.removeprefix(TODAY_OF) for key in figures if key.startswith(TODAY_OF)]
+    return [TenantUse(name, int(figures[TODAY_OF + name]), int(figures.get(SEQUENCES_OF + name, 0))) for name in names]
 
 
 def _add(counts: Counter[str], figures: Mapping[str, float], beginning: str) -> None:
     for key, value in figures.items():
         if key.startswith(beginning):
             counts[key.removeprefix(beginning)] += int(value)
-
-
-def _today(report: StatusReport) -> Iterator[str]:
-    figures = next((child.statistics for child in report.children if role_of(child.name) == "accounts"), {})
-    names = [key.removeprefix(TODAY_OF) for key in figures if key.startswith(TODAY_OF)]
-    texts = [f"{name} {figures[TODAY_OF + name]:,.0f} ({figures.get(SEQUENCES_OF + name, 0):.0f} open)" for name in names]
-    if texts:
-        yield f"tokens of tenants today (open sequences): {', '.join(texts)}"

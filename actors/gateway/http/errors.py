@@ -47,13 +47,15 @@ _NO_RANKING = "this server ranks and classifies nothing; /v1/embeddings gives ve
 _NO_STORE = "this server keeps no files; POST /v1/batch answers many prompts in one call"
 _TEXT_ONLY = "this server reads and writes texts only"
 _ABSENT = {  # what other servers have, by the last part of a path or the one before it, and what there is instead
-    **dict.fromkeys(("rerank", "score", "classify", "pooling"), _NO_RANKING),
+    **dict.fromkeys(("rerank", "score", "classify", "pooling", "moderations"), _NO_RANKING),
     **dict.fromkeys(("files", "uploads", "batches"), _NO_STORE),
     **dict.fromkeys(("images", "audio", "videos", "realtime"), _TEXT_ONLY),
     **dict.fromkeys(("assistants", "threads", "conversations"), "/v1/responses goes on from previous_response_id"),
+    **dict.fromkeys(("fine_tuning", "evals", "vector_stores", "containers"), "there is no such thing here"),
     **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), "the model stays loaded; supervisor stop ends the server"),
     **dict.fromkeys(("load_lora_adapter", "unload_lora_adapter"), "there is no LoRA here"),
 }
+_BASE = "/v1"
 _OF_MODELS = ("/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")  # Ollama's, none is here
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _LOGGED_HEADERS = {"idempotency-key": "request", "x-request-id": "x_request_id", "traceparent": "traceparent"}
@@ -158,15 +160,23 @@ def _unknown_path(http: HttpRequest) -> str:
     for part in http.url.path.split("/")[1:4]:
         if part in _ABSENT:
             return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {_ABSENT[part]}"
-    form = error_body_at(http.url.path)
+    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {_nearest(http)}"
+
+
+def _nearest(http: HttpRequest) -> str:
+    """The hint for a path that no other server has either."""
+    form, path = error_body_at(http.url.path), http.url.path
+    if path.rstrip("/") == _BASE:
+        return f"clients of OpenAI take it as their base URL; GET {_BASE}/models is a path below it"
     paths = sorted(route.path.replace(":path}", "}") for route in http.app.routes)
-    same = dict.fromkeys(path for path in paths if form is error_body or error_body_at(path) is form)
-    longer = [path for path in paths if path.startswith(f"{http.url.path}/")]  # of "/v1/chat": what one stopped short of
-    near = longer if len(longer) == 1 else get_close_matches(http.url.path, paths, 1, NEAR)
-    near = [_ELSEWHERE[http.url.path]] if http.url.path in _ELSEWHERE else near
-    known = "GET /docs shows them all" if len(same) > MOST_SHOWN else f"known are {', '.join(same)}"
-    hint = f"did you mean {near[0]}?" if near else known
-    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {hint}"
+    same = dict.fromkeys(known for known in paths if form is error_body or error_body_at(known) is form)
+    longer = [known for known in paths if known.startswith(f"{path}/")]  # of "/v1/chat": what one stopped short of
+    near = longer if len(longer) == 1 else get_close_matches(path, paths, 1, NEAR)
+    near = [_ELSEWHERE[path]] if path in _ELSEWHERE else near
+    if not near:
+        return "GET /docs shows them all" if len(same) > MOST_SHOWN else f"known are {', '.join(same)}"
+    base = f" The base URL of a client of OpenAI ends with {_BASE}" if near[0] == f"{_BASE}{path}" else ""
+    return f"did you mean {near[0]}?{base}"
 
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:

@@ -11,13 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from supervisor.__main__ import main
+from tests.support.documents.page_models import LLAMA_8B
 
 PAGE = (Path(__file__).parents[3] / "docs" / "capacity.md").read_text(encoding="utf-8")
 FOLDER = "/models/llama-3.1-8b"
-LLAMA_8B = {
-    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "intermediate_size": 14_336, "vocab_size": 128_256, "max_position_embeddings": 131_072,
-}  # fmt: skip
 SHOWN = re.findall(r"```sh\n(supervisor plan [^\n]*)\n```\n\n```\n(.*?)```", PAGE, re.DOTALL)
 OTHERS = [line for line in re.findall(r"```sh\n(supervisor plan [^\n]*)\n```", PAGE) if line not in dict(SHOWN)]
 

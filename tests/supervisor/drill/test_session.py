@@ -44,7 +44,9 @@ def test_the_title_counts_in_plain_english(rounds: int, streams: int, said: str)
 def test_the_length_is_told_from_that_of_the_streams_and_the_faults() -> None:
     assert length_of(plan(1, 1), 4.0).startswith("1 round follows, which takes at least 5 s; Ctrl-C")
     paused = plan_of(replace(options_of(10, 1), faults=("kill:worker", "pause:gateway:7.5")))
-    assert length_of(paused, 4.0).startswith("20 rounds follow, which take at least 3 minutes; Ctrl-C")  # 10 * (5 + 12.5) s
+    assert length_of(paused, 4.0).startswith(
+        "20 rounds follow, which take at least 3 minutes; --rounds 1 and"
+    )  # 10 * (5 + 12.5) s
 
 
 def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: Path) -> None:

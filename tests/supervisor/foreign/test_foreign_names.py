@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from supervisor.__main__ import main
 from supervisor.config.server_config import ServerConfig, described
 from supervisor.foreign.foreign_names import COMMANDS, FLAGS
+from supervisor.foreign.load_tools import LOAD_FLAGS
 from supervisor.foreign.variables import VARIABLES
 
 
@@ -57,6 +58,19 @@ from supervisor.foreign.variables import VARIABLES
         ("status --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
         ("drain --deadline -1", "Invalid value for '--deadline': -1.0 is not in the range 0.0<=x<=86400.0."),
         ("drill --port -3", "Invalid value for '--port': -3 is not in the range 0<=x<=65535."),
+        ("bench --num-prompts 10", "--num-prompts: unknown; here it is --requests"),
+        ("bench --random-input-len 10", "--random-input-len: unknown; here it is --input"),
+        ("bench -c 4", "-c: unknown; here it is --concurrency"),
+        ("bench --base-url http://127.0.0.1:1/v1", "--base-url: unknown; the address is the first argument, URL"),
+        ("drill --kill worker", "--kill: unknown; here it is --fault kill:TARGET"),
+        ("keys create --tenant a", "create: unknown command; here it is supervisor keys add --tenant NAME"),
+        ("tenants add a", "add: unknown command; here it is supervisor tenants set NAME"),
+        ("cache clear", "clear: unknown command; here it is supervisor cache reset"),
+        ("config check", "check: unknown command; here it is supervisor check-config"),
+        ("restart worker/0.0", "worker/0.0: expected no more arguments; this is about a whole server"),
+        ("kill worker/0.0", "kill: unknown command; here it is supervisor stop for the server; supervisor drill kills"),
+        ("logs -n x", "Invalid value for '--lines' / '-n': 'x' is not a valid integer."),
+        ("run smollm2 hi --temperature hot", "Invalid value for '--temperature': 'hot' is not a valid float."),
         ("strat", "No such command 'strat'. (Did you mean one of: "),
     ],
 )
@@ -73,12 +87,20 @@ def test_a_benchmark_as_vllm_calls_it_is_told_what_this_one_takes() -> None:
 
 def test_the_table_names_only_what_there_is() -> None:
     ours = [main, *main.commands.values()]
+    ours += [inner for group in main.commands.values() if isinstance(group, click.Group) for inner in group.commands.values()]
     flags = {"--help", *(name for command in ours for option in command.params for name in option.opts)}
     sections = {name: table for name, table in described(ServerConfig()).items() if isinstance(table, dict)}
-    for text in (*COMMANDS.values(), *FLAGS.values(), *VARIABLES.values()):
+    for text in (*COMMANDS.values(), *FLAGS.values(), *LOAD_FLAGS.values(), *VARIABLES.values()):
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= flags, text
         assert all(key in sections[section] for section, key in re.findall(r"--set \'?(\w+)\.(\w+)=", text)), text
         assert set(re.findall(r"supervisor ([a-z-]+)", text)) <= main.commands.keys(), text
+
+
+def test_what_is_said_of_a_load_tool_is_a_flag_of_ours() -> None:
+    bench = main.commands["bench"]
+    flags = {name for option in bench.params for name in option.opts}
+    assert {text for text in LOAD_FLAGS.values() if text.startswith("--") and " " not in text} <= flags
+    assert not LOAD_FLAGS.keys() & flags
 
 
 def test_the_table_says_nothing_about_our_own_names() -> None:

@@ -22,7 +22,7 @@ from supervisor.library import in_use
 from supervisor.library.in_use import servers_using
 from supervisor.library.stored_model import find_stored, stored_models
 from tests.support.hub.fake_hub import FakeHub, fake_hub, sha256_of
-from tests.support.hub.small_gguf import qwen2_writer
+from tests.support.hub.small_gguf import TEMPLATE, gguf_content
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 120.0
@@ -39,24 +39,6 @@ CONFIG = {
     "torch_dtype": "bfloat16",
 }
 WEIGHTS = save({"a": np.random.default_rng(1).random((500, 500))})
-TEMPLATE = "{{ messages[0]['content'] }}"
-
-
-def gguf_content(folder: Path) -> bytes:
-    """A small GGUF file of a Qwen2."""
-    path = folder / "made.gguf"
-    writer = qwen2_writer(path)
-    writer.add_token_list(["a", "b"])
-    writer.add_eos_token_id(1)
-    writer.add_file_type(7)
-    writer.add_license("mit")
-    writer.add_chat_template(TEMPLATE)
-    writer.add_tensor("token_embd.weight", np.zeros((100, 64), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path.read_bytes()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.top.figures import Trends
+from supervisor.usage.tenant_lines import TenantUse
 
 
 def child(name: str, beat_age_s: float = 0.0, incarnation: int = 1, pid: int = 7, **statistics: float) -> ChildStatus:
@@ -68,8 +69,16 @@ def test_gpus_and_tenants_are_shown_where_an_actor_tells_of_them() -> None:
         "new_figure of gpu 1": 1.0,
         "busy_percent of gpu 1": 5.0,
     }
+    accounts = {"tokens today of a": 7.0, "sequences of a": 1.0}
+    gateways = [{f"used tokens of {name}": n, f"ended requests of {name}": 2.0} for name, n in (("a", 5.0), ("b", 6.0))]
     figures = Trends().screen(
-        report(child("gpu_monitor/0", 0.0, 1, 7, **gpu), child("accounts/0", 0.0, 1, 7, **{"tokens today of a": 7.0})), 0.0
+        report(
+            child("gpu_monitor/0", 0.0, 1, 7, **gpu),
+            child("accounts/0", 0.0, 1, 7, **accounts),
+            *(child(f"gateway/{number}", 0.0, 1, 7, **used) for number, used in enumerate(gateways)),
+        ),
+        0.0,
     )
     assert [(row.name, row.busy_percent, row.power_watts) for row in figures.gpus] == [("0", 93.0, 650.0), ("1", 5.0, None)]
-    assert figures.tenants == {"a": 7.0}
+    assert figures.tenants == [TenantUse("b", 6, 2), TenantUse("a", 5, 2)]  # without limits, too
+    assert figures.tenants_today == [TenantUse("a", 7, 1)]

@@ -18,8 +18,12 @@ from messages.lifecycle.cache_figures import (
 from messages.lifecycle.tree import TreeState
 from supervisor.top.figures import ChildRow, GpuRow, TopFigures
 from supervisor.top.screen import SortBy, View, curve, drawn
+from supervisor.usage.tenant_lines import TenantUse
 
 PREFIX = PrefixFigures(4096, 100, 1000, 5, 7, 1000, 670, 1.0, 10, 3.0)
+
+
+USED = [TenantUse("team-b", 7_000_000, 91), TenantUse("team-a", 6_000_000, 12)]
 
 
 ALL_CACHES = CacheFigures(
@@ -44,8 +48,8 @@ def figures(
     gpus = [GpuRow(str(n), 93.0, 70.1e9, 80e9, 651.0, 61.0) for n in range(n_gpus)]
     return TopFigures(
         TreeState.SERVING, "SmolLM2-135M-Instruct", "http://127.0.0.1:8000", "8 replicas", 3723.0, 1234.0, 400.0, 12.3,
-        12, 3, 15, 2, 0.71, PREFIX, more_caches or CacheFigures(), children, gpus, {"team-a": 5e6}, [0.0, 50.0, 100.0],
-        no_answer_s,
+        12, 3, 15, 2, 0.71, PREFIX, more_caches or CacheFigures(), children, gpus, USED, [TenantUse("team-a", 5_000_000, 2)],
+        [0.0, 50.0, 100.0], no_answer_s,
     )  # fmt: skip
 
 
@@ -65,12 +69,13 @@ def test_one_screen_of_80_by_24() -> None:
         "cache             67% of prompts found  27% used, 100 held of 4,096 pages",
         "speculation       71% of drafts accepted",
         "gpu 0            93 % busy  70.1 of 80 GB  651 W  61 °C",
-        "tenants     team-a 5,000,000",
+        "tenants     tokens (requests): team-b 7,000,000 (91), team-a 6,000,000 (12)",
+        "tenants     today (open): team-a 5,000,000 (2)",
         "",
         "process    state     life     up   memory  last cause of death",
         "worker/0.0 ready        2  3 min   200 MB  killed by SIGKILL, 3 min ago",
         "gateway/0  ready        1  3 min     0 MB",
-        *[""] * 10,
+        *[""] * 9,
         "q quit  p pause  s sort: start order",
     ]
 
@@ -86,7 +91,7 @@ def test_it_fits_into_every_terminal(n_children: int, n_gpus: int, width: int, h
 def test_every_cache_that_is_on_has_its_place_in_one_line_of_80_characters() -> None:
     screen = lines(figures([row("gateway/0")], more_caches=ALL_CACHES), View())
     assert screen[6] == "more caches host 1.2k  disk 99k  moved 9.9k  answers 100%  shared 70  similar 5%"
-    assert (len(screen), screen[9].split()) == (24, [])
+    assert (len(screen), screen[10].split()) == (24, [])
     some = CacheFigures(disk=ALL_CACHES.disk, answers=AnswerFigures(0, 0, 0, 0, 0, 0, 0.0))
     assert lines(figures([], more_caches=some), View())[6].rstrip() == "more caches disk 99k  answers -"
     assert not any(line.startswith("more caches") for line in lines(figures([]), View()))
@@ -95,10 +100,10 @@ def test_every_cache_that_is_on_has_its_place_in_one_line_of_80_characters() -> 
 def test_processes_that_do_not_fit_are_counted_and_the_troubled_come_first() -> None:
     many = [*(row(f"worker/{n}.0") for n in range(40)), row("gateway/0", "dead", 3, last_exit="killed")]
     screen = lines(figures(many), View(sort=SortBy.TROUBLE))
-    assert screen[10].startswith("gateway/0")
-    assert screen[-2].startswith("and 29 more")
+    assert screen[11].startswith("gateway/0")
+    assert screen[-2].startswith("and 30 more")
     by_deaths = lines(figures(many), View(sort=SortBy.DEATHS))
-    assert by_deaths[10].startswith("gateway/0")
+    assert by_deaths[11].startswith("gateway/0")
 
 
 def test_keys_orders_pauses_and_silence_are_said() -> None:

@@ -36,7 +36,7 @@ def test_tenants_without_limits_are_shown_and_gateways_are_added_up() -> None:
 
 def test_tenants_with_limits_have_a_line_of_the_accounts_too() -> None:
     report = report_of(accounts_0={"sequences of acme": 2.0, "tokens today of acme": 12345.0}, gateway_0=used(acme=7))
-    assert tenant_lines(report) == [f"{SINCE}acme 7 (2)", f"{TODAY}acme 12,345 (2 open)"]
+    assert tenant_lines(report) == [f"{SINCE}acme 7 (2)", f"{TODAY}acme 12,345 (2)"]
 
 
 def test_no_more_than_32_tenants_have_names() -> None:

@@ -112,6 +112,10 @@ ELSEWHERE += [("/invocations", "/v1/chat/completions")]
 ABSENT = [
     ("/v1/rerank", "this server ranks and classifies nothing; /v1/embeddings"),
     ("/pooling", "this server ranks and classifies nothing; "),
+    ("/v1/moderations", "this server ranks and classifies nothing; "),
+    ("/v1/fine_tuning/jobs", "there is no such thing here"),
+    ("/v1", "clients of OpenAI take it as their base URL; GET /v1/models"),
+    ("/chat/completions", "did you mean /v1/chat/completions? The base URL of a client of OpenAI ends with /v1"),
     ("/v1/batches", "this server keeps no files; POST /v1/batch "),
     ("/v1/audio/transcriptions", "this server reads and writes texts only"),
     ("/v1/load_lora_adapter", "there is no LoRA here"),
