@@ -10,12 +10,15 @@ waited, and the worker says how long. Then more plans are sent ahead, until the 
 
 from __future__ import annotations
 
+import math
+
 _ROUND_TRIP_S = 0.004  # a result reaches the scheduler and the next plan the gang, on a host that is not idle
 _SMOOTHING_STEPS = 8
 _NEVER_S = 1e9
 _MORE_PLANS = 2  # sent ahead, beyond those of the setting, to a device that waits otherwise
-_MARGIN_S = 5e-4  # a step has to be launched so long before the one before it ends
 _MOST_WAIT_S, _MOST_AHEAD_S = 0.02, 0.05  # a pause says nothing about the usual way of a plan
+_SMOOTHING_WAITS = 16
+_WAIT_SHARE = 0.02  # of a lease: one more plan in flight delays newcomers by more than shorter waits are worth
 _KEPT = 0.998  # of the time ahead, with each plan: hosts become faster again
 
 
@@ -27,6 +30,7 @@ class LookAhead:
         self._plans_in_flight, self._lease_s = plans_in_flight, lease_s
         self._most_plans = plans_in_flight + _MORE_PLANS if plans_in_flight > 1 else 1
         self._step_s = lease_s
+        self._wait_s = 0.0  # of the device for a plan, smoothed
         self._ahead_s = 0.0  # that has to be in flight, as far as the waits of the device have shown
 
     def add_step_time(self, compute_s: float) -> None:
@@ -46,11 +50,12 @@ class LookAhead:
     def add_wait(self, wait_s: float) -> None:
         """Note how long the device waited for a plan that was in flight when the step before it ended; less than 0: it was
         launched so long before that. Ignores NaN."""
-        short_s = min(wait_s, _MOST_WAIT_S) + _MARGIN_S
-        if short_s > 0.0:
-            self._ahead_s = min(self._ahead_s + short_s, _MOST_AHEAD_S)
-        elif short_s <= 0.0:
-            self._ahead_s *= _KEPT
+        if math.isnan(wait_s):
+            return
+        self._wait_s += (min(max(wait_s, 0.0), _MOST_WAIT_S) - self._wait_s) / _SMOOTHING_WAITS
+        self._ahead_s *= _KEPT
+        if self._wait_s > _WAIT_SHARE * max(self._step_s, self._lease_s):
+            self._ahead_s = min(self._ahead_s + self._wait_s, _MOST_AHEAD_S)
 
     def is_enough_in_flight(self, n_plans: int, n_steps: int, is_drafting: bool = False) -> bool:
         """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight. With `is_drafting`
