@@ -1,8 +1,7 @@
-"""The next message to one gateway: tokens and endings of all of its sequences. Pure, but for the time of an inventory."""
+"""The next message to one gateway: tokens and endings of all of its sequences. Pure."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain
 
@@ -41,9 +40,9 @@ class Outgoing:
         """The gateway has recorded the messages up to this number."""
         self.acknowledged = max(self.acknowledged, min(up_to, self.number))
 
-    def holding(self, sequences: list[Sequence], n_steps: int) -> Holding:
-        """The inventory for the gateway, of all of its sequences, and the number of steps that are done. To be sent while
-        nothing is collected.
+    def holding(self, sequences: list[Sequence], n_steps: int, now_s: float) -> Holding:
+        """The inventory for the gateway, of all of its sequences, with the number of steps that are done and the time by the
+        monotonic clock. To be sent while nothing is collected.
         """
         return Holding(
             number=self.number,
@@ -51,7 +50,7 @@ class Outgoing:
             attempts=int64s([sequence.attempt for sequence in sequences]),
             told=int32s([sequence.n_sent for sequence in sequences]),
             steps=n_steps,
-            made_s=time.monotonic(),
+            made_s=now_s,
         )
 
     def add(self, advance: Advance, result: Result) -> None:

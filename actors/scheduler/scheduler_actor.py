@@ -232,8 +232,9 @@ class SchedulerActor(Actor):
             self._endings.end_overdue([*self._queues.running, *self._queues.waiting], overdue)
         self._ask_grammars()
         self._moves.tick()
+        n_done, now_s = self._gang.tracker.n_done, self._queues.now_s()
         for gateway in self.child.names_of("gateway"):
-            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), self._gang.tracker.n_done))
+            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), n_done, now_s))
 
     # -- after each batch of mail --------------------------------------------------------------------------------
 

@@ -261,7 +261,6 @@ class ChildManager:
         endpoint = self._run_dir.endpoint(facts.name, facts.incarnation)
         record.adopt(facts, process, endpoint, time.monotonic())
         self._watch(record, process)
-        self.ending_notices.watch_threads(record)
         try:
             self._mailbox.connect(record.name, facts.incarnation, endpoint)
         except zmq.ZMQError as error:  # no descriptor is left

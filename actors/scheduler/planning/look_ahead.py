@@ -26,7 +26,8 @@ class LookAhead:
     """The step times of one epoch, and what follows from them."""
 
     def __init__(self, plans_in_flight: int, lease_s: float) -> None:
-        """At most `plans_in_flight` plans are sent ahead. Until a step has been measured, its time is taken to be `lease_s`."""
+        """`plans_in_flight` plans are sent ahead, and from 2 on up to `_MORE_PLANS` more to a device that waits. Until a step
+        has been measured, its time is taken to be `lease_s`."""
         self._plans_in_flight, self._lease_s = plans_in_flight, lease_s
         self._most_plans = plans_in_flight + _MORE_PLANS if plans_in_flight > 1 else 1
         self._step_s = lease_s
