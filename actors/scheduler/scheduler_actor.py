@@ -236,8 +236,6 @@ class SchedulerActor(Actor):
         for gateway in self.child.names_of("gateway"):
             self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), n_done, now_s))
 
-    # -- after each batch of mail --------------------------------------------------------------------------------
-
     def after_mail(self) -> None:
         self._results.go_on()  # loads, on whose outcome some have waited, may have ended
         self._endings.drop_late(self._queues.policy, self.settings.late, self._reports.loads)
