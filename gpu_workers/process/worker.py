@@ -21,6 +21,7 @@ has run. A fault is never repaired here, because the state of the device is unkn
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -171,9 +172,11 @@ class Worker(LifecycleEvents, StepEvents):
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
         if self._memory is not None and (kv := engine.kv_region) is not None:
+            began_s = time.monotonic()
             self._memory_generation = self._memory.prepare(
                 epoch, kv, engine.host_tier, reset.is_memory_suspect, engine.exchange
             )
+            self.log.info("memory taken", epoch=reset.epoch, took_ms=round(1e3 * (time.monotonic() - began_s), 1))
 
     def _distrust_memory(self) -> None:
         """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of
