@@ -43,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ToldMetrics, BusyDev
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the standard library
             pass
 
     monkeypatch.setattr(busy_devices, "_SETTLED_S", 0.6)
