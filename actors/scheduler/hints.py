@@ -28,6 +28,7 @@ class Hints:
         self._actor, self._gang, self._tells_directory = actor, gang, tells_directory
         self._page_updates, self._tails = PageUpdates(), TailReport()
         self.drafts = ReceivedDrafts()
+        self._is_inventory_due = False
 
     @property
     def has_speculation(self) -> bool:
@@ -37,7 +38,7 @@ class Hints:
     def peer_up(self, name: str) -> None:
         """A peer is ready: send the directory an inventory, tell a new speculation process about all sequences."""
         if name == DIRECTORY:
-            self.publish_inventory()
+            self.want_inventory()
         elif name == SPECULATION:
             self._tails.clear()
 
@@ -66,8 +67,13 @@ class Hints:
         self.drafts.end(sequence.number)
         self._tails.end(sequence)
 
-    def publish_inventory(self) -> None:
+    def want_inventory(self) -> None:
+        """Publish every page that can be reused with the next changes: after the next plan, for which streams may wait."""
+        self._is_inventory_due = True
+
+    def _publish_inventory(self) -> None:
         """Publish every page that can be reused, as a snapshot."""
+        self._is_inventory_due = False
         if self._tells_directory and DIRECTORY in self._actor.child.peers:
             ledger, tier = self._gang.ledger if self._gang.is_alive else None, self._gang.tier.contents
             for message in self._page_updates.snapshot(ledger, tier):
@@ -75,6 +81,8 @@ class Hints:
 
     def send_changes(self) -> None:
         """Send what has changed since the last call: pages to the directory, tails to speculation."""
+        if self._is_inventory_due:
+            self._publish_inventory()
         if self._gang.ledger is not None:
             self._send_pages(self._gang.ledger)
         tails = self._tails.take()

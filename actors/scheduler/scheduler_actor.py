@@ -27,6 +27,7 @@ from actors.scheduler.gang.idleness import Idleness
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
+from actors.scheduler.outages import Outages
 from actors.scheduler.outgoing import Outgoing, add_prompts, send_taken, without_credit
 from actors.scheduler.plan_timer import PlanTimer
 from actors.scheduler.planning.drafts import ReceivedDrafts
@@ -44,7 +45,6 @@ from messages.generation.sequences import Ack, Cancel, Submit, Taken
 from messages.ids import replica_of, role_of
 from messages.lifecycle.lifecycle import Cause, Peer, RankEnding
 from messages.lifecycle.spawn_spec import SpawnSpec
-from messages.log_file.request_names import names_of
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -67,6 +67,7 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._reports = ConditionReports(self, self._gang, self._queues, self.metrics, self.settings)
+        self._outages = Outages(self)
         self._results = HeldResults(self._gang.tracker, self._gang.tier.ahead, self._apply)
         self._resets, self._moves = CacheResets(self, self._gang), TierMoves(self, self._gang, self._seats, self._results.go_on)
         self._recorder = TraceRecorder(self, self.settings.trace_dir, f"scheduler-{replica}.{spawn_spec.incarnation}.jsonl")
@@ -87,7 +88,7 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             steps.GrammarPrepared: lambda delivery, message: self._grammars.prepared(delivery.sender, message),
             **handlers(lambda: self._moves),
-            prefixes.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
+            prefixes.InventoryWanted: lambda delivery, message: self._hints.want_inventory(),
             prefixes.ForgetPages: lambda delivery, message: self._resets.on_forget(delivery, message),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
             RankEnding: self.on_rank_ending,
@@ -153,17 +154,17 @@ class SchedulerActor(Actor):
         usable = self._gang.begin(capacity)
         self._moves.begin()
         self._resets.carry_out()
-        self._hints.publish_inventory()
+        self._hints.want_inventory()
         self._grammars.begin(capacity.epoch, self._seats.ranks if usable.prepares_grammars else ())
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._endings.fit_to(sequence, usable)
-        running, waiting, ledger = len(self._queues.running), len(self._queues.waiting), self._gang.ledger
-        pages = {"adopted_pages": ledger.n_known if ledger else 0, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept}
-        self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
+        n_tail_tokens = self._gang.n_tail_tokens - n_kept
+        self._outages.ready(capacity.epoch, usable, self._queues, self._gang.ledger, n_tail_tokens)
 
     def _apply(self, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
         self.metrics.steps.inc()
+        self._outages.computed()
         advances = self._gang.apply(result)
         add_prompts(self._outgoing, self._gang.tracker.take_prompts())
         self.metrics.count_generated(sum([len(advance.ids) for advance in advances]))
@@ -214,6 +215,7 @@ class SchedulerActor(Actor):
     def _begin_epoch(self) -> None:
         if not self._gang.is_alive and self._seats.living(self.child.peers) == self._seats.ranks:
             self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
+            self._outages.reset()
             self._gang.prepare_memory()
 
     def _lose_rank(self, name: str, incarnation: int, cause: Cause) -> None:
@@ -221,9 +223,7 @@ class SchedulerActor(Actor):
             self._gang.note_proof(cause)
             return
         lost = self._queues.running if self._gang.is_alive else ()
-        self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=len(lost))
-        if lost:
-            self.log.info("requests are computed again", requests=names_of(sequence.request for sequence in lost))
+        self._outages.lost(name, incarnation, cause, lost)
         self.metrics.recomputed.inc(len(lost))  # 0 when further ranks of the gang die
         self._endings.end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 
@@ -264,6 +264,7 @@ class SchedulerActor(Actor):
                 self._moves.send(planned)  # before the plan, which may overwrite what they store
                 self.mailbox.send_all(self._seats.ranks, planned.plan)
                 self.metrics.count_plan(planned)
+                self._outages.planned()
             may_plan = self._moves.send(None)
         self._timer.hold(self._gang.hold.take_wait_s())
         self._ask_grammars()

@@ -27,6 +27,7 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 from gpu_workers.embedding.batch_times import BatchTimes
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
+from gpu_workers.large_pages import collapse_soon
 from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.weight_files import WeightsError
 from messages.child import Child, LifecycleEvents, SenderState
@@ -220,6 +221,13 @@ def _texts_of(message: Embed) -> list[np.ndarray]:
     return np.split(message.ids, ends[:-1])
 
 
+def _load_for_process(settings: EmbedderSettings, times: BatchTimes) -> TextEncoder:
+    """As `load_model`, for a process that does nothing else: soon after, its memory has large pages."""
+    model = load_model(settings, times)
+    collapse_soon()
+    return model
+
+
 async def run(spec: SpawnSpec) -> int:
     """Run one incarnation of the embedder; returns the exit status."""
-    return await Embedder(spec).run()
+    return await Embedder(spec, load=_load_for_process).run()

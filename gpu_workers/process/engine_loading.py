@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpu_workers.engine import Engine, ReportLoading
+from gpu_workers.large_pages import collapse_soon
 from gpu_workers.process.load_errors import explain
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
@@ -40,6 +41,15 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         if (explanation := explain(error, settings)) is None:
             raise
         raise explanation from error
+
+
+def build_for_process(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
+    """As `build_engine`, for a process that is a rank and nothing else: soon after, the memory of a model's rank has large
+    pages."""
+    engine = build_engine(settings, gang_dir, report, kept)
+    if not settings.is_hash_chain:
+        collapse_soon()
+    return engine
 
 
 def import_engine(device: str) -> None:

@@ -21,6 +21,7 @@ has run. A fault is never repaired here, because the state of the device is unkn
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +30,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpu_workers.engine import Engine
-from gpu_workers.process.engine_loading import BuildEngine, build_engine
+from gpu_workers.process.engine_loading import BuildEngine, build_for_process
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.loading_times import LoadingTimes
 from gpu_workers.process.metrics import WorkerMetrics
@@ -61,7 +62,9 @@ _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far mo
 class Worker(LifecycleEvents, StepEvents):
     """The actor of one rank, from Hello to the end of its process."""
 
-    def __init__(self, spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
+    def __init__(
+        self, spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_for_process
+    ) -> None:
         self.settings = read_settings(spec.settings)
         self.log = structlog.get_logger().bind(actor=spec.name, incarnation=spec.incarnation)
         self.mailbox: Mailbox = make_mailbox(spec.name, spec.incarnation, spec.endpoint)
@@ -171,9 +174,9 @@ class Worker(LifecycleEvents, StepEvents):
     def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
         """Called on the step thread before the slots are cleared."""
         if self._memory is not None and (kv := engine.kv_region) is not None:
-            self._memory_generation = self._memory.prepare(
-                epoch, kv, engine.host_tier, reset.is_memory_suspect, engine.exchange
-            )
+            at, began_s = (engine.host_tier, reset.is_memory_suspect, engine.exchange), time.monotonic()
+            self._memory_generation = self._memory.prepare(epoch, kv, *at)
+            self.log.info("memory taken", epoch=reset.epoch, took_ms=round(1e3 * (time.monotonic() - began_s), 1))
 
     def _distrust_memory(self) -> None:
         """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of
@@ -283,8 +286,8 @@ class Worker(LifecycleEvents, StepEvents):
         """The progress of this rank, with its metrics if asked for."""
         self._tell_idle()
         self.metrics.late_compilations = self._steps.late_compilations
-        mail = self.mailbox.statistics()
-        statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
+        mail, known = self.mailbox.statistics(), self.metrics.statistics()
+        statistics = {**known, "mail_refused": mail.refused, "mail_lost": mail.lost}
         metrics = take_snapshot(self.registry) if with_metrics else []
         steps, busy_s, limit_s = self._steps.steps, self._steps.busy_s(), self._steps.limit_s()
         if self._agreement is not None:
@@ -292,6 +295,6 @@ class Worker(LifecycleEvents, StepEvents):
         return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics, limit_s=limit_s)
 
 
-async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:
+async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_for_process) -> int:
     """Run the actor of one rank; returns the exit status. The supervisor's entry point calls this."""
     return await Worker(spec, make_mailbox, build).run()

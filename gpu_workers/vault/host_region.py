@@ -13,12 +13,11 @@ import mmap
 import os
 from contextlib import suppress
 
+from gpu_workers.large_pages import LARGE_PAGE_BYTES, collapse
 from gpu_workers.vault.region import Region
 
 _MAP_FIXED = 0x10
-_LARGE_PAGE_BYTES = 2 << 20
 _REMOVE = 9  # MADV_REMOVE: the memory leaves the file too, which then has a hole; since Linux 3.5
-_COLLAPSE = 25  # MADV_COLLAPSE: large pages at once, whatever the system's default; since Linux 6.1
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: the kernel makes the pages now; since Linux 5.14
 _SEAL_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: nobody can write or map to write; the present mappings stay
 _FAILED = ctypes.c_void_p(-1).value
@@ -35,8 +34,8 @@ class HostRegion(Region):
     def __init__(self, n_bytes: int) -> None:
         """Reserve `n_bytes`. Raises: OSError when the machine has no memory for them."""
         self.n_bytes, self._is_shared = n_bytes, False
-        whole = mmap.mmap(-1, n_bytes + _LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        skipped = -ctypes.addressof(ctypes.c_char.from_buffer(whole)) % _LARGE_PAGE_BYTES
+        whole = mmap.mmap(-1, n_bytes + LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        skipped = -ctypes.addressof(ctypes.c_char.from_buffer(whole)) % LARGE_PAGE_BYTES
         self.buffer = memoryview(whole)[skipped : skipped + n_bytes]
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
@@ -55,9 +54,9 @@ class HostRegion(Region):
     def use_large_pages(self) -> None:
         """Ask the kernel for large pages: with small ones products of a bfloat16 model were a tenth slower. Other threads may
         write to the memory meanwhile."""
-        for first in range(0, self.n_bytes - _LARGE_PAGE_BYTES + 1, _LARGE_PAGE_BYTES):
+        for first in range(0, self.n_bytes - LARGE_PAGE_BYTES + 1, LARGE_PAGE_BYTES):
             self.buffer[first]  # read it: the kernel makes no large page where there is none at all
-            _libc.madvise(self._address + first, _LARGE_PAGE_BYTES, _COLLAPSE)
+            collapse(self._address + first)
 
     def touch(self, first_byte: int, n_bytes: int) -> None:
         """Let the kernel make the pages of a part of the memory, which keeps its content. Older kernels do nothing."""

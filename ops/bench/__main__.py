@@ -31,6 +31,7 @@ _COMMANDS = {
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "policies": "scheduling policies on generated traces: shares, deadlines, first tokens, the cost of planning",
     "served-policies": "shares of tenants and deadlines in real servers of several replicas and gateways, by policy",
+    "served-balance": "how evenly the replicas of a real server share the work, by strategy",
     "plan-cost": "what planning takes of the processor with a full batch and a long queue, by policy, in turns",
     "urgent": "first tokens of urgent requests beside many others and alone, on a real server",
     "long-prefills": "whether the checks of health take a replica that computes long prompts for a broken one, in virtual time",
@@ -48,7 +49,7 @@ _ROOMS = {
     **dict.fromkeys(
         ("answer-hits", "cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"
     ),
-    **dict.fromkeys(("long-prefills", "plan-cost", "served-policies", "urgent"), "commands.scheduling"),
+    **dict.fromkeys(("long-prefills", "plan-cost", "served-balance", "served-policies", "urgent"), "commands.scheduling"),
     "plots": "plots",
     **dict.fromkeys(("day", "everything", "failover", "kill-drill", "leak-watch", "survival-cost"), "commands.survival"),
     "watch-cost": "commands.watching",

@@ -93,26 +93,21 @@ def run(case: BalanceCase) -> BalanceResult:
     return result
 
 
-class _Arrivals:
-    """Requests at random times, at random gateways."""
+class BalancePrompts:
+    """The prompts of a load, which share nothing or one of 200 prefixes, and the lengths of their answers."""
 
-    def __init__(self, case: BalanceCase, chance: random.Random, time: VirtualTime, gateways: list[GatewayModel]) -> None:
-        self._case, self._chance, self._time, self._gateways = case, chance, time, gateways
-        self._n_prompt = [0]
-        weights = [1 / (rank + 1) ** _ZIPF for rank in range(_N_PREFIXES)]
-        self._weights = weights
-        self._prefixes = [self._tokens(chance.randint(512, 2048)) for _ in weights] if case.load is BalanceLoad.ZIPF else []
+    def __init__(self, load: BalanceLoad, chance: random.Random) -> None:
+        self._chance = chance
+        self._weights = [1 / (rank + 1) ** _ZIPF for rank in range(_N_PREFIXES)]
+        self._prefixes = [self._tokens(chance.randint(512, 2048)) for _ in self._weights] if load is BalanceLoad.ZIPF else []
 
-    def begin(self) -> list[int]:
-        """Let them arrive. The only element of the list counts the tokens of prompts."""
-        self._next()
-        return self._n_prompt
+    def prompt(self) -> np.ndarray:
+        """The token ids of the next prompt, int32."""
+        return np.concatenate(list(self._parts()))
 
-    def _next(self) -> None:
-        prompt = np.concatenate(list(self._parts()))
-        self._n_prompt[0] += len(prompt)
-        self._chance.choice(self._gateways).ask(prompt, self._chance.randint(32, 256))
-        self._time.later(self._chance.expovariate(self._case.rate), self._next)
+    def n_output(self) -> int:
+        """How many tokens its answer has."""
+        return self._chance.randint(32, 256)
 
     def _parts(self) -> Iterator[np.ndarray]:
         if self._prefixes:
@@ -123,3 +118,23 @@ class _Arrivals:
 
     def _tokens(self, n: int) -> np.ndarray:
         return np.frombuffer(self._chance.randbytes(4 * n), dtype="<i4") & 0x7FFF
+
+
+class _Arrivals:
+    """Requests at random times, at random gateways."""
+
+    def __init__(self, case: BalanceCase, chance: random.Random, time: VirtualTime, gateways: list[GatewayModel]) -> None:
+        self._case, self._chance, self._time, self._gateways = case, chance, time, gateways
+        self._n_prompt = [0]
+        self._prompts = BalancePrompts(case.load, chance)
+
+    def begin(self) -> list[int]:
+        """Let them arrive. The only element of the list counts the tokens of prompts."""
+        self._next()
+        return self._n_prompt
+
+    def _next(self) -> None:
+        prompt = self._prompts.prompt()
+        self._n_prompt[0] += len(prompt)
+        self._chance.choice(self._gateways).ask(prompt, self._prompts.n_output())
+        self._time.later(self._chance.expovariate(self._case.rate), self._next)

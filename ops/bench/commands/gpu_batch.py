@@ -15,6 +15,7 @@ from statistics import median
 import click
 
 from messages.errors import ConfigError
+from ops.bench.busy_devices import BusyDevices
 from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
@@ -62,7 +63,7 @@ def command(
                 _finish(described | {"mode": "direct"}, _measure(run, seqs, sizes, draw_below, short), out)
         if "server" in modes:
             with own_server(_arguments(flags, worker, server_args)) as server:
-                result = _measure(_through(server), seqs, sizes, draw_below, short)
+                result = _measure(_through(server), seqs, sizes, draw_below, short, BusyDevices(server))
                 _finish(described | {"mode": "server", "start_s": round(server.start_s, 2)}, result, out)
     except (ConfigError, ServerDidNotStart, ValueError) as error:
         raise click.ClickException(str(error)) from None
@@ -109,7 +110,9 @@ def nano_workload(seqs: int, draw_below: int = 10_001) -> tuple[list[list[int]],
     return prompts, [random.randint(100, 1024) for _ in range(seqs)]
 
 
-def _measure(run: RunAll, seqs: int, sizes: Sequence[int], draw_below: int, short: bool) -> dict:
+def _measure(
+    run: RunAll, seqs: int, sizes: Sequence[int], draw_below: int, short: bool, devices: BusyDevices | None = None
+) -> dict:
     def same(count: int, n_in: int, n_out: int) -> float:
         prompts = [[random.randint(10, draw_below - 1) for _ in range(n_in)] for _ in range(count)]
         return run(prompts, [n_out] * count)
@@ -117,15 +120,10 @@ def _measure(run: RunAll, seqs: int, sizes: Sequence[int], draw_below: int, shor
     prompts, outputs = nano_workload(seqs, draw_below)
     same(1, 16, 8)
     same(min(seqs, 64), 128, 16)  # whatever compiles or tunes itself does it now
-    wall_s = run(prompts, outputs)
-    result: dict = {
-        "nano_bench": {
-            "in": sum(map(len, prompts)),
-            "out": sum(outputs),
-            "s": round(wall_s, 3),
-            "out_tok_s": round(sum(outputs) / wall_s, 1),
-        }
-    }
+    wall_s, busy = devices.share(lambda: run(prompts, outputs)) if devices else (run(prompts, outputs), None)
+    n_in, n_out = sum(map(len, prompts)), sum(outputs)
+    found = {"in": n_in, "out": n_out, "s": round(wall_s, 3), "out_tok_s": round(n_out / wall_s, 1)}
+    result: dict = {"nano_bench": found | ({"busy_share": round(busy, 4)} if busy is not None else {})}
     CONSOLE.print(result)
     for size in sizes:
         pairs_s = [(same(size, 128, 2), same(size, 128, 258)) for _ in range(_PAIRS)]
