@@ -151,7 +151,8 @@ class DirectoryActor(Actor):
             return
         vector, start = message.vector.astype("<f2").tobytes(), message.start.tobytes()[:START_BYTES]
         ids, now_s = message.ids.tobytes(), self._wall_s()
-        answer = SimilarAnswer(message.circle, vector, ids, message.reason, message.scope, start, now_s)
+        share = message.cache_share
+        answer = SimilarAnswer(message.circle, vector, ids, message.reason, message.scope, start, now_s, share)
         self._similar.keep(answer, message.began_s)
 
     def on_answers_kept(self, delivery: Delivery, message: equal.AnswersKept) -> None:
@@ -192,7 +193,7 @@ class DirectoryActor(Actor):
             own |= {"shared_answers": float(len(self._equal)), "shared_bytes": float(self._equal.n_bytes)}
             oldest_s = age_s(self._equal.oldest_s, self._wall_s())
             own |= {"shared_evicted": float(self._equal.n_evicted), "shared_oldest_s": oldest_s}
-            own |= {"shared_hits": float(self._sharing.n_used)}
+            own |= {"shared_hits": float(self._sharing.n_used), "shared_share_evicted": float(self._equal.n_share_evicted)}
         return own if self._similar is None else own | self._similar.statistics(self._wall_s())
 
     def _update(

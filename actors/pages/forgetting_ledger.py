@@ -12,8 +12,9 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from actors.pages.eviction.owned_entries import CacheShares
 from actors.pages.eviction.policy import EvictionPolicy
-from actors.pages.eviction.shares import CacheShares, SharedEviction
+from actors.pages.eviction.shares import SharedEviction
 from actors.pages.forgetting import Forgetting, KnownPage, RootScopes, pages_to_forget
 from actors.pages.ledger_statistics import LedgerStatistics
 from actors.pages.page_ledger import EvictedPage, PageLedger
@@ -147,6 +148,10 @@ class ForgettingLedger(PageLedger):
             return
         self._cached = self._reader = SharedEviction(self._cached, self.n_pages, shares, roots.scope_of)
         self._cached.take_over((page, content_hash, self._content_of(page)[1]) for content_hash, page in self._page_of.items())
+
+    def scope_of(self, content_hash: int) -> bytes:
+        """The scope of a known content; b"" if it has none, or callers are not bounded."""
+        return self._cached.scope_of(content_hash) if isinstance(self._cached, SharedEviction) else b""
 
     def note_old(self, page: int) -> None:
         """The content of a page was computed before it came here, nobody knows when: it is older than any age."""

@@ -6,6 +6,9 @@ at each. So an entry here may be wrong: its load fails, and the entry is discard
 The least recently used content is overwritten first. The ledger evicts a page after those that continue it, so these are
 stored, and overwritten, before it. Places that a load reads are pinned: nothing is stored there.
 
+Where callers have parts of the places (`bound`), one that has more than its part loses its own contents first, and one that has
+all of it overwrites its own.
+
 Contents are in the records of a seal table, which may outlive this scheduler. The next one adopts them; tokens are read from a
 record when its page is looked up.
 """
@@ -19,6 +22,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from actors.pages.eviction.place_shares import PlaceShares, ScopeBounds
 from actors.pages.page_hash import depths
 from actors.pages.seal_table import SealTable
 
@@ -27,7 +31,7 @@ Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 class HostLedger:
     """The contents of places. `table`: one record for each place; the contents that it has are adopted. `n_evicted`: contents
-    that others have overwritten."""
+    that others have overwritten; `n_share_evicted`: those of them that left because of a bound of their caller."""
 
     def __init__(self, table: SealTable, now_s: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._table, self.generation, self.n_places = table, table.generation, table.n_pages
@@ -40,12 +44,30 @@ class HostLedger:
         self._free = deque(np.flatnonzero(self._is_free).tolist())  # and places that `adopt` has taken, each once more
         self._n_pins: dict[int, int] = {}  # by hash: loads that read an entry, which is passed over meanwhile
         self._now_s, self._used_s = now_s, array("d", [now_s()]) * self.n_places  # by place
-        self.n_evicted = 0
+        self.n_evicted = self.n_share_evicted = 0
+        self._shares: PlaceShares | None = None  # None: callers have no bounds
         self._added, self._removed = dict[int, None](), list[int]()  # since the last `take_changes`, in order
 
     def __len__(self) -> int:
         """Number of contents."""
         return len(self._entries)
+
+    def bound(self, bounds: ScopeBounds) -> None:
+        """From now on callers that have more than their part lose theirs first. Takes 5 µs for each content the first time."""
+        if self._shares is not None:
+            return
+        self._shares = PlaceShares(self.n_places, bounds)
+        for content_hash, place in self._entries.items():
+            self._shares.enter(content_hash, self._table.content(place)[1])
+
+    def root_noted(self, root: int) -> None:
+        """The scope of this root is known."""
+        if self._shares is not None:
+            self._shares.root_noted(root)
+
+    def scope_of(self, content_hash: int) -> bytes:
+        """The scope of a content that has a place; b"" if it is not known."""
+        return b"" if self._shares is None else self._shares.scope_of(content_hash)
 
     def find(self, content: Content) -> int | None:
         """The place of this content; None if it has none."""
@@ -70,8 +92,8 @@ class HostLedger:
         return content_hash in self._entries
 
     def store(self, content: Content) -> int | None:
-        """Note a content that the device evicts. Returns the place to which it must be copied; None if it has one already, or
-        if loads read all places."""
+        """Note a content that the device evicts. Returns the place to which it must be copied; None if it has one already, if
+        loads read all places, or if its caller may have no more."""
         content_hash = content[0]
         if content_hash in self._n_pins:
             return None
@@ -82,24 +104,25 @@ class HostLedger:
             place = known  # which has another content of the same hash
         elif (free := self._take_free()) is not None:
             place = free
-        elif (evicted := self._evict()) is not None:
+        elif (evicted := self._evict(content)) is not None:
             place = evicted
         else:
             return None
         self._table.erase(place)
         self._table.record(place, *content)
-        self._enter(content_hash, place)
+        self._enter(content, place)
         self._added[content_hash] = None
         return place
 
-    def reserve(self) -> int | None:
-        """A place for a content that is on its way from elsewhere; None if loads read all others. `fill` or `give_back` ends
-        this."""
-        if (free := self._take_free()) is not None:
-            return free
-        place = self._evict()
-        if place is not None:
+    def reserve(self, content: Content) -> int | None:
+        """A place for this content, which is on its way from elsewhere; None if loads read all others, or its caller may have
+        no more. `fill` or `give_back` ends this."""
+        if (place := self._take_free()) is None:
+            if (place := self._evict(content)) is None:
+                return None
             self._table.erase(place)
+        if self._shares is not None:
+            self._shares.reserved(place, content[0], content[1])
         return place
 
     def fill(self, place: int, content: Content) -> None:
@@ -107,12 +130,14 @@ class HostLedger:
         if content[0] in self._entries:
             self.give_back(place)
         else:
+            self._given(place)
             self._table.record(place, *content)
-            self._enter(content[0], place)
+            self._enter(content, place)
             self._added[content[0]] = None
 
     def give_back(self, place: int) -> None:
         """A reserved place stays empty."""
+        self._given(place)
         self._free_place(place)
 
     def pin(self, contents: list[Content]) -> list[int]:
@@ -135,11 +160,13 @@ class HostLedger:
 
     def touch(self, hashes: list[int]) -> None:
         """Contents with these hashes, the known ones of them, are used: they are the last to be overwritten, in this order."""
-        entries, used_s, now_s = self._entries, self._used_s, self._now_s()
+        entries, used_s, now_s, shares = self._entries, self._used_s, self._now_s(), self._shares
         for content_hash in hashes:
             if (place := entries.get(content_hash)) is not None:
                 entries.move_to_end(content_hash)
                 used_s[place] = now_s
+                if shares is not None:
+                    shares.use(content_hash)
 
     def discard(self, content_hash: int) -> None:
         """This content is not at its place. Must not be called while that is pinned; does nothing for an unknown content."""
@@ -147,7 +174,7 @@ class HostLedger:
         if place is not None:
             self._table.erase(place)
             self._free_place(place)
-            self._note_removed(content_hash)
+            self._left(content_hash)
 
     def adopt(self, place: int, content: Content) -> bool:
         """A place that is free here has this content, from an earlier scheduler: it is the next to be overwritten. Returns
@@ -158,6 +185,8 @@ class HostLedger:
         self._table.record(place, *content)
         self._entries[content[0]] = place
         self._entries.move_to_end(content[0], last=False)
+        if self._shares is not None:
+            self._shares.enter(content[0], content[1], is_next=True)
         self._added[content[0]] = None
         return True
 
@@ -166,7 +195,7 @@ class HostLedger:
         assert not self._n_pins, f"{len(self._n_pins)} places are pinned"
         self._table.clear()
         for content_hash in self._entries:
-            self._note_removed(content_hash)
+            self._left(content_hash)
         self._free = deque(range(self.n_places))
         self._is_free[:] = True
         self._entries.clear()
@@ -186,25 +215,43 @@ class HostLedger:
         place = next((place for content_hash, place in self._entries.items() if content_hash not in self._n_pins), None)
         return 0.0 if place is None else self._now_s() - self._used_s[place]
 
-    def _enter(self, content_hash: int, place: int) -> None:
-        """Make a content the last one to go."""
-        self._entries[content_hash] = place
+    def _enter(self, content: Content, place: int) -> None:
+        """Make a content the last one to go. One with the same hash may have been at this place."""
+        is_known = content[0] in self._entries
+        self._entries[content[0]] = place
         self._used_s[place] = self._now_s()
+        if self._shares is not None and not is_known:
+            self._shares.enter(content[0], content[1])
 
-    def _evict(self) -> int | None:
+    def _evict(self, new: Content) -> int | None:
         """The place of the content that goes next, which is in no order any more; None if loads read all. One that a load reads
-        becomes the last one, as it will again when the load ends."""
+        becomes the last one, as it will again when the load ends. new: the content for which there is no room."""
         if len(self._entries) <= len(self._n_pins):
             return None
-        content_hash, place = self._entries.popitem(last=False)
-        while content_hash in self._n_pins:
-            self._entries[content_hash] = place
-            content_hash, place = self._entries.popitem(last=False)
+        content_hash = None
+        if self._shares is not None:
+            content_hash, is_refused = self._shares.leaves_next(new[0], new[1], self._n_pins)
+            if is_refused:
+                return None
+            self.n_share_evicted += content_hash is not None
+        if content_hash is None:
+            content_hash = next(iter(self._entries))
+            while content_hash in self._n_pins:
+                self._entries.move_to_end(content_hash)
+                content_hash = next(iter(self._entries))
         self.n_evicted += 1
-        self._note_removed(content_hash)
-        return place
+        self._left(content_hash)
+        return self._entries.pop(content_hash)
 
-    def _note_removed(self, content_hash: int) -> None:
+    def _given(self, place: int) -> None:
+        """A reserved place gets its content, or is free."""
+        if self._shares is not None:
+            self._shares.given(place)
+
+    def _left(self, content_hash: int) -> None:
+        """A content has no place any more."""
+        if self._shares is not None:
+            self._shares.leave(content_hash)
         if self._added.pop(content_hash, 0) == 0:  # it was there before the last `take_changes`
             self._removed.append(content_hash)
 

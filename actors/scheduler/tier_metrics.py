@@ -21,6 +21,7 @@ _HOST = {
     "loaded": ("loaded_pages", "Pages that came back from the host tier"),
     "failed": ("failed_pages", "Pages of the host tier that were missing or damaged"),
     "evicted": ("evicted_pages", "Pages of the host tier that others have overwritten"),
+    "share_evicted": ("share_evicted_pages", "Overwritten pages of the host tier whose caller had more than its part"),
     "ahead": ("sequences_ahead", "Sequences that entered their slots ahead of the load that brings their pages"),
     "load_s": ("load_seconds", "Time that loads from the host tier have taken"),
     "saved_s": ("saved_seconds", "Time that computing the loaded pages would have taken, as estimated, less that of the loads"),
@@ -35,6 +36,7 @@ _DISK = {
     "read": ("read_pages", "Pages that came back from the disk to the host tier"),
     "failed": ("failed_pages", "Pages that the disk did not give"),
     "evicted": ("evicted_pages", "Pages of the disk tier that others have overwritten"),
+    "share_evicted": ("share_evicted_pages", "Overwritten pages of the disk tier whose caller had more than its part"),
     "read_s": ("read_seconds", "Time that reads from the disk have taken"),
     "saved_s": ("saved_seconds", "Time that computing the read pages would have taken, as estimated, less reads and loads"),
     "saved_bytes": ("saved_bytes", "Keys and values of the read pages at all ranks, as on the device"),
@@ -95,6 +97,7 @@ def _of_host(tier: HostTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"stored": counts.stored, "loaded": counts.loaded, "failed": counts.failed, "load_s": counts.load_s}
     own |= {"saved_s": counts.saved_s, "saved_bytes": counts.loaded * capacity.page_bytes, "ahead": tier.ahead.n_entered}
+    own |= {"share_evicted": tier.contents.n_share_evicted}
     return own | _of_ledger(tier.contents, capacity.host_bytes)
 
 
@@ -102,6 +105,7 @@ def _of_disk(tier: DiskTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"written": counts.written, "read": counts.read, "failed": counts.failed, "read_s": counts.read_s}
     own |= {"saved_s": counts.saved_s, "saved_bytes": counts.read * capacity.page_bytes}
+    own |= {"share_evicted": tier.contents.ledger.n_share_evicted}
     return own | _of_ledger(tier.contents.ledger, capacity.disk_bytes)
 
 

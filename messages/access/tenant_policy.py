@@ -37,7 +37,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # its requests get this priority, and clients can only let them run later; none: the priority that clients ask for
     priority: Priority | None = None
     page_share: PageShare = 1.0  # the part of a replica's pages that its sequences may hold
-    cache_share: PageShare = 1.0  # the part of them that its cached prefixes may take while others need pages
+    cache_share: PageShare = 1.0  # the part of each cache that what is cached of it may take while others need room
     requests_per_min: _Limit = 0  # 0: any number
     tokens_per_min: _Limit = 0  # 0: any number
     max_sequences: _Limit = 0  # accepted at a time, at all gateways together; 0: any number

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from messages.limits import PageShare
 from messages.outcomes import EndReason
 from messages.wire.arrays import EMPTY_I32, Int32s
 from messages.wire.message import CallerId, Count, Message, Part
@@ -32,7 +33,8 @@ class KeptSequence(Part, frozen=True):
 class KeptAnswer(Part, frozen=True):
     """The sequences of one answer, in order. `scope`: `Terms.cache_scope` of its request, which was accepted at `began_s` and
     whose prompts begin with `starts`. It was kept at `since_s`. Both are Unix times. `model`: the number of the served model
-    that gave it (`messages/ids.py`)."""
+    that gave it (`messages/ids.py`). `cache_share`: the term of its request, the part of a cache that answers of its scope may
+    take."""
 
     sequences: tuple[KeptSequence, ...]
     key: Fingerprint = bytes(16)
@@ -41,6 +43,7 @@ class KeptAnswer(Part, frozen=True):
     began_s: float = 0.0
     since_s: float = 0.0
     model: Count = 0
+    cache_share: PageShare = 1.0
 
 
 class AnswersKept(Message, frozen=True):

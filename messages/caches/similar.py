@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from messages.limits import PageShare
 from messages.outcomes import EndReason
 from messages.wire.arrays import EMPTY_I32, Float32s, Int32s
 from messages.wire.message import CallerId, Count, Message
@@ -38,7 +39,7 @@ class SimilarFound(Message, frozen=True):
 
 class KeepSimilar(Message, frozen=True):
     """The answer to a question. `scope`: `Terms.cache_scope` of its request; `start`: the beginning of its prompt, for resets;
-    `began_s`: Unix time at which it was accepted."""
+    `began_s`: Unix time at which it was accepted; `cache_share`: its term."""
 
     circle: Circle
     vector: Float32s
@@ -47,3 +48,4 @@ class KeepSimilar(Message, frozen=True):
     scope: CallerId
     start: Int32s
     began_s: float
+    cache_share: PageShare = 1.0

@@ -83,7 +83,7 @@ class Terms(RankTerms, StrictPart, frozen=True, forbid_unknown_fields=True):
     cache_scope: CallerId = b""  # the caller that they are shared with, where callers are told apart; b"": with all of them
     weight: Weight = 1.0  # of the caller beside other callers, where callers share a replica fairly
     page_share: PageShare = 1.0  # the part of a replica's pages that the sequences of the caller may hold
-    cache_share: PageShare = 1.0  # the part of a replica's pages that what is cached of the caller takes while others need them
+    cache_share: PageShare = 1.0  # the part of each cache that what is cached of the caller takes while others need room
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUP_TOKENS)] = 1
 

@@ -60,6 +60,7 @@ class HostFigures(msgspec.Struct, frozen=True):
     oldest_s: float  # for so long the page that is overwritten next was not used
     saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
     saved_bytes: int = 0  # keys and values of the pages that came back, at all ranks
+    share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
 
 
 class DiskFigures(msgspec.Struct, frozen=True):
@@ -76,6 +77,7 @@ class DiskFigures(msgspec.Struct, frozen=True):
     oldest_s: float  # for so long the page that is overwritten next was not used
     saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
     saved_bytes: int = 0  # keys and values of the pages that came back, at all ranks
+    share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
 
 
 class ExchangeFigures(msgspec.Struct, frozen=True):
@@ -107,6 +109,7 @@ class AnswerFigures(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0  # of the requests that found one
     saved_s: float = 0.0  # of their prefill, by measured steps and as if no prefix were cached
     saved_bytes: int = 0  # keys and values of these prompts, at all ranks of a replica
+    share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
 
 
 class SharedFigures(msgspec.Struct, frozen=True):
@@ -120,6 +123,7 @@ class SharedFigures(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0  # the part of `AnswerFigures` that gateways have found which had not computed the answers
     saved_s: float = 0.0
     saved_bytes: int = 0
+    share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
 
 
 class SimilarFigures(msgspec.Struct, frozen=True):
@@ -134,6 +138,7 @@ class SimilarFigures(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0  # as in `AnswerFigures`
     saved_s: float = 0.0
     saved_bytes: int = 0
+    share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
 
 
 class CoalescedFigures(msgspec.Struct, frozen=True):

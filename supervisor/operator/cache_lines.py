@@ -75,7 +75,7 @@ def _disk_text(tier: DiskFigures) -> str:
 
 
 def _overwritten(tier: HostFigures | DiskFigures) -> str:
-    return f"{tier.failed:,} missing or damaged, {_size(tier)}"
+    return f"{tier.failed:,} missing or damaged, {_size(tier)}{_of_callers(tier)}"
 
 
 def _size(tier: HostFigures | DiskFigures | ExchangeFigures) -> str:
@@ -121,4 +121,8 @@ def _directory_text(index: DirectoryFigures) -> str:
 
 def _answers(cache: AnswerFigures | SharedFigures | SimilarFigures) -> str:
     size = f"{cache.answers:,}, {cache.bytes / 1e6:,.1f} MB"
-    return f"{size}, the oldest of {cache.oldest_s:,.0f} s, {cache.evicted:,} evicted"
+    return f"{size}, the oldest of {cache.oldest_s:,.0f} s, {cache.evicted:,} evicted{_of_callers(cache)}"
+
+
+def _of_callers(cache: HostFigures | DiskFigures | AnswerFigures | SharedFigures | SimilarFigures) -> str:
+    return f" ({cache.share_evicted:,} of callers with more than their part)" if cache.share_evicted else ""

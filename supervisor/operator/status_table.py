@@ -18,6 +18,7 @@ from messages.ids import role_of
 from messages.lifecycle.gpu_figures import is_gpu_figure
 from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.operator.cache_lines import cache_lines
+from supervisor.operator.load_lines import load_lines
 from supervisor.usage.gpu_lines import gpu_lines
 from supervisor.usage.tenant_lines import is_usage_figure, tenant_lines
 
@@ -71,6 +72,7 @@ def status_text(report: StatusReport, width: int, zeromq: str = "") -> str:
         report.layout,
         _supervisor_text(report),
         f"ZeroMQ: {zeromq}" if zeromq else "",
+        *load_lines(report),
         *cache_lines(report),
         *gpu_lines(report),
         *tenant_lines(report),

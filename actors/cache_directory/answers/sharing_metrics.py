@@ -23,6 +23,8 @@ class SharingMetrics(Collector):
         yield CounterMetricFamily(
             "tardigrade_shared_answer_evictions", "Shared answers dropped for want of room.", cache.n_evicted
         )
+        name, what = "tardigrade_shared_answer_share_evictions", "Answers dropped because their caller had more than its part."
+        yield CounterMetricFamily(name, what, cache.n_share_evicted)
         yield CounterMetricFamily(
             "tardigrade_shared_answer_hits", "Answers that gateways have found and that are shared.", self._sharing.n_used
         )

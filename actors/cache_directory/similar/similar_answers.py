@@ -29,7 +29,8 @@ _LARGEST_SHARE = 8  # an answer that takes more than this part of the memory is 
 
 class SimilarAnswer(NamedTuple):
     """One answer. `vector`: of its question, float16 little-endian; `ids`: its tokens, int32 little-endian; `scope`: of its
-    request (`Terms.cache_scope`), whose prompt begins with `start`; `since_s`: Unix time."""
+    request (`Terms.cache_scope`), whose prompt begins with `start`; `since_s`: Unix time; `cache_share`: the part of the memory
+    that answers of its scope may take."""
 
     circle: bytes
     vector: bytes
@@ -38,6 +39,7 @@ class SimilarAnswer(NamedTuple):
     scope: bytes
     start: bytes
     since_s: float
+    cache_share: float = 1.0
 
     @property
     def n_bytes(self) -> int:
@@ -79,6 +81,11 @@ class SimilarAnswers:
     def n_bytes(self) -> int:
         """The memory of all answers."""
         return self._answers.n_bytes
+
+    @property
+    def n_share_evicted(self) -> int:
+        """Answers that left because of a bound of their scope."""
+        return self._answers.n_share_evicted
 
     @property
     def oldest_s(self) -> float:
@@ -130,7 +137,8 @@ class SimilarAnswers:
         content_hash = _hash_of(answer)
         self._answers.ask(content_hash)
         self.n_changes += 1
-        for gone, one in self._answers.put(number, answer, answer.n_bytes, content_hash):
+        self._answers.shares.note(answer.scope, answer.cache_share)
+        for gone, one in self._answers.put(number, answer, answer.n_bytes, content_hash, answer.scope):
             self._remove_vector(gone, one)
             self.n_evicted += 1
         if number in self._answers:
@@ -153,6 +161,7 @@ class SimilarAnswers:
             "similar_answers": len(self),
             "similar_bytes": self.n_bytes,
             "similar_evicted": self.n_evicted,
+            "similar_share_evicted": self.n_share_evicted,
             "similar_oldest_s": age_s(self.oldest_s, now_s),
         }
 

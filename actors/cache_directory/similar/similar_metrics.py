@@ -25,6 +25,8 @@ class SimilarMetrics(Collector):
         lookups.add_metric(["miss"], answers.n_misses)
         yield lookups
         yield CounterMetricFamily("tardigrade_similar_evictions", "Such answers dropped for want of room.", answers.n_evicted)
+        name, what = "tardigrade_similar_share_evictions", "Answers dropped because their caller had more than its part."
+        yield CounterMetricFamily(name, what, answers.n_share_evicted)
         yield GaugeMetricFamily("tardigrade_similar_answers", "Answers that are kept for similar questions.", len(answers))
         yield GaugeMetricFamily("tardigrade_similar_bytes", "Memory of these answers.", answers.n_bytes)
         oldest = "tardigrade_similar_oldest_timestamp_seconds"

@@ -118,7 +118,8 @@ class KeyRing:
             raise _refused(text)
         if self._n_checks >= _MOST_CHECKS:
             what = f"at most {_MOST_CHECKS} keys that are checked for the first time now"
-            raise Refusal("overloaded", f"Authorization: expected {what}, got {self._n_checks + 1}", retry_after_s=1.0)
+            detail, limit = f"Authorization: expected {what}, got {self._n_checks + 1}", f"key_checks={_MOST_CHECKS}"
+            raise Refusal("overloaded", detail, retry_after_s=1.0, limit=limit)
         self._n_checks += 1
         try:
             is_right = await asyncio.get_running_loop().run_in_executor(self._threads, is_key_of, record, text)

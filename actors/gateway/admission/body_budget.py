@@ -28,8 +28,8 @@ class BodyBudget:
         more = max(n_bytes - UNCOUNTED_BYTES, 0) - counted
         if more and self.n_bytes + more > self._max_total_bytes:
             most, got = self._max_total_bytes, self.n_bytes + more
-            detail = f"body: expected at most {most} bytes in large bodies together, got {got}"
-            raise Refusal("too_many_bodies", detail, retry_after_s=1.0)
+            detail = f"body: expected at most {most} bytes in large bodies together (gateway.max_bodies_bytes), got {got}"
+            raise Refusal("too_many_bodies", detail, retry_after_s=1.0, limit=f"max_bodies_bytes={most}")
         self.n_bytes += more
         return counted + more
 

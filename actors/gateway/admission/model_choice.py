@@ -119,7 +119,7 @@ class ModelChoice:
         try:
             self._check_main()
         except Refusal as main:
-            detail = f"{main.detail}; {self._models.at(_FALLBACK).name} cannot answer instead: {refusal.detail}"
+            detail = f"{main.cause}; {self._models.at(_FALLBACK).name} cannot answer instead: {refusal.detail}"
             raise Refusal(main.code, detail, retry_after_s=main.retry_after_s) from None
 
     async def _answering(self) -> Answering:

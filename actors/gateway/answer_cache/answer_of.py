@@ -31,4 +31,5 @@ def answer_of(key: bytes, request: Request, now_s: float) -> KeptAnswer | None:
         began_s=spec.created_s,
         since_s=now_s,
         model=spec.model,
+        cache_share=spec.terms.cache_share,
     )

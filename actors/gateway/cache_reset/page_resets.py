@@ -53,7 +53,8 @@ class PageResets:
         time."""
         if len(self._open) >= _MOST_OPEN:
             what = f"at most {_MOST_OPEN} that are under way"
-            raise Refusal("overloaded", f"resets of caches: expected {what}, got {len(self._open) + 1}", retry_after_s=1.0)
+            detail = f"resets of caches: expected {what}, got {len(self._open) + 1}"
+            raise Refusal("overloaded", detail, retry_after_s=1.0, limit=f"cache_resets={_MOST_OPEN}")
         number, self._next_call = self._next_call, self._next_call + 1
         tokens = np.frombuffer(wanted.tokens, "<i4")
         names, done = self._names(wanted.model), asyncio.get_running_loop().create_future()

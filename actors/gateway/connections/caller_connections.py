@@ -95,7 +95,8 @@ class CallerConnections:
         else:
             bound = f"at most {held} open ones of one caller now, its share of {shares.limit} (gateway.max_connections)"
         detail = f"connections: expected {bound}, got {held + 1}"
-        return Refusal("caller_share", detail, retry_after_s=_RETRY_S, headers={"Connection": "close"})
+        limit = f"caller_connections={self._most or held}"
+        return Refusal("caller_share", detail, retry_after_s=_RETRY_S, headers={"Connection": "close"}, limit=limit)
 
 
 class ConnectionPlace:

@@ -58,18 +58,22 @@ class ConnectionLimits:
 def too_many_connections(limit: int) -> Refusal:
     """The refusal of every request of a connection above the limit."""
     detail = f"connections: expected at most {limit} open ones (gateway.max_connections, or the limit of open files), got more"
-    return Refusal("too_many_connections", detail, retry_after_s=1.0)
+    return Refusal("too_many_connections", detail, retry_after_s=1.0, limit=f"max_connections={limit}")
 
 
 def no_file_left() -> Refusal:
     """The refusal of every request of a new connection while this process can open no file."""
     detail = f"connections: too few file descriptors are free for another one, of {most_open_files()}"
-    return Refusal("too_many_connections", detail, retry_after_s=1.0)
+    return Refusal("too_many_connections", detail, retry_after_s=1.0, limit=f"open_files={most_open_files()}")
 
 
 def too_large_head(got: str) -> Refusal:
     """The refusal of headers above MAX_HEAD_BYTES. `got`: what came, for the message."""
-    return Refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}")
+    return Refusal(
+        "headers_too_large",
+        f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}",
+        limit=f"max_head_bytes={MAX_HEAD_BYTES}",
+    )
 
 
 def refusing(refusal: Refusal) -> ASGIApp:

@@ -51,7 +51,7 @@ class AdmissionGate:
     def check_state(self) -> None:
         """Return if the server accepts requests now, whatever their number. Raises: Refusal."""
         if self.is_draining:
-            raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
+            raise Refusal("unavailable", "the server is draining: it accepts no new requests", retry_after_s=5.0)
         if not self._journal.is_healthy:
             raise journal_unavailable()
         if not self.was_other_ready:
@@ -157,13 +157,14 @@ class AdmissionGate:
         if terms.priority <= 0 and fair is None:
             return
         self._metrics.refused("shed")
-        why = f"a priority of at most 0, got {terms.priority}"
+        why, limit = f"a priority of at most 0, got {terms.priority}", "priority=0"
         if terms.priority <= 0:
             what = "tokens (prompts and expected output) in requests of one caller without a token yet"
             why = f"less than {fair} {what}, its fair share of {shares.n_held}; got {shares.held_by(terms.caller)}"
-        detail = f"the server sheds load: expected {why}"
+            limit = f"fair_share={fair}"
+        detail = f"the server sheds load (level {int(self.outlook.level)} of degradation): expected {why}"
         retry_s = max(min(self.outlook.wait_s, 60.0), _SHED_S)
-        raise Refusal("shed", detail + self._wait_text(), retry_after_s=retry_s)
+        raise Refusal("shed", detail + self._wait_text(), retry_after_s=retry_s, limit=limit)
 
     def _drained_s(self, n_tokens: int) -> float:
         return self.outlook.retry_after_s(n_tokens)

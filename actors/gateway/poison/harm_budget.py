@@ -52,9 +52,9 @@ class HarmBudget:
             return
         left_s = account.last_s + self._pause_s(len(account.harms)) - now_s
         if left_s > 0:
-            died = f"workers died of {len(account.harms)} sequences of this caller"
+            died = f"workers died of {len(account.harms)} sequences of this caller, of {_FREE} that cost it nothing"
             detail = f"{died}; its requests are refused for another {math.ceil(left_s)} s"
-            raise Refusal("caller_harms_workers", detail, retry_after_s=left_s)
+            raise Refusal("caller_harms_workers", detail, retry_after_s=left_s, limit=f"harmful_sequences={_FREE}")
 
     def clear_replica(self, replica: str) -> bool:
         """Blame no caller for deaths at a sick replica. Returns True if one was."""

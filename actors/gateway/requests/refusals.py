@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode, NoCode
 
 _MOST_CHARACTERS = 120  # of a value that a refusal shows
+_COME_BACK = "come back"
 _MOST_DEPTH = 4  # of nested lists and objects
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -46,7 +48,7 @@ class Refusal(Exception):
         why: what the refusal is called. `code` is its general code, `fine_code` the finer one or "".
         detail: the message for the client.
         field: the field at fault, "" if none is.
-        retry_after_s: after this time the client may retry; 0: a retry does not help.
+        retry_after_s: after this time the client may retry, which the message says too; 0: a retry does not help.
         status: the HTTP status if it is not that of `STATUS_BY_CODE`.
         headers: further ones of its HTTP response.
         limit: the limit that was passed, as its name and its number, for traces; "" if none was.
@@ -66,6 +68,9 @@ class Refusal(Exception):
         headers: Mapping[str, str] = _NO_HEADERS,
         limit: str = "",
     ) -> None:
+        self.cause = detail  # the message without when to come back, unless that was given in it
+        if retry_after_s > 0.0 and _COME_BACK not in detail:
+            detail = f"{detail}; {_COME_BACK} in {duration_text(retry_after_s)}"
         super().__init__(detail)
         if why in CODE_BY_FINE_CODE:
             self.code, self.fine_code = CODE_BY_FINE_CODE[why], why
@@ -74,6 +79,15 @@ class Refusal(Exception):
         self.detail, self.field, self.retry_after_s, self.headers = detail, field, retry_after_s, headers
         self.limit = limit
         self.status = status or STATUS_BY_CODE.get(why) or STATUS_BY_CODE[self.code]
+
+
+def duration_text(span_s: float) -> str:
+    """A time as OpenAI writes it: "20ms", "8s", "6m0s", "14h59m11s". It is rounded up."""
+    if span_s < 1.0:
+        return f"{math.ceil(span_s * 1e3)}ms"
+    minutes, seconds = divmod(math.ceil(span_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{seconds}s"
 
 
 def invalid(field: str, expected: str, got: object) -> Refusal:

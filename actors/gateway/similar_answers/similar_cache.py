@@ -95,6 +95,7 @@ class SimilarCache:
             scope=request.spec.terms.cache_scope,
             start=int32s(np.frombuffer(request.spec.prompts[0][:START_BYTES], "<i4")),
             began_s=request.spec.created_s,
+            cache_share=request.spec.terms.cache_share,
         )
         send_now(self._post, directories[0], message)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.refusals import Refusal, duration_text
 from messages.access.allowances import AllowanceState
 from messages.access.tenant_policy import LimitName, TenantPolicy
 from messages.outcomes import FineCode
@@ -34,15 +32,6 @@ def limit_headers(policy: TenantPolicy, state: AllowanceState) -> dict[str, str]
     return headers
 
 
-def duration_text(span_s: float) -> str:
-    """A time as OpenAI writes it: "20ms", "8s", "6m0s", "14h59m11s". It is rounded up."""
-    if span_s < 1.0:
-        return f"{math.ceil(span_s * 1e3)}ms"
-    minutes, seconds = divmod(math.ceil(span_s), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{seconds}s"
-
-
 def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, tenant: str, headers: dict[str, str]) -> Refusal:
     """The refusal of requests that need so much of a limit. `retry_after_s`: 0: the limit is smaller than what they need."""
     said = f"{name.value}: the limit of the tenant {tenant} is {limit} {_WHAT[name]}"
@@ -50,7 +39,7 @@ def refused_by(name: LimitName, limit: int, needed: int, retry_after_s: float, t
         detail = f"{said}; expected no more than that in one request or batch, got {needed}"
         return Refusal("exceeds_limit", detail, field=name.value, headers=headers, limit=f"{name.value}={limit}")
     why: FineCode = "insufficient_quota" if name is LimitName.DAY else "rate_limit_exceeded"
-    detail = f"{said}; there is no room now for {needed} more, come back in {duration_text(retry_after_s)}"
+    detail = f"{said}; there is no room now for {needed} more"
     if retry_after_s > _LONGEST_RETRY_S:
         headers = {**headers, "x-should-retry": "false"}
     return Refusal(why, detail, retry_after_s=retry_after_s, headers=headers, limit=f"{name.value}={limit}")

@@ -20,7 +20,8 @@ _LARGEST_SHARE = 8  # an answer that takes more than this part of the cache is n
 
 
 class AnswerCache:
-    """At most `max_bytes` of answers, each for `ttl_s` seconds; those that are asked for seldom leave first."""
+    """At most `max_bytes` of answers, each for `ttl_s` seconds. Those of a scope that has more than its part leave first
+    (`KeptAnswer.cache_share`), then those that are asked for seldom."""
 
     def __init__(self, max_bytes: int, ttl_s: float, reset_s: float = -math.inf) -> None:
         """`reset_s`: answers to requests that began before are not kept: they may have been forgotten."""
@@ -41,6 +42,11 @@ class AnswerCache:
     def n_bytes(self) -> int:
         """The memory of all answers."""
         return self._store.n_bytes
+
+    @property
+    def n_share_evicted(self) -> int:
+        """Answers that left because of a bound of their scope."""
+        return self._store.n_share_evicted
 
     @property
     def oldest_s(self) -> float:
@@ -95,7 +101,8 @@ class AnswerCache:
         n_bytes, before = _bytes_of(answer), self._store.get(answer.key)
         if n_bytes * _LARGEST_SHARE > self._store.max_bytes or (before is not None and before.since_s >= answer.since_s):
             return False
-        left = self._store.put(answer.key, answer, n_bytes, _hash_of(answer.key))
+        self._store.shares.note(answer.scope, answer.cache_share)
+        left = self._store.put(answer.key, answer, n_bytes, _hash_of(answer.key), answer.scope)
         self.n_evicted += len(left)
         self.n_changes += 1
         if answer.key not in self._store:
@@ -126,6 +133,7 @@ class AnswerCache:
             "answer_bytes": self.n_bytes,
             "answer_tokens": self.n_tokens_saved,
             "answer_evicted": self.n_evicted,
+            "answer_share_evicted": self.n_share_evicted,
             "answer_oldest_s": age_s(self.oldest_s, now_s),
         }
 

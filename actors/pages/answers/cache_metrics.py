@@ -25,6 +25,8 @@ class AnswerCacheMetrics(Collector):
         lookups.add_metric(["miss"], cache.n_misses)
         yield lookups
         yield CounterMetricFamily("tardigrade_answer_cache_evictions", "Answers dropped for want of room.", cache.n_evicted)
+        name, what = "tardigrade_answer_cache_share_evictions", "Answers dropped because their caller had more than its part."
+        yield CounterMetricFamily(name, what, cache.n_share_evicted)
         yield CounterMetricFamily("tardigrade_answer_cache_tokens", "Output tokens that came from there.", cache.n_tokens_saved)
         yield GaugeMetricFamily("tardigrade_answer_cache_answers", "Answers that are kept.", len(cache))
         yield GaugeMetricFamily("tardigrade_answer_cache_bytes", "Memory of the kept answers.", cache.n_bytes)

@@ -3,7 +3,8 @@ asked for once.
 
 After Einziger, Friedman and Manes (TinyLFU: a highly efficient cache admission policy, 2017), as the eviction of pages is
 (`actors/pages/eviction/w_tinylfu.py`). Values enter a window. What leaves it is weighed against the one that the main part
-would give up, by how often each was asked for lately. Until the bound is reached nothing leaves. Pure.
+would give up, by how often each was asked for lately. Until the bound is reached nothing leaves. While an owner has more than
+its part, what leaves is its value that was not used for the longest time. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Hashable, Iterator, KeysView
 from enum import IntEnum
 from typing import Generic, TypeVar
 
+from actors.pages.eviction.owned_entries import CacheShares, OwnedEntries
 from actors.pages.eviction.sketch import FrequencySketch
 
 _WINDOW_SHARE = 0.1  # of the bytes: what has just come may be asked for again soon
@@ -38,12 +40,15 @@ class _StoredValue(Generic[V]):
 
 
 class FrequentStore(Generic[K, V]):
-    """At most `max_bytes` of values by key. Each has a hash of 64 bits of what it is asked for by; it must be spread evenly."""
+    """At most `max_bytes` of values by key. Each has a hash of 64 bits of what it is asked for by; it must be spread evenly.
+    `n_share_evicted`: values that left because of a bound of their owner."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self.n_bytes = max_bytes, 0
         self._entries: dict[K, _StoredValue[V]] = {}
         self._queues: tuple[OrderedDict[K, None], ...] = tuple(OrderedDict() for _ in _StorePart)  # least recently used first
+        self.shares, self.n_share_evicted = CacheShares(), 0
+        self._owned: OwnedEntries[K] = OwnedEntries(max_bytes, self.shares)  # those that have owners
         self._n_bytes_in = [0] * len(_StorePart)
         self._sketch = FrequencySketch(min(max(max_bytes // _USUAL_BYTES, _LEAST_COUNTS), _MOST_COUNTS))
 
@@ -75,6 +80,7 @@ class FrequentStore(Generic[K, V]):
     def use(self, key: K) -> None:
         """This value was found."""
         entry = self._entries[key]
+        self._owned.use(key)
         if entry.part is not _StorePart.PROBATION:
             self._queues[entry.part].move_to_end(key)
             return
@@ -83,18 +89,23 @@ class FrequentStore(Generic[K, V]):
         while self._n_bytes_in[_StorePart.PROTECTED] > limit and len(self._queues[_StorePart.PROTECTED]) > 1:
             self._move(next(iter(self._queues[_StorePart.PROTECTED])), _StorePart.PROBATION)
 
-    def put(self, key: K, value: V, n_bytes: int, content_hash: int) -> list[tuple[K, V]]:
+    def put(self, key: K, value: V, n_bytes: int, content_hash: int, owner: bytes = b"") -> list[tuple[K, V]]:
         """Take in a value of at most `max_bytes`, in place of one that has its key. Returns what had to leave, which may be the
-        value itself."""
+        value itself. owner: whose part it takes of; b"": nobody's."""
         if key in self._entries:
             self.pop(key)
         self._entries[key] = _StoredValue(value, n_bytes, content_hash)
         self._queues[_StorePart.WINDOW][key] = None
         self._n_bytes_in[_StorePart.WINDOW] += n_bytes
         self.n_bytes += n_bytes
+        if owner:
+            self._owned.add(key, owner, n_bytes)
         left = []
         while self.n_bytes > self.max_bytes:
-            loser = self._choose()
+            if (loser := self._owned.next_above()) is not None:
+                self.n_share_evicted += 1
+            else:
+                loser = self._choose()
             left.append((loser, self.pop(loser)))
         while self._is_window_full() and len(self._queues[_StorePart.WINDOW]) > 1:
             self._move(next(iter(self._queues[_StorePart.WINDOW])), _StorePart.PROBATION)
@@ -103,6 +114,7 @@ class FrequentStore(Generic[K, V]):
     def pop(self, key: K) -> V:
         """Remove a value that is here."""
         entry = self._entries.pop(key)
+        self._owned.remove(key)
         del self._queues[entry.part][key]
         self._n_bytes_in[entry.part] -= entry.n_bytes
         self.n_bytes -= entry.n_bytes

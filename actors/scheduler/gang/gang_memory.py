@@ -8,9 +8,11 @@ which memory they have, because streams wait meanwhile; if they have another one
 from __future__ import annotations
 
 from actors.pages.eviction.choice import make_eviction
-from actors.pages.eviction.shares import CacheShares
+from actors.pages.eviction.owned_entries import CacheShares
+from actors.pages.eviction.place_shares import ScopeBounds
 from actors.pages.forgetting import Forgetting, RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
+from actors.pages.host_ledger import HostLedger
 from actors.pages.seal_table import Seals, SealTable
 from actors.pages.sizing.sized_ledger import SizedLedger
 from actors.pages.sizing.working_set import SizingRule
@@ -34,12 +36,18 @@ class GangMemory:
         self.is_suspect = False  # the next gang must take new memory
         self._has_left = True  # an earlier scheduler may have left pages that no ledger here knows yet
         self._roots, self._shares = RootScopes(), CacheShares()
+        self._bounds = ScopeBounds(self._shares, self._roots.scope_of, self._scope_of)
         self._plans = AppliedPlans()
 
     @property
     def known_generation(self) -> int:
         """The memory generation that the ledger describes; 0 if there is no ledger."""
         return self._generation if self.ledger is not None else 0
+
+    @property
+    def _tiers(self) -> tuple[HostLedger, HostLedger]:
+        """What is in the host tier and on the disk."""
+        return self._tier.contents, self._tier.disk.contents.ledger
 
     def prepare(self) -> None:
         """Adopt in advance what the last scheduler has left."""
@@ -73,10 +81,12 @@ class GangMemory:
         terms = sequence.terms
         if sequence.root:
             self._roots.note(sequence.root, terms.cache_scope)
+            for tier in self._tiers:
+                tier.root_noted(sequence.root)
         if terms.cache_scope and (terms.cache_share < 1.0 or self._shares):
             self._shares.note(terms.cache_scope, terms.cache_share)
-            if self.ledger is not None and self._shares:
-                self.ledger.bound_caches(self._shares, self._roots)
+            if self._shares:
+                self._bound_caches()
 
     def forget(self, wanted: Forgetting) -> int | None:
         """Forget the pages that are wanted, and all of the host tier; returns how many of the device. None while pages of an
@@ -122,6 +132,18 @@ class GangMemory:
         for table in tables:
             if table is not None:
                 table.clear()
+
+    def _bound_caches(self) -> None:
+        """Some callers may take a part of each cache only: that of the device, and those of the tiers."""
+        if self.ledger is not None:
+            self.ledger.bound_caches(self._shares, self._roots)
+        for tier in self._tiers:
+            tier.bound(self._bounds)
+
+    def _scope_of(self, content_hash: int) -> bytes:
+        """Whose content this is, as far as some cache knows it; b"": none does."""
+        scope = b"" if self.ledger is None else self.ledger.scope_of(content_hash)
+        return scope or next(filter(None, (tier.scope_of(content_hash) for tier in self._tiers)), b"")
 
     def _ledger_of(self, n_pages: int, table: SealTable | None) -> ForgettingLedger:
         settings, eviction = self._settings, make_eviction(self._settings.eviction, n_pages)

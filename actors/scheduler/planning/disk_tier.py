@@ -186,7 +186,7 @@ class DiskTier:
             return None
         self._host.pin(found.kept)
         places: list[int] = []
-        while len(places) < len(wanted) and (place := self._host.reserve()) is not None:
+        while len(places) < len(wanted) and (place := self._host.reserve(wanted[len(places)][1])) is not None:
             places.append(place)
         if not places:
             self._host.unpin(found.kept)

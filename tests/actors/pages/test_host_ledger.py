@@ -88,7 +88,7 @@ class HostLedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def reserve(self) -> None:
-        place = self.ledger.reserve()
+        place = self.ledger.reserve(_content(20))
         if place is None:
             assert len(set(self.read)) + len(self.reserved) == _N_PLACES
             return

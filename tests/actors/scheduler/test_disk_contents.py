@@ -119,7 +119,7 @@ def test_places_that_were_adopted_are_free_again_once() -> None:
     stage.ask_all()
     for number in range(5):
         stage.contents.ledger.discard(_content(number)[0])
-    places = [stage.contents.ledger.reserve() for _ in range(_N_PLACES + 1)]
+    places = [stage.contents.ledger.reserve(_content(90)) for _ in range(_N_PLACES + 1)]
     assert sorted(place for place in places if place is not None) == list(range(_N_PLACES))
 
 

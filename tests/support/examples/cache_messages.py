@@ -74,6 +74,7 @@ CACHES: tuple[Message, ...] = (
         scope=b"12345678",
         start=int32s([1, 2]),
         began_s=1e9,
+        cache_share=0.25,
     ),
     equal.AnswersKept(
         answers=(
@@ -85,6 +86,7 @@ CACHES: tuple[Message, ...] = (
                 began_s=1e9,
                 since_s=1e9,
                 model=1,
+                cache_share=0.25,
             ),
         ),
         used=(b"0123456789abcdef",),

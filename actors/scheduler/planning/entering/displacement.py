@@ -1,7 +1,8 @@
 """Running sequences that give their slots and pages to waiting ones which the policy puts before them. Pure.
 
 A displaced sequence waits at its place in the order. Its full pages stay cached, so it goes on with few tokens computed again,
-unless others have needed the pages. It gives way only after it has got on in its slot, and only so many times.
+unless others have needed the pages. It gives way only after it has got on in its slot. After some times it must get on further:
+what is computed again stays a small part, and nobody waits for the end of a long answer because all have given way often.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from messages.steps import PAGE_TOKENS
 
-_MOST_TIMES = 8  # that one sequence is displaced
+_MOST_TIMES = 8  # that one sequence is displaced so soon
 _LEAST_TOKENS = PAGE_TOKENS  # that a decoding sequence has generated in its slot before it is displaced
+_LATER_TOKENS = 8 * PAGE_TOKENS  # the same, after so many times
+_LATER_PART = 16  # and one part in so many of its length: that much may have to be computed again
 _MOST_A_PLAN = 8
 
 
@@ -90,4 +93,6 @@ class Displacement:
 def _may_give(sequence: Sequence) -> bool:
     """True if a running sequence may be displaced."""
     n_generated = sequence.on_device - sequence.n_before_stay
-    return sequence.n_displaced < _MOST_TIMES and (n_generated >= _LEAST_TOKENS or sequence.n_unplanned > 1)
+    if sequence.n_displaced < _MOST_TIMES:
+        return n_generated >= _LEAST_TOKENS or sequence.n_unplanned > 1
+    return n_generated >= max(_LATER_TOKENS, sequence.known // _LATER_PART)

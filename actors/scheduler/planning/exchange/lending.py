@@ -150,7 +150,7 @@ class Lending:
             return None
         self._places.pin(loan.kept)
         for page, content in zip(pages, missing, strict=True):
-            place = self._places.reserve()
+            place = self._places.reserve(content)
             if place is None:  # other loans use all places
                 del loan.contents[loan.contents.index(content) :]
                 break

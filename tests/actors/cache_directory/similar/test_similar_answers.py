@@ -22,9 +22,14 @@ def vector(*numbers: float) -> np.ndarray:
 
 
 def answer(
-    at: np.ndarray, circle: bytes = ONE, ids: bytes = b"abcd", scope: bytes = b"", since_s: float = START_S + 1.0
+    at: np.ndarray,
+    circle: bytes = ONE,
+    ids: bytes = b"abcd",
+    scope: bytes = b"",
+    since_s: float = START_S + 1.0,
+    cache_share: float = 1.0,
 ) -> SimilarAnswer:
-    return SimilarAnswer(circle, at.astype("<f2").tobytes(), ids, "stop", scope, b"\1\0\0\0\2\0\0\0", since_s)
+    return SimilarAnswer(circle, at.astype("<f2").tobytes(), ids, "stop", scope, b"\1\0\0\0\2\0\0\0", since_s, cache_share)
 
 
 @pytest.fixture
@@ -40,6 +45,17 @@ def test_the_most_similar_question_has_the_answer(kept: SimilarAnswers) -> None:
     assert (found[0].ids, found[1]) == (b"near", pytest.approx(1.0 / np.sqrt(1.04), abs=1e-3))
     assert kept.find(ONE, vector(1.0, 0.2), 0.99, START_S + 2.0) is None
     assert (kept.n_hits, kept.n_misses) == (1, 1)
+
+
+def test_a_scope_with_a_part_leaves_the_answers_of_others() -> None:
+    kept = SimilarAnswers(40_000, 100.0, START_S)
+    kept.keep(answer(vector(1.0), scope=b"quiet"), START_S + 1.0)
+    for number in range(1, 80):
+        at = vector(0.0, np.cos(number), np.sin(number))
+        kept.keep(answer(at, circle=OTHER, scope=b"flood", cache_share=0.5), START_S + 1.0)
+        kept.find(OTHER, at, 0.99, START_S + 2.0)
+    assert kept.find(ONE, vector(1.0), 0.9, START_S + 2.0) is not None
+    assert kept.statistics(START_S + 2.0)["similar_share_evicted"] == kept.n_evicted > 0
 
 
 def test_no_answer_leaves_its_circle(kept: SimilarAnswers) -> None:

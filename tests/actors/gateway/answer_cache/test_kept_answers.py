@@ -9,10 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from messages.access.tenant_policy import TenantPolicy
 from tests.support.answers.equal_requests import ASKED, OPTIONS, comparable
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import written
+from tests.support.tenants.limited_rig import limited_rig
 
 
 async def ask(http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -125,3 +127,23 @@ async def test_an_answer_from_the_cache_survives_its_gateway(tmp_path: Path) -> 
             assert (again.content, is_hit(again)) == (hit.content, True)
             fresh = await ask(http, "/v1/generate", ASKED["/v1/generate"])
             assert (fresh.json()["tokens"], is_hit(fresh)) == (oracle([1, 2], 6), False)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+async def test_answers_of_a_tenant_take_no_more_than_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    policy = TenantPolicy(cache_share=share)
+    async with limited_rig(tmp_path, monkeypatch, policy, answer_cache="exact", answer_cache_bytes=20_000) as limited:
+        async with limited.rig.http() as http:
+            await ask(http, "/v1/completions", ASKED["/v1/completions"], authorization=limited.admin["Authorization"])
+        async with limited.http() as http:
+            for number in range(40):
+                await ask(http, "/v1/completions", {**ASKED["/v1/completions"], "prompt": f"no {number}"})
+        kept = limited.rig.manager.equals.kept
+        assert kept is not None
+        assert (kept.n_evicted > 0, kept.n_share_evicted > 0) == (True, share < 1.0)
+        async with limited.rig.http() as http:
+            headers = {"authorization": limited.admin["Authorization"]}
+            again = await ask(http, "/v1/completions", ASKED["/v1/completions"], **headers)
+        assert is_hit(again) == (share < 1.0), "the flood of one has pushed out the answer of another"

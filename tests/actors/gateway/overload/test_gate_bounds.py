@@ -173,7 +173,7 @@ def test_refusals_name_the_bound_its_value_what_came_and_when_to_come_back() -> 
     assert (refusal.fine_code, refusal.status, refusal.retry_after_s) == ("caller_share", 429, 60.0)
     assert refusal.detail == (
         "queue: expected at most 3200 tokens (prompts and expected output) in requests without a token yet of one caller, "
-        "its share of 4000; got 3000 and 1000 more; what waits takes about 320 s"
+        "its share of 4000; got 3000 and 1000 more; what waits takes about 320 s; come back in 1m0s"
     )
     refusal = server.ask(asked(b"other", 1090, 10))
     assert refusal is not None
@@ -214,10 +214,11 @@ def test_level_4_sheds_low_priorities_and_callers_with_their_share() -> None:
     server.loads.note("scheduler/0", load_of(1, 700, level=4))
     shed = refusal_of(server)
     assert (shed.fine_code, shed.retry_after_s) == ("shed", 7.0)
+    sheds = "the server sheds load (level 4 of degradation): expected"
     what = "tokens (prompts and expected output) in requests of one caller without a token yet, its fair share of 130; got 110"
-    assert shed.detail == f"the server sheds load: expected less than 65 {what}; what waits takes about 7 s"
+    assert shed.detail == f"{sheds} less than 65 {what}; what waits takes about 7 s; come back in 7s"
     assert server.ask(asked(b"third", 10, 10)) is None, "it holds less than its share"
     low = server.ask(asked(b"other", 10, 10, priority=1))
     assert low is not None
-    assert low.detail == "the server sheds load: expected a priority of at most 0, got 1; what waits takes about 7 s"
+    assert low.detail == f"{sheds} a priority of at most 0, got 1; what waits takes about 7 s; come back in 7s"
     assert server.ask(asked(b"other", 10, 10)) is None

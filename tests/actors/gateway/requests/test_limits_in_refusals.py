@@ -21,15 +21,20 @@ from actors.gateway.cache_reset import page_resets
 from actors.gateway.cache_reset.page_resets import PageResets
 from actors.gateway.connections.caller_connections import CallerConnections
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
+from actors.gateway.http.batch_requests import placed_refusal
 from actors.gateway.http.connection_limits import no_file_left, too_large_head, too_many_connections
-from actors.gateway.http.errors import error_response
+from actors.gateway.http.errors import anthropic_error, error_body, error_response, ollama_error, refusal_of
 from actors.gateway.journal.journal import Journal
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.overload.overload_metrics import OverloadMetrics
+from actors.gateway.poison.harm_budget import HarmBudget
 from actors.gateway.requests.refusals import Refusal, prompt_too_long
+from actors.gateway.requests.request_spec import Ended
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.limit_headers import refused_by
+from actors.gateway.zeromq.clients import failed_of
 from actors.scheduler.admission import judge
+from actors.scheduler.policies.late_refusal import late_refusal
 from messages.access.api_key import Role, new_key
 from messages.access.key_file import change_keys
 from messages.access.tenant_policy import LimitName
@@ -40,10 +45,15 @@ from messages.generation.terms import Terms
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s
 from ops.bench.cliffs.simulated import CAPACITY
-from tests.support.gateway.request_examples import request_of, spec_of
+from tests.support.gateway.request_examples import load_of, request_of, spec_of
+from tests.support.planner_bench import sequence_of
 
 _GATEWAY = Path(__file__).parents[4] / "actors" / "gateway"
 _WAITS = (429, 503)
+_OF_LIMITS = (
+    *("overloaded", "queue_full", "caller_share", "shed", "caller_harms_workers", "exceeds_limit", "headers_too_large"),
+    *("too_many_connections", "too_many_bodies"),
+)
 
 
 def given(refuse: Callable[[], Any]) -> Refusal:
@@ -73,6 +83,36 @@ def of_connections(**settings: Any) -> Refusal:
     assert counts is not None
     places = [counts.enter("10.0.0.1") for _ in range(6)]
     return next(place.refusal for place in places if place is not None and place.refusal is not None)
+
+
+def shedding(priority: int) -> Refusal:
+    """A replica reports that it sheds load."""
+    loads = ReplicaLoads()
+    loads.note("scheduler/0", load_of(1, 700, level=4))
+    settings = GatewaySettings(caller_header="x-key")
+    made = AdmissionGate(settings, Journal(""), loads, lambda: ["scheduler/0"], OverloadMetrics(CollectorRegistry()))
+    made.accepted(request_of(asked()))
+    return given(lambda: made.check_caller(1, msgspec.structs.replace(asked().terms, priority=priority)))
+
+
+def draining() -> Refusal:
+    made = gate()
+    made.is_draining = True
+    return given(made.check_state)
+
+
+def harmful() -> Refusal:
+    budget = HarmBudget(600.0)
+    for _ in range(4):
+        budget.charge(b"me", frozenset(("scheduler/0",)), 1.0)
+    return given(lambda: budget.check(b"me", 2.0))
+
+
+def late() -> Refusal:
+    """The scheduler's refusal, as the gateway passes it on."""
+    sequence = sequence_of(1, ttft_ms=200)
+    refused = late_refusal(sequence, sequence.timeline.arrived_s + 0.3, 5, 6.5)
+    return refusal_of(Ended(reason="failed", code=refused.code, detail=refused.detail, retry_after_s=refused.retry_after_s))
 
 
 def full_budget() -> Refusal:
@@ -108,6 +148,11 @@ LIMITS: dict[str, tuple[str, str, Callable[[], Refusal]]] = {
         "of one caller, its share", "its share of 1000; got 910 and 60 more",
         lambda: given(lambda: gate(max_queued_tokens=1000, **NAMED).check_tokens([asked(50)])),
     ),
+    "priority while load is shed": ("level 4 of degradation", "a priority of at most 0, got 3", lambda: shedding(3)),
+    "queue of a caller while load is shed": ("level 4 of degradation", "its fair share of 910; got 910", lambda: shedding(0)),
+    "drain": ("draining", "no new requests", draining),
+    "workers that died": ("workers died of 4 sequences", "3 that cost it nothing", harmful),
+    "times that cannot be kept": ("ttft_ms", "got 200 ms, of which 300 ms have passed", late),
     **{
         f"{name.value} of a tenant": (
             name.value, "of the tenant acme is 70 ", lambda name=name: refused_by(name, 70, 3, 20.0, "acme", {}),
@@ -127,10 +172,19 @@ def test_a_limit_is_named_with_its_value_and_the_time_to_come_back(which: str) -
     refusal = refuse()
     assert name in refusal.detail
     assert value in refusal.detail
-    assert (refusal.retry_after_s > 0) == (refusal.status in _WAITS), "what never fits is no 429"
-    answer = error_response(refusal)
-    assert ("retry-after" in answer.headers) == (refusal.status in _WAITS)
-    assert refusal.detail in str(msgspec.json.decode(answer.body))
+    waits = refusal.status in _WAITS or which == "times that cannot be kept"
+    assert (refusal.retry_after_s > 0) == waits, "what never fits is no 429"
+    assert refusal.detail.count("come back in ") == waits
+    for body_of in (error_body, ollama_error, anthropic_error):
+        answer = error_response(refusal, body_of=body_of)
+        assert ("retry-after" in answer.headers) == waits
+        assert refusal.detail in str(msgspec.json.decode(answer.body))
+    failed = failed_of("r", refusal)
+    assert (failed.detail, failed.retry_after_s) == (refusal.detail, refusal.retry_after_s), "clients of ZeroMQ are told too"
+    placed = placed_refusal(2, refusal)
+    assert (placed.detail.count("come back in "), placed.retry_after_s) == (waits, refusal.retry_after_s), (
+        "and those of batches"
+    )
 
 
 async def too_many_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Awaitable[object]]:
@@ -187,3 +241,11 @@ def test_no_refusal_for_now_leaves_out_when_to_come_back() -> None:
                 n_for_now += 1
                 assert any(one.arg == "retry_after_s" for one in call.keywords), f"{path}:{call.lineno}"
     assert n_for_now > 20
+
+
+def test_every_refusal_for_a_limit_has_its_name_and_value_for_traces() -> None:
+    for path in _GATEWAY.rglob("*.py"):
+        for call in refusals_of(path):
+            why = call.args[0]
+            if isinstance(why, ast.Constant) and why.value in _OF_LIMITS:
+                assert any(one.arg == "limit" for one in call.keywords), f"{path}:{call.lineno}"

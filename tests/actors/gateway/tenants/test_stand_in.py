@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.tenants.limit_headers import duration_text
+from actors.gateway.requests.refusals import duration_text
 from actors.gateway.tenants.stand_in import StandIn
 from messages.access.allowances import AllowanceState, WantedAllowance
 from messages.access.tenant_policy import LimitName, TenantPolicy

@@ -38,7 +38,8 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
         refused = await two.receive()
         assert isinstance(refused, public.Failed)
         assert (refused.request, refused.code, refused.retry_after_s) == ("b", "unavailable", 1.0)
-        assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES} bytes in large bodies together, got ")
+        bound = f"body: expected at most {BUDGET_BYTES} bytes in large bodies together (gateway.max_bodies_bytes), got "
+        assert refused.detail.startswith(bound)
         answer = await http.post("/v1/completions", json={"prompt": FULL, "max_tokens": 2})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "too_many_bodies")
         await two.send(generate("small", n=2))

@@ -31,6 +31,7 @@ def answer(
     scope: bytes = b"",
     n_tokens: int = 3,
     model: int = 0,
+    cache_share: float = 1.0,
 ) -> KeptAnswer:
     sequence = KeptSequence(ids=ids_of(*range(n_tokens)), reason="length", n_cached=2)
     return KeptAnswer(
@@ -41,7 +42,19 @@ def answer(
         began_s=began_s,
         since_s=since_s,
         model=model,
+        cache_share=cache_share,
     )
+
+
+def test_a_scope_with_a_part_leaves_the_answers_of_others() -> None:
+    cache = AnswerCache(100_000, 100.0)
+    cache.keep(answer(0, scope=b"quiet", began_s=1.0))
+    for number in range(1, 400):
+        cache.find(key_of(number), 2.0)  # it is asked for more often than the other one
+        cache.keep(answer(number, scope=b"flood", began_s=1.0, n_tokens=100, cache_share=0.5))
+    assert cache.find(key_of(0), 2.0) is not None
+    assert cache.n_share_evicted == cache.n_evicted > 0
+    assert cache.statistics(2.0)["answer_share_evicted"] == cache.n_evicted
 
 
 def test_an_answer_is_found_until_its_time_is_over() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from actors.pages.chain_root import root_of
 from actors.pages.eviction.choice import EvictionName, make_eviction
-from actors.pages.eviction.shares import CacheShares
+from actors.pages.eviction.owned_entries import CacheShares
 from actors.pages.forgetting import RootScopes
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.page_hash import page_hash

@@ -73,6 +73,22 @@ def test_a_new_caller_displaces_one_that_holds_all_slots_until_both_have_their_s
     assert n_displaced == sum(sequence.n_displaced for sequence in [*bench.queues.running, *bench.queues.waiting]) == 2
 
 
+def test_short_requests_never_wait_for_the_end_of_long_answers_of_another_caller() -> None:
+    """Each displaces one of the same few sequences, which are the first of their caller to come back."""
+    bench, waits = bench_of(max_length=2048, n_pages=1024), list[int]()
+    for number in range(12):
+        bench.add([number, 1], max_tokens=2000, caller=b"flood")
+    served(bench, 20)
+    for number in range(60):
+        short = bench.add([number, 2], max_tokens=1, caller=b"short")
+        n_plans = 0
+        while short in bench.queues.waiting or short in bench.queues.running:
+            served(bench, 1)
+            n_plans += 1
+        waits.append(n_plans)
+    assert max(waits) <= 140, "128 tokens of a sequence that has given way often, and a few plans"
+
+
 def test_idle_callers_are_forgotten_and_counters_stay_small() -> None:
     policy = FairPolicy()
     queue = policy.make_queue()

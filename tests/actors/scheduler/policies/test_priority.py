@@ -80,12 +80,18 @@ def test_a_prompt_of_a_higher_priority_gets_the_whole_step() -> None:
     assert [row[0] for row in bench.rows(bench.plan())] == [1, 2, 3]  # the others are left out of every second plan at most
 
 
-def test_a_sequence_is_displaced_eight_times_at_most() -> None:
-    bench = bench_of()
-    low = bench.add([1] * 20, max_tokens=200, priority=5)
-    bench.add([2] * 20, max_tokens=230, priority=0)
+def test_a_sequence_that_was_displaced_eight_times_gives_way_only_after_many_tokens() -> None:
+    bench = PlannerBench({"plans_in_flight": 1, "policy": "priority"}, n_slots=2, max_length=1024, n_pages=256)
+    low = bench.add([1] * 20, max_tokens=900, priority=5)
+    bench.add([2] * 20, max_tokens=900, priority=0)
     for number in range(10):
         steps(bench, 18)
         bench.add([100 + number] * 4, max_tokens=1, priority=1)
         steps(bench, 3)
     assert low.n_displaced == 8
+    assert low.on_device - low.n_before_stay < 128
+    while low.on_device - low.n_before_stay < 128:
+        steps(bench, 1)
+    bench.add([120] * 4, max_tokens=1, priority=1)
+    steps(bench, 1)
+    assert low.n_displaced == 9
