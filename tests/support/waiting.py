@@ -17,7 +17,7 @@ async def next_turn() -> None:
     ready: this process sleeps until a descriptor is, or the next timer is due. A test that looks at a condition in every turn
     sees the same turns, and takes no processor time while it waits for real time."""
     loop: Any = asyncio.get_running_loop()
-    if type(loop) is asyncio.SelectorEventLoop and not loop._ready:
+    if asyncio.SelectorEventLoop is type(loop) and not loop._ready:
         next_timer_s = loop._scheduled[0].when() - loop.time() if loop._scheduled else _LONGEST_REST_S
         loop._selector.select(min(max(next_timer_s, 0.0), _LONGEST_REST_S))  # what is found is found again by the loop
     await asyncio.sleep(0)
