@@ -34,6 +34,14 @@ def next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
     return next((i % vocabulary for i in range(token, token + vocabulary) if i % vocabulary not in banned), token)
 
 
+def next_free(token: int, is_banned: np.ndarray) -> int:
+    """`next_allowed` with the banned ids as [vocabulary] bool."""
+    if not is_banned[token]:
+        return token
+    free = np.flatnonzero(~is_banned)
+    return int(free[np.searchsorted(free, token) % len(free)]) if len(free) else token
+
+
 def hash_chain_tokens(
     prompt: list[int], n: int, seed: int, vocabulary: int, banned: Set[int] = frozenset(), n_banned: int = 0
 ) -> list[int]:

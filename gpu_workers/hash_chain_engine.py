@@ -20,7 +20,7 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.disk.place_tag import place_bytes
 from gpu_workers.engine import Engine
-from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_allowed, powers
+from gpu_workers.hash_chain import START, STEP, mix, mix_array, next_free, powers
 from gpu_workers.hash_chain_places import ChainPlaces
 from gpu_workers.pages.host_form import HostForm
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
@@ -213,14 +213,16 @@ class HashChainEngine(Engine[_Launched]):
         if len(edited):
             rows = table.gather(step.sample_slots[edited], step.sample_positions[edited])
             for row, sample in enumerate(edited.tolist()):
-                banned = rows.banned_of(row)
-                forbidden = set() if banned is None else set(banned.tolist())
                 rules = rows.rules_of(row)
-                if rules is not None:
+                if rules is None:
+                    forbidden = np.zeros(vocabulary, bool)
+                else:
                     known = self._tokens[rows.slots[row], rows.n_prompt[row] : rows.positions[row]]
-                    forbidden |= rules.forbidden_after(known, vocabulary)
-                if forbidden:
-                    samples[sample] = next_allowed(int(samples[sample]), vocabulary, forbidden)
+                    forbidden = rules.forbidden_after(known, vocabulary)
+                banned = rows.banned_of(row)
+                if banned is not None:
+                    forbidden[banned] = True
+                samples[sample] = next_free(int(samples[sample]), forbidden)
 
     def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
         """Yields groups of rows, so that no row reads a state that a row of the same or a later group writes.

@@ -7,7 +7,6 @@ Heavy modules are imported inside the commands, so that help texts and errors ap
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -97,8 +96,9 @@ def start(**flags: Any) -> None:
     link, passed = become_parent()  # from here on this process is the supervisor, and its parent waits for it
     if link.kept:  # not the first one
         from supervisor.start import resume
+        from supervisor.succession import leave
 
-        sys.exit(resume(link))
+        leave(resume(link))
     _start_first(flags, link, passed)
 
 
@@ -116,9 +116,10 @@ def _start_first(flags: dict[str, Any], link: Any, passed: Any) -> NoReturn:
     from supervisor.activation.command_inputs import CommandInputs
     from supervisor.directories.run_dir import OrphanAlive
     from supervisor.start import start as run
+    from supervisor.succession import leave
 
     try:
-        sys.exit(run(config, placement, link, CommandInputs(lasting(flags), passed)))
+        leave(run(config, placement, link, CommandInputs(lasting(flags), passed)))
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     except OrphanAlive as error:

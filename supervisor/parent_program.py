@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from typing import NoReturn
 
 from supervisor.parent.parent import start_under_parent
 
 
-def main() -> int:
-    """Be the parent; returns in each supervisor that it forks, with the exit status of the server."""
+def main() -> NoReturn:
+    """Be the parent. Each supervisor that it forks exits with the status of the server."""
     link = start_under_parent()
     from supervisor.start import resume
+    from supervisor.succession import leave
 
-    return resume(link)
+    leave(resume(link))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -50,11 +50,14 @@ class SlotRules:
         biases[at] = self.biases[which]
         return self.allowed, biases
 
-    def forbidden_after(self, output: np.ndarray, vocabulary: int) -> set[int]:
-        """The ids that may not follow these generated tokens [n]."""
-        forbidden = set(range(vocabulary)).difference(self.allowed.tolist()) if self.allowed is not None else set[int]()
-        forbidden.update(self.biased[np.isneginf(self.biases)].tolist())
+    def forbidden_after(self, output: np.ndarray, vocabulary: int) -> np.ndarray:
+        """[vocabulary] bool: the ids that may not follow these generated tokens [n]. The caller may change it."""
+        forbidden = np.full(vocabulary, self.allowed is not None)
+        if self.allowed is not None:
+            forbidden[self.allowed] = False
+        forbidden[self.biased[np.isneginf(self.biases)]] = True
         n_tail = min(self.heads.shape[1], len(output))
         heads = self.heads[:, self.heads.shape[1] - n_tail :]
         is_next = ((heads == output[len(output) - n_tail :]) | (heads == ANY_TOKEN)).all(1) & (self.n_heads <= n_tail)
-        return forbidden.union(self.lasts[is_next].tolist())
+        forbidden[self.lasts[is_next]] = True
+        return forbidden

@@ -7,9 +7,10 @@ tokens costs one copy and no Python object per token.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -74,12 +75,18 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @cache
 def array_fields(kind: type) -> tuple[tuple[str, np.dtype[Any], np.ndarray], ...]:
-    """(field name, dtype, the empty array as decoded) of every array field of a message class."""
-    found = []
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            found += [(name, _DTYPES[m.dtype], _EMPTY[_DTYPES[m.dtype]]) for m in get_args(hint)[1:] if isinstance(m, ArrayOf)]
-    return tuple(found)
+    """(field name, dtype, the empty array as decoded) of every array field of a message class. Its annotation is one name: to
+    evaluate the others as well would take most of the time of a codec."""
+    found: dict[str, np.dtype[Any]] = {}
+    for base in reversed(kind.__mro__):
+        names = vars(sys.modules[base.__module__])
+        for field, annotation in vars(base).get("__annotations__", {}).items():
+            hint = names.get(annotation) if isinstance(annotation, str) else annotation
+            found.pop(field, None)  # of a base that declares it otherwise
+            for mark in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+                if isinstance(mark, ArrayOf):
+                    found[field] = _DTYPES[mark.dtype]
+    return tuple((field, dtype, _EMPTY[dtype]) for field, dtype in found.items())
 
 
 def check_arrays(message: Any) -> None:

@@ -33,7 +33,7 @@ import msgspec
 
 from messages.ids import role_of
 from messages.outcomes import ExitCode
-from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, warm_ups
+from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, leave, warm_ups
 from supervisor.parent.kernel import children_of, die_with
 from supervisor.parent.unhurried import run_unhurried
 
@@ -229,4 +229,4 @@ def is_forked(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zmq
 
+import supervisor.children.quick_imports  # noqa: F401  before all that import structlog or numpy
 from messages.descriptors.file_lock import is_locked
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name, role_of

@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ops.doc_tables import REPO
+from tests.support.architecture.source_tree import PRODUCT, product_files
 
 N_RULES = 39
 MOST_DEPENDENCIES = 23
-PRODUCT = ("messages", "actors", "gpu_workers", "supervisor")
 BROUGHT_BY = {"tqdm": "huggingface-hub", "triton": "torch", "packaging": "huggingface-hub"}  # whose interfaces have their types
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -45,8 +45,7 @@ def test_what_the_product_imports_is_asked_for_by_name() -> None:
     project = PROJECT["project"]
     listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     asked = {canonicalize_name(Requirement(text).name) for text in listed}
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for package in PRODUCT for path in (REPO / package).rglob("*.py")]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for file in product_files() for node in ast.walk(file.tree)]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     modules = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - set(PRODUCT)

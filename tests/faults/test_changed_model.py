@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
+from safetensors.numpy import load_file, save_file
 
 from messages.client import Client
 from messages.lifecycle.tree import ChildState, StatusReport
 from tests.support.real_server import RealServer, real_server
-from tests.support.workers.tiny_model import write_model
 
 pytestmark = pytest.mark.timeout(600)
 TRIES = ("supervisor.gang_restarts=100000", "supervisor.actor_restarts=100000", "supervisor.restart_attempts=1000")
@@ -47,6 +46,8 @@ def answer_amid_deaths(server: RealServer, folder: Path) -> list[int]:
 
 
 def test_a_worker_with_other_weights_does_not_take_over(tmp_path: Path) -> None:
+    from tests.support.workers.tiny_model import write_model  # torch, which no other test of whole servers needs
+
     folder = write_model(tmp_path)
     sets = [part for flag in TRIES for part in ("--set", flag)]
     with real_server("--model", str(folder), "--dtype", "float32", "--no-vault", *sets) as server:

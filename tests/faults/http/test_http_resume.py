@@ -6,8 +6,8 @@ import asyncio
 import re
 
 import httpx
-import openai
 
+from tests.support.answers.client_libraries import openai
 from tests.support.answers.resuming_reader import BODY, Reader
 from tests.support.real_server import RealServer, real_server
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from supervisor.drill.session import DrillOptions, run_session
+from tests.support.answers.client_libraries import openai
 from tests.support.answers.resuming_reader import Reader
 from tests.support.real_server import RealServer, real_server
 from tests.support.tls.certificates import Authority, Signed

@@ -19,6 +19,7 @@ from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.steps import Capacity, Idle, Plan, Reset, Result
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
+from tests.support.waiting import next_turn
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 
 DEADLINE_S = 60.0
@@ -125,4 +126,4 @@ async def test_a_plan_of_a_dying_scheduler_is_run_by_all_or_none(gang: Gang) -> 
     async with asyncio.timeout(DEADLINE_S):
         while [worker.metrics.steps for worker in gang.workers] != [2, 2]:  # rank 1 may be a moment behind; never ahead
             assert max(worker.metrics.steps for worker in gang.workers) == 2
-            await asyncio.sleep(0)
+            await next_turn()

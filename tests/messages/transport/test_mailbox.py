@@ -19,6 +19,7 @@ from messages.transport.arrivals import MAX_OPERATORS
 from messages.transport.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.transport.zmq_mailbox import ZmqMailbox
+from tests.support.waiting import next_turn
 
 DEADLINE_S = 60.0
 Make = Callable[[str, int], Mailbox]
@@ -113,7 +114,7 @@ async def test_without_credit_mail_waits_and_then_fills_up(make: Make, monkeypat
     assert numbers(got) == list(range(1, sent))
     async with asyncio.timeout(DEADLINE_S):
         while gateway.statistics().backlog:
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 async def test_far_more_mail_than_the_window_flows_with_credits(make: Make) -> None:
@@ -144,7 +145,7 @@ async def test_what_the_routes_forbid_is_refused(make: Make) -> None:
     await take(scheduler, 1)
     async with asyncio.timeout(DEADLINE_S):
         while gateway.statistics().refused < 2:
-            await asyncio.sleep(0)
+            await next_turn()
     assert gateway.statistics().received == 0
 
 
@@ -158,7 +159,7 @@ async def test_a_new_incarnation_of_a_sender_makes_the_old_one_stale(make: Make)
     old.send("scheduler/0", Ack(up_to=1))
     async with asyncio.timeout(DEADLINE_S):
         while not scheduler.statistics().stale:
-            await asyncio.sleep(0)
+            await next_turn()
     assert scheduler.statistics().received == 1
 
 
@@ -193,7 +194,7 @@ async def test_garbage_on_the_socket_harms_nobody(tmp_path: Path) -> None:
         stranger.send_multipart(frames)
     async with asyncio.timeout(DEADLINE_S):
         while scheduler.statistics().refused < 4:
-            await asyncio.sleep(0)
+            await next_turn()
     gateway.send("scheduler/0", Ack(up_to=1))
     assert len(await take(scheduler, 1)) == 1
     stranger.close(linger=0)

@@ -11,7 +11,7 @@ import zmq
 
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
-from tests.support.waiting import until
+from tests.support.waiting import next_turn, until
 
 DEADLINE_S = 60.0
 
@@ -58,7 +58,7 @@ async def test_a_router_whose_peer_does_not_read_waits_without_turning_and_goes_
                 assert peer.recv(zmq.DONTWAIT) == body
                 n_read += 1
             except zmq.Again:
-                await asyncio.sleep(0)
+                await next_turn()
     router.close()
 
 

@@ -1,4 +1,5 @@
-"""The processes of a server import neither rich nor httpx, nor threads for products of matrices. What comes later finds all."""
+"""The processes of a server, and the commands that ask it, import neither rich nor httpx, nor threads for products of matrices.
+What comes later finds all."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ print(os.environ.get("OPENBLAS_NUM_THREADS"))
 """
 
 
-@pytest.mark.parametrize("module", ["supervisor.children.incarnation", "supervisor.start, supervisor.placement.host"])
+@pytest.mark.parametrize(
+    "module", ["supervisor.children.incarnation", "supervisor.start, supervisor.placement.host", "supervisor.operator.calls"]
+)
 @pytest.mark.parametrize("threads", [None, "2"])
 def test_a_process_of_the_server_imports_what_it_uses(module: str, threads: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

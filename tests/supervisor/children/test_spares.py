@@ -13,6 +13,7 @@ from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, 
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import ChildSpec
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
+from tests.support.waiting import next_turn
 
 
 def spawn(spec: ChildSpec, on_exit: OnExit, is_new: bool) -> ChildProcess:
@@ -144,7 +145,7 @@ async def renewing(made: list[Warm]) -> tuple[Spares, asyncio.Task[str]]:
     renewed = asyncio.create_task(spares.renew([SPEC], DEADLINE_S))
     async with asyncio.timeout(DEADLINE_S):
         while not made:
-            await asyncio.sleep(0)
+            await next_turn()
     return spares, renewed
 
 

@@ -12,7 +12,7 @@ from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.replicas_rig import TwoReplicas, two_replicas
 from tests.support.gateway.whole_server import n_visible
 from tests.support.scheduler.mortal_gang import Fate
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, next_turn
 
 N_STREAMS, N_TOKENS = 12, 60
 
@@ -140,7 +140,7 @@ async def _come_back(both: TwoReplicas) -> None:
         while "worker/0.0" not in both.rig.cluster.scripted:
             both.fates[0].returns.set()
             both.fates[0].returns.clear()
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 def _deaths_told(both: TwoReplicas) -> int:

@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from actors.gateway.http.request_identity import request_of
 from actors.gateway.other_gateways.owners import Owners
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.waiting import DEADLINE_S
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import next_turn
 
 COMPLETION = {"prompt": [1, 2], "max_tokens": 6, "temperature": 0, "stream": True}
 CHAT: dict[str, Any] = {
@@ -171,7 +171,7 @@ async def test_a_stream_goes_on_behind_its_last_event_after_a_gateway_s_death(
                 second = AsgiStream(r, f"{place}?starting_after={cut}", method="GET")
             while scheduler.running or r.manager.gate.n_active:
                 scheduler.step()
-                await asyncio.sleep(0)
+                await next_turn()
             whole = await AsgiStream(r, place, method="GET").end()
             assert read + await second.end() == whole
             assert first.headers["x-request-id"] == second.headers["x-request-id"] == f"a proxy's {cut}"

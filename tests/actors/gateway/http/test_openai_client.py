@@ -7,9 +7,9 @@ import socket
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until

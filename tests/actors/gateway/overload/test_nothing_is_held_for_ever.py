@@ -16,7 +16,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "whole": ("/v1/completions", {"prompt": "a"}),
     "streamed": ("/v1/completions", {"prompt": "a", "stream": True}),
     "several": ("/v1/completions", {"prompt": ["a", "b"], "n": 2}),
-    "batch": ("/v1/batch", {"requests": [{"prompt": "a"}, {"prompt": "b"}]}),
+    "batch": ("/v1/batch", {"requests": [{"prompt": "a", **BODY}, {"prompt": "b", **BODY}]}),
     "background": ("/v1/responses", {"input": "a", "background": True}),
     "refused": ("/v1/completions", {"prompt": "a", "top_p": 7}),
 }

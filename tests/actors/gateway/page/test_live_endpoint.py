@@ -16,7 +16,7 @@ from actors.gateway.page import collector
 from messages.access.api_key import Role, new_key
 from messages.access.key_file import change_keys
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, next_turn
 
 BODY: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 400, "stream": True}
 STREAM = "/v1/live?stream=true"
@@ -51,7 +51,7 @@ async def begun(http: httpx.AsyncClient, r: Rig, headers: dict[str, str] | None 
     task = asyncio.ensure_future(http.post("/v1/completions", json=BODY, headers=headers))
     async with asyncio.timeout(DEADLINE_S):
         while len(r.manager.unfinished.all) == n_before:
-            await asyncio.sleep(0)
+            await next_turn()
     return task
 
 
@@ -120,7 +120,7 @@ async def test_a_viewer_that_leaves_ends_the_collections() -> None:
             assert feed.n_viewers == 1
         async with asyncio.timeout(DEADLINE_S):
             while feed.n_viewers:
-                await asyncio.sleep(0)
+                await next_turn()
         assert not feed.is_running
 
 

@@ -6,11 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import openai
-
 from actors.gateway.requests.request_spec import Ended
 from actors.gateway.requests.work_done import n_cached_at, n_cached_of, server_timing
 from messages.generation.sequences import Work
+from tests.support.answers.client_libraries import openai
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import DEADLINE_S

@@ -16,6 +16,7 @@ from actors.gateway.similar_answers.similar_queries import SimilarQueries
 from messages.caches.similar import FindSimilar, SimilarFound
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
+from tests.support.waiting import next_turn
 
 QUESTION = Question(b"1" * 16, "what is it", 0.9, True)
 
@@ -67,13 +68,13 @@ class Bench:
         before = len(self.vectors)
         task = asyncio.ensure_future(self.cache.look_up(QUESTION))
         while len(self.vectors) == before:
-            await asyncio.sleep(0)
+            await next_turn()
         return task
 
     async def sent_query(self) -> FindSimilar:
         """The question to the directory, once it was sent."""
         while not self.post.sent:
-            await asyncio.sleep(0)
+            await next_turn()
         message = self.post.sent[-1]
         assert isinstance(message, FindSimilar)
         return message
@@ -105,7 +106,7 @@ async def test_so_many_vectors_are_computed_at_a_time() -> None:
     for vector in bench.vectors:
         vector.set_result(np.ones(3, np.float32))
     while bench.cache.n_open:
-        await asyncio.sleep(0)
+        await next_turn()
 
 
 async def test_the_death_of_the_directory_ends_a_look_up() -> None:

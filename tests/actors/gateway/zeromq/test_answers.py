@@ -31,7 +31,7 @@ from tests.support.answers.written_answer import written
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.gateway.zmq_clients import ZmqConnection
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S, next_turn, until
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
@@ -67,7 +67,7 @@ async def step_to_the_end(scheduler: FakeScheduler, *working: asyncio.Future[Any
     async with asyncio.timeout(DEADLINE_S):
         while not all(one.done() for one in working):
             scheduler.step(1)
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 async def test_several_answers_survive_the_gateway_and_are_those_of_http(place: Path) -> None:

@@ -16,7 +16,7 @@ from actors.gateway.zeromq.parse import field_in, request_in
 from messages import public
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.zmq_clients import generate, receive_four_of_eight, zmq_rig
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, next_turn
 
 
 async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypa
         monkeypatch.setattr(clients, "_CLIENT_SILENCE_S", 0.0)
         async with asyncio.timeout(DEADLINE_S):
             while request.watchers:
-                await asyncio.sleep(0)
+                await next_turn()
         assert request.orphaned_s > 0, "nobody reads it, and it waits for its client"
         monkeypatch.setattr(clients, "_CLIENT_SILENCE_S", 1000.0)
         assert scheduler.cancels == []
@@ -64,7 +64,7 @@ async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> 
             server._on_frames([b"client", *server._codec.encode(public.StatsWanted(call="c"))])
             assert [task.cancel() for task in server._tasks.running] == [True]
             while server._tasks.running:
-                await asyncio.sleep(0)
+                await next_turn()
             gc.collect()
     never_awaited = [
         text for text in (str(one.message) for one in seen) if "never awaited" in text

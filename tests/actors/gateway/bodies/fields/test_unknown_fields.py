@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from structlog.testing import capture_logs
 
 from actors.gateway.bodies.fields.unknown_fields import IgnoredFieldsLog, header_of
 from actors.gateway.bodies.schema import ChatBody, CompletionBody, read_body
 from actors.gateway.requests.refusals import Refusal
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import DEADLINE_S

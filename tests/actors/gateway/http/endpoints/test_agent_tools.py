@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from actors.gateway.text.models.folder_text import FolderText
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.thinking.thinking_server import answer_after_a_kill, thinking_server
 from tests.support.waiting import DEADLINE_S

@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
 import pytest
 
 from actors.gateway.text.models.folder_text import FolderText
+from tests.support.answers.client_libraries import anthropic
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until

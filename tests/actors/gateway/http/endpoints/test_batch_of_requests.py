@@ -18,6 +18,7 @@ from actors.gateway.text.models.folder_text import FolderText
 from tests.support.answers.calling_server import calling_server
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import next_turn
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
 BOTH = ("n_prompt", "prompt_tokens"), ("n_generated", "generated_tokens"), ("tokens", "token_ids")
@@ -148,7 +149,7 @@ async def test_a_batch_survives_its_gateway_and_is_computed_once(tmp_path: Path)
             again = asyncio.ensure_future(http.post("/v1/batch", **asked))
             while not again.done():
                 scheduler.step(1)
-                await asyncio.sleep(0)
+                await next_turn()
             results = (await again).json()["results"]
             assert [result["token_ids"] for result in results] == [oracle([97, 98], 5), oracle([99, 100], 8)]
             assert {len(submit.tokens) for submit in scheduler.submits[2:]} == {5}, "both go on after three tokens"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
+from tests.support.answers.client_libraries import anthropic, openai
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import DEADLINE_S
 

@@ -9,11 +9,10 @@ import re
 from pathlib import Path
 
 import numpy as np
-import ollama
-import openai
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.answers.client_libraries import ollama, openai
 from tests.support.embedding.embedders import DIMENSIONS, HeldEmbedder, add_embedder, formula, gateway_fields
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S

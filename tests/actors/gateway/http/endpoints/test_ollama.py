@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import ollama
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.answers.client_libraries import ollama
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until

@@ -9,13 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
-import ollama
-import openai
 import pytest
 
 from actors.gateway.text.models.folder_text import FolderText
+from tests.support.answers.client_libraries import anthropic, ollama, openai
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill, thinking_server
 from tests.support.waiting import DEADLINE_S

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
-
 from actors.gateway.text.models.folder_text import FolderText
 from tests.support.answers.calling_server import CALL, calling_server
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.thinking.thinking_server import THOUGHT, answer_after_a_kill
 from tests.support.waiting import DEADLINE_S
 

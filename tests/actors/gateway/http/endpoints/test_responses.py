@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
+from tests.support.answers.client_libraries import openai
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.waiting import DEADLINE_S, until

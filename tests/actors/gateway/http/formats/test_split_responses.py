@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
-from openai import omit
-from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from actors.gateway.http.formats.responses.events import FIRST_OF_SPLIT, event_before
@@ -27,7 +25,6 @@ TEXT = (
 )
 BROKEN = 'So<tool_call>{"name": "now", "arguments": {"a": b}}</tool_call>'
 PYTHON = "[now(), get_weather(city='Paris'), now()]"
-ONE = TypeAdapter[Any](ResponseStreamEvent)
 STOP, CUT, FAILED = Ended(reason="stop"), Ended(reason="length"), Ended(reason="failed", code="internal")
 
 
@@ -110,14 +107,25 @@ def test_a_stream_goes_on_after_any_number(texts: list[str], ended: Ended) -> No
         assert parts_of(events_of(request, event_before(number))) == parts[at + 1 :]
 
 
+@cache
+def one_event() -> TypeAdapter[Any]:
+    """The types of the official client, which takes long to import: only here, not where tests are collected."""
+    from openai.types.responses import ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent)
+
+
 @pytest.mark.parametrize("texts", [*cuts(TEXT), *cuts(BROKEN)])
 @pytest.mark.parametrize("ended", [STOP, CUT])
 def test_the_official_client_reads_every_event(texts: list[str], ended: Ended) -> None:
     """It raises nothing: its types and its state refuse an event that does not fit those before it."""
+    from openai import omit
+    from openai.lib.streaming.responses._responses import ResponseStreamState
+
     request = answer(texts, ended)
     state: Any = ResponseStreamState(input_tools=[], text_format=omit)
     for part in parts_of(events_of(request)):
-        state.handle_event(ONE.validate_python(part))
+        state.handle_event(one_event().validate_python(part))
 
 
 @pytest.mark.parametrize("texts", cuts(BROKEN))

@@ -16,7 +16,7 @@ from actors.gateway.takeover import left_answers
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import two_gateways
 from tests.support.gateways.forwarding import key_of, replace_owner, until_submitted
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, next_turn
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ async def test_a_client_that_has_all_that_the_journal_has_is_not_cut() -> None:
         async with asyncio.timeout(DEADLINE_S):
             while not (again.is_complete or again.is_cut):
                 scheduler.step()
-                await asyncio.sleep(0)
+                await next_turn()
         assert not again.is_cut
         assert again.body.startswith(has)
         await stream.end()

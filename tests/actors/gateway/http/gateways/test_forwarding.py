@@ -21,7 +21,7 @@ from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.gateways.forwarding import key_of, replace_owner, until_submitted
 from tests.support.memory_cluster import ScriptedActor
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S, next_turn, until
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +107,7 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
             async with asyncio.timeout(DEADLINE_S):
                 while not stream.is_complete:  # a request whose admission was not written is sent again
                     scheduler.step()
-                    await asyncio.sleep(0)
+                    await next_turn()
             forwarded = await stream.end()
             await server.stop()
             assert forwarded == await AsgiStream(r, f"/v1/streams/{headers['Idempotency-Key']}", method="GET").end()
@@ -131,7 +131,7 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_dies_twice_with_a_ping_
         async with asyncio.timeout(DEADLINE_S):
             while not (stream.is_complete or stream._task.done()):
                 scheduler.step()
-                await asyncio.sleep(0)
+                await next_turn()
         assert stream.is_complete
         for one in dead:
             await one.stop()
@@ -224,7 +224,7 @@ async def test_requests_of_before_another_number_of_gateways_are_joined_at_all_o
             await until_submitted(r, 1 if is_over else 3)
             while scheduler.running:
                 scheduler.step()
-                await asyncio.sleep(0)
+                await next_turn()
             bodies = [await stream.end() for stream in (*streams, new)]
             assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
             assert all(body.startswith(one.body) for body, one in zip(bodies[::2], first, strict=False))
