@@ -18,7 +18,15 @@ import msgspec
 import structlog
 
 from messages.ids import SUPERVISOR
-from supervisor.children.fork_server import PACKET_BYTES, SUCCESSOR, ForkAnswer, ForkRequest, launch, take_early
+from supervisor.children.fork_server import (
+    PACKET_BYTES,
+    SUCCESSOR,
+    SUPERVISOR_PROGRAM,
+    ForkAnswer,
+    ForkRequest,
+    launch,
+    take_early,
+)
 from supervisor.children.process import LocalProcess, OnExit, Reaper, is_suspended
 from supervisor.parent.link import Successor
 
@@ -145,7 +153,7 @@ class ForkLink:
                 self.load(self._wanted)
                 if not self._has_program and self.is_warm and now_s - self._used_s > _IDLE_S:
                     self._has_program = True
-                    self._do((SUCCESSOR,))
+                    self._do((SUCCESSOR, SUPERVISOR_PROGRAM))
                 return False
             structlog.get_logger().warning("fork server replaced", pid=self.pid, reason="late" if is_late else "stopped")
         self._end()

@@ -4,12 +4,13 @@
                         └──────── next supervisor          that of before ends with the event loop
 
 It waits until its parent gives it what a supervisor needs. It forks a fork server of its own at once, so actors that die next
-are forked, too. Importing this file imports the program.
+are forked, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -18,10 +19,9 @@ from typing import NoReturn
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import ignore_signals, leave
 from supervisor.children.fork_link import ForkedChild
-from supervisor.children.fork_server import Launched, keep_early, serve_forked
+from supervisor.children.fork_server import SUPERVISOR_PROGRAM, Launched, keep_early, serve_forked
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.link import ParentLink
-from supervisor.start import resume
 
 
 def become_supervisor(end: int) -> NoReturn:
@@ -31,11 +31,12 @@ def become_supervisor(end: int) -> NoReturn:
     with contextlib.suppress(OSError):  # the machine has no room now: the supervisor starts one later
         _fork_fork_server(link)
     ignore_signals("supervisor")  # as the fork server does; this gives it a name
+    program = importlib.import_module(SUPERVISOR_PROGRAM)
     if not link.recv(1, socket.MSG_PEEK):
         os._exit(ExitCode.DONE)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    leave(resume(ParentLink(link)))
+    leave(program.resume(ParentLink(link)))
 
 
 def _fork_fork_server(link: socket.socket) -> None:
