@@ -27,6 +27,7 @@ import msgspec
 import structlog
 
 from gpu_workers.embedding.model_files import open_model
+from gpu_workers.embedding.sentence_files import SENTENCE_FILES
 from gpu_workers.model_store.model_folder import ModelFolder
 from messages.access.audit_log import AUDIT_FILE
 from messages.descriptors.server import listen_at
@@ -236,6 +237,7 @@ def _embedding_facts(config: ServerConfig, url: str) -> EmbeddingFacts | None:
         is_normalized=files.normalizes,
         prompts=files.prompts,
         default_prompt=files.default_prompt,
+        digests=digests_of("embedding_model", str(model.folder), SENTENCE_FILES),
     )
 
 

@@ -26,6 +26,7 @@ class EmbeddingFacts:
     is_normalized: bool = True
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
+    digests: ModelDigests = field(default_factory=ModelDigests)  # of its files, as they were at the start
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Supervisor:
             server, self.children, self._policy, self.commands, display, self._saved, self._link, self.cordons
         )
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.commands, self._saved, self._is_whole)
+        self._succession = Succession(self._link, self.commands, self._saved, self._is_whole, spawner.fork_successor)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
             self.children, self._liveness, self._spawn_retries, self._saved, self._link, server, self._start, self._kill

@@ -144,8 +144,8 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
 
 
 def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) -> Group:
-    s, settings = config.supervisor, msgspec.structs.replace(config.embedder, model_folder=model.folder)
-    why = "computes embeddings; after its death gateways send their texts again"
+    s, why = config.supervisor, "computes embeddings; after its death gateways send their texts again"
+    settings = msgspec.structs.replace(config.embedder, model_folder=model.folder, model_digests=model.digests)
     group = _single(config, actor_name("embedder", 0), why, settings, warm_up=("gpu_workers.embedding.encoder",))
     step_s = s.cpu_step_s if settings.device == "cpu" else s.step_s
     frozen_s = max(s.frozen_s, s.frozen_worker_s)

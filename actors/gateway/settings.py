@@ -68,6 +68,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     fallback_after_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.1
     embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings
     embedding_folder: str = ""  # folder with its tokenizer.json
+    embedding_digests: ModelDigests = ModelDigests()  # what was in it when the server was started
     embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text
     embedding_dimensions: Annotated[int, msgspec.Meta(ge=0)] = 0  # of its vectors
     embedding_normalized: bool = True  # its vectors have length 1

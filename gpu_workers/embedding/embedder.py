@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
 from gpu_workers.embedding.batch_times import BatchTimes
 from gpu_workers.embedding.model import TextEncoder
+from gpu_workers.embedding.sentence_files import SENTENCE_FILES
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
 from gpu_workers.large_pages import collapse_soon
 from gpu_workers.model_store.config_keys import ModelConfigError
@@ -34,6 +35,7 @@ from messages.child import Child, LifecycleEvents, SenderState
 from messages.embedding import Embed, Embedded
 from messages.errors import ConfigError, MailboxFull
 from messages.lifecycle import lifecycle
+from messages.lifecycle.model_digests import refuse_other_weights
 from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
@@ -59,7 +61,9 @@ def load_model(settings: EmbedderSettings, times: BatchTimes) -> TextEncoder:
 
     torch.set_num_threads(settings.threads or len(os.sched_getaffinity(0)))
     try:
+        refuse_other_weights(settings.model_folder, settings.model_digests, SENTENCE_FILES)
         encoder = load_encoder(Path(settings.model_folder), settings)
+        refuse_other_weights(settings.model_folder, settings.model_digests, SENTENCE_FILES)  # as in the ranks
     except (ModelConfigError, WeightsError) as error:
         raise ConfigError(f"embedding_model: {error}") from None
     warm_up(encoder, times)

@@ -22,6 +22,7 @@ from messages.errors import ConfigError
 _MODULES, _PROMPTS, _LENGTH = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
 _USUAL_POOLING = "1_Pooling"  # the folder, where no modules.json names another one
 _SERVED_MODULES = ("Transformer", "Pooling", "Normalize")
+SENTENCE_FILES = (_MODULES, _PROMPTS, _LENGTH, f"{_USUAL_POOLING}/config.json")  # what decides vectors beside the model itself
 T = TypeVar("T")
 
 

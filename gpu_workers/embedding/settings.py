@@ -8,14 +8,16 @@ import msgspec
 
 from gpu_workers.settings import DtypeChoice
 from messages.errors import ConfigError
+from messages.lifecycle.model_digests import ModelDigests
 
 MAX_BATCH_TOKENS = 2048
 
 
 class EmbedderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of the process that computes embeddings. The supervisor fills in the folder."""
+    """The settings of the process that computes embeddings. The supervisor fills in the folder and its digests."""
 
     model_folder: str = ""  # a folder with config.json, tokenizer.json and safetensors
+    model_digests: ModelDigests = ModelDigests()  # what was in it when the server was started
     # which hidden states of a text become its vector; auto: as the model's files say, else the mean for encoders of the BERT
     # family, and the last token for decoders
     pooling: Literal["auto", "mean", "first", "last"] = "auto"

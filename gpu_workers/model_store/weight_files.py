@@ -3,10 +3,11 @@ before it starts anything."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
+
+from messages.lifecycle.used_weights import used_weights
 
 _LENGTH_BYTES = 8  # of the header's own length, before it
 _MOST_HEADER_BYTES = 100_000_000  # as the format has it
@@ -18,15 +19,13 @@ class WeightsError(ValueError):
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those that its index names, else all of them.
+    """The safetensors files of a folder that are loaded (`used_weights`).
 
-    Raises: WeightsError if one is missing, or if there is none."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        files = [folder / name for name in names]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
+    Raises: WeightsError if one is missing, if there is none, or if the index cannot be read."""
+    try:
+        files = used_weights(folder)
+    except ValueError as error:
+        raise WeightsError(str(error)) from None
     missing = [path.name for path in files if not path.is_file()]
     if missing or not files:
         got = f"a folder without {', '.join(missing)}" if missing else "a folder that has none"

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from messages.client.options import documents_options
 from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
 
+_CLOSED = "the client was closed"
 _MAX_TURNS = 100
 _TURN_S = 0.5  # of a wait: after it a signal is noticed in any case
 T = TypeVar("T")
@@ -129,15 +131,29 @@ class Client:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_closed or not self._thread.is_alive():
             work.close()
-            raise Unavailable("the client was closed" if self._is_closed else "the client was made before this fork")
+            raise Unavailable(_CLOSED if self._is_closed else "the client was made before this fork")
         call = _CancellableCall(work)
+        running = call.run()
         try:
-            return _result(asyncio.run_coroutine_threadsafe(call.run(), self._loop))
+            return _result(self._hand_over(running), self._thread)
         except CancelledError:
-            raise Unavailable("the client was closed") from None
+            raise Unavailable(_CLOSED) from None
         except BaseException:  # Ctrl-C: the result is not wanted any more
-            self._loop.call_soon_threadsafe(call.cancel)
+            with suppress(RuntimeError):  # another thread has closed the loop
+                self._loop.call_soon_threadsafe(call.cancel)
+            if not self._thread.is_alive():  # nobody runs them now
+                running.close()
+                work.close()
             raise
+
+    def _hand_over(self, running: Coroutine[Any, Any, T]) -> Future[T]:
+        """Let the loop run this. Raises: Unavailable if another thread has closed the loop just now."""
+        try:
+            return asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            raise Unavailable(_CLOSED) from None
 
 
 class _CancellableCall:
@@ -162,15 +178,20 @@ class _CancellableCall:
             self._task.cancel()
 
 
-def _result(future: Future[T]) -> T:
-    """What the future gives, or raises. It is waited for in short turns, because Python notices a signal that comes in the
-    moment before a wait begins only when that wait is over: one Ctrl-C would be lost."""
+def _result(future: Future[T], thread: threading.Thread) -> T:
+    """What the future of this thread gives, or raises. It is waited for in short turns, because Python notices a signal that
+    comes in the moment before a wait begins only when that wait is over: one Ctrl-C would be lost.
+
+    Raises: Unavailable if the thread has ended without it."""
     while True:
+        has_ended = not thread.is_alive()
         try:
             return future.result(_TURN_S)
         except TimeoutError:
             if future.done():  # by its own TimeoutError, or just now
                 return future.result()
+            if has_ended:  # its client was closed just before the call could begin
+                raise Unavailable(_CLOSED) from None
 
 
 async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:

@@ -1,12 +1,14 @@
 """Which files a model had when its server was started: gateways and workers that start later serve these files, or none.
 
 A digest reads the small files of a model folder whole, and of each file of weights its size and samples of its bytes, so that
-100 GB of weights take milliseconds. Names and times of files do not count: a copy of a model is the same model.
+100 GB of weights take milliseconds. Names and times of files do not count: a copy of a model is the same model. Nor do weights
+that are not loaded, such as those of another format beside them.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import msgspec
 
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
+from messages.lifecycle.used_weights import used_weights
 
 _WEIGHTS = (".safetensors", ".gguf")
 _TEXT_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -29,25 +32,32 @@ class ModelDigests(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-def read_digests(model_folder: str) -> ModelDigests:
+def read_digests(model_folder: str, also: Iterable[str] = ()) -> ModelDigests:
     """The digests of a model folder, or of a GGUF file; none of the hash chain, which has no files. Blocks for milliseconds.
 
-    Raises: OSError when a file cannot be read.
+    `also`: small files that count beside the configuration, where they exist. Raises: OSError when a file cannot be read.
     """
     if model_folder == HASH_CHAIN:
         return ModelDigests()
     path = Path(model_folder)
-    files = [path] if path.is_file() else sorted(entry for entry in path.iterdir() if entry.is_file())
-    weights = [file for file in files if file.suffix in _WEIGHTS]
+    files = _files(path)
     small = [file for file in files if file.name in ("config.json", "params.json")]
-    text = [file for file in files if file.name in _TEXT_FILES]
-    return ModelDigests(weights=_digest([*small, *weights]), text=_digest(text or weights))
+    small += [path / name for name in also if (path / name).is_file()]
+    weights = _digest([*small, *_weights(path, files)])
+    return ModelDigests(weights=weights, text=read_text_digest(model_folder))
 
 
-def refuse_other_weights(model_folder: str, at_start: ModelDigests) -> None:
+def read_text_digest(model_folder: str) -> str:
+    """The digest of its tokenizer alone. Raises: OSError when a file cannot be read."""
+    path = Path(model_folder)
+    files = _files(path)
+    return _digest([file for file in files if file.name in _TEXT_FILES] or _weights(path, files))
+
+
+def refuse_other_weights(model_folder: str, at_start: ModelDigests, also: Iterable[str] = ()) -> None:
     """Raises: ConfigError when the weights are not those with which the server was started, because a stream would go on with
     the tokens of another model. OSError when a file cannot be read."""
-    if at_start.weights and read_digests(model_folder).weights != at_start.weights:
+    if at_start.weights and read_digests(model_folder, also).weights != at_start.weights:
         raise ConfigError(_changed(model_folder, "weights"))
 
 
@@ -57,6 +67,21 @@ def refuse_other_text(model_folder: str, found: str, at_start: ModelDigests) -> 
     Raises: ConfigError when it is another one."""
     if at_start.text and found != at_start.text:
         raise ConfigError(_changed(model_folder, "tokenizer"))
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(entry for entry in path.iterdir() if entry.is_file())
+
+
+def _weights(path: Path, files: list[Path]) -> list[Path]:
+    """The files that hold the weights of a model. One that is missing does not count: that is another model then."""
+    if path.is_file():
+        return [path]
+    try:
+        used = [file for file in used_weights(path) if file.is_file()]
+    except ValueError:  # whoever loads the model says so
+        used = []
+    return used or [file for file in files if file.suffix in _WEIGHTS]
 
 
 def _changed(model_folder: str, what: str) -> str:

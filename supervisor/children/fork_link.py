@@ -17,13 +17,24 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from supervisor.children.fork_server import PACKET_BYTES, ForkAnswer, ForkRequest, launch, take_early
+from messages.ids import SUPERVISOR
+from supervisor.children.fork_server import (
+    PACKET_BYTES,
+    SUCCESSOR,
+    SUPERVISOR_PROGRAM,
+    ForkAnswer,
+    ForkRequest,
+    launch,
+    take_early,
+)
 from supervisor.children.process import LocalProcess, OnExit, Reaper, is_suspended
+from supervisor.parent.link import Successor
 
 _ANSWER_S = 1.0  # a fork takes milliseconds
 _LOADED_S = 120.0  # for imports and warm-ups, which have the lowest priority
 _POLL_S = 0.01
 _MAX_DEATHS = 3  # of fork servers in a row that never became warm; after that
+_IDLE_S = 5.0  # without a fork or warm-ups, before it imports what only a supervisor needs
 _PAUSE_S = 30.0  # between the starts of two of them, because imports take a core
 
 
@@ -77,6 +88,7 @@ class ForkLink:
         self._wanted: tuple[str, ...] = ()  # warm-ups
         self._asked: tuple[str, ...] = ()  # of the present fork server
         self._n_deaths, self._is_closed, self._was_stopped = 0, False, False
+        self._used_s, self._has_program = self._since_s, False
 
     @property
     def pid(self) -> int:
@@ -100,32 +112,36 @@ class ForkLink:
     def load(self, warm_ups: tuple[str, ...]) -> None:
         """Do these warm-ups in advance, in this fork server and in later ones. It forks nothing meanwhile."""
         self._wanted = warm_ups
-        if self._asked != warm_ups and self.is_warm and self._server is not None:
+        if self._asked != warm_ups and self.is_warm:
             self._asked = warm_ups
-            self._is_warm, self._since_s = False, time.monotonic()
-            with contextlib.suppress(OSError):  # the next look finds it dead
-                self._server.control.settimeout(0.0)
-                self._server.control.send(msgspec.json.encode(ForkRequest(warm_ups=warm_ups)))
+            self._do(warm_ups)
 
     def fork(self, request: ForkRequest, descriptors: Mapping[str, int], on_exit: OnExit) -> LocalProcess | None:
         """A new process for this actor, which has these descriptors, does its warm-ups and waits for its spawn spec; None if it
         must be made otherwise."""
-        if not self.is_warm or self._server is None or is_suspended(self.pid):
+        if not self._can_fork():
             return None
         ours, theirs = socket.socketpair()
         with theirs:
-            try:
-                answer = self._ask(self._server.control, request, (theirs.fileno(), *descriptors.values()))
-            except (OSError, msgspec.DecodeError) as error:
-                answer = ForkAnswer(error=str(error) or type(error).__name__)
-                self._end()
+            answer = self._ask(request, (theirs.fileno(), *descriptors.values()))
         if not answer.pid:
             ours.close()
-            structlog.get_logger().warning("not forked: it gets a new interpreter", child=request.name, reason=answer.error)
             return None
         process = LocalProcess(ForkedChild(answer.pid), on_exit, ours)
         process.descriptors = dict(zip(descriptors, answer.descriptors, strict=True))
         return process
+
+    def fork_supervisor(self) -> Successor | None:
+        """The next supervisor, a child of this process that waits for its parent; None if there can be none now."""
+        if not self._can_fork():
+            return None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            answer = self._ask(ForkRequest(SUPERVISOR), (theirs.fileno(),))
+        if answer.pid:
+            return Successor(answer.pid, ours)
+        ours.close()
+        return None
 
     def look(self, now_s: float) -> bool:
         """Replace a fork server that is dead, was stopped at two looks in a row, or was not warm in time: at once, or after a
@@ -135,6 +151,9 @@ class ForkLink:
             is_late = not self.is_warm and now_s - self._since_s > _LOADED_S
             if not is_late and not (was_stopped and self._was_stopped):
                 self.load(self._wanted)
+                if not self._has_program and self.is_warm and now_s - self._used_s > _IDLE_S:
+                    self._has_program = True
+                    self._do((SUCCESSOR, SUPERVISOR_PROGRAM))
                 return False
             structlog.get_logger().warning("fork server replaced", pid=self.pid, reason="late" if is_late else "stopped")
         self._end()
@@ -150,14 +169,35 @@ class ForkLink:
         self._is_closed = True
         self._end()
 
-    def _ask(self, control: socket.socket, request: ForkRequest, fds: tuple[int, ...]) -> ForkAnswer:
-        """Raises: OSError, msgspec.DecodeError."""
-        control.settimeout(_ANSWER_S)
-        socket.send_fds(control, [msgspec.json.encode(request)], list(fds))
-        return _read(control)
+    def _can_fork(self) -> bool:
+        return self.is_warm and not is_suspended(self.pid)
+
+    def _ask(self, request: ForkRequest, fds: tuple[int, ...]) -> ForkAnswer:
+        """Let it fork. A fork server that does not answer is ended."""
+        assert self._server is not None
+        control, self._used_s = self._server.control, time.monotonic()
+        try:
+            control.settimeout(_ANSWER_S)
+            socket.send_fds(control, [msgspec.json.encode(request)], list(fds))
+            answer = _read(control)
+        except (OSError, msgspec.DecodeError) as error:
+            answer = ForkAnswer(error=str(error) or type(error).__name__)
+            self._end()
+        if not answer.pid:
+            log = structlog.get_logger()
+            log.warning("not forked: it gets a new interpreter", child=request.name, reason=answer.error)
+        return answer
+
+    def _do(self, warm_ups: tuple[str, ...]) -> None:
+        if self._server is None:
+            return
+        self._is_warm, self._since_s = False, time.monotonic()
+        with contextlib.suppress(OSError):  # the next look finds it dead
+            self._server.control.settimeout(0.0)
+            self._server.control.send(msgspec.json.encode(ForkRequest(warm_ups=warm_ups)))
 
     def _note(self, answer: ForkAnswer) -> None:
-        self._is_warm = answer.is_warm
+        self._is_warm, self._used_s = answer.is_warm, time.monotonic()
         self._n_deaths = 0
 
     def _end(self) -> None:
@@ -165,7 +205,7 @@ class ForkLink:
             return
         server, self._server = self._server, None
         self._n_deaths += not self._is_warm
-        self._is_warm, self._asked, self._was_stopped = False, (), False
+        self._is_warm, self._asked, self._was_stopped, self._has_program = False, (), False, False
         server.control.close()
         server.popen.kill()
         code = server.popen.wait()

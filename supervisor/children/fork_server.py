@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import select
 import socket
@@ -27,20 +28,25 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from messages.ids import role_of
+from messages.ids import SUPERVISOR, role_of
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import RUN_BY_ROLE, become_child, do_warm_up, ignore_signals, leave, warm_ups
+from supervisor.parent.execution import PARENT_PROGRAM
 from supervisor.parent.kernel import children_of, die_with
 from supervisor.parent.unhurried import run_unhurried
+
+if TYPE_CHECKING:
+    from supervisor.children.process import Reaper
 
 FORKED_ROLES = frozenset(RUN_BY_ROLE) - {"worker", "embedder"}
 PACKET_BYTES = 65_536
 MAX_DESCRIPTORS = 64
 ENTRYPOINT = "supervisor.children.entrypoint"
+SUCCESSOR, SUPERVISOR_PROGRAM = "supervisor.restart.successor", "supervisor.start"
 _PROGRAM = "supervisor.children.fork_server"
 _ROOM = "." * 64  # for the command lines of actors
 _ARGUMENTS_AT = 45  # in /proc/self/stat, counted from the field after the name; `man proc` calls it arg_start (48)
@@ -48,7 +54,8 @@ _ARGUMENTS_AT = 45  # in /proc/self/stat, counted from the field after the name;
 
 class ForkRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the supervisor asks for. With a name: this actor, which does these warm-ups first; its standard input and its
-    descriptors come with the packet. Without: the warm-ups in the fork server, so that all whom it forks later have them."""
+    descriptors come with the packet. With the supervisor's name: the next supervisor; the descriptor is its end of its link.
+    Without a name: the warm-ups in the fork server, so that all whom it forks later have them."""
 
     name: str = ""
     warm_ups: tuple[str, ...] = ()
@@ -68,7 +75,7 @@ class ForkAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 class Launched:
     """A fork server that was started, and this process's end of its pair of sockets."""
 
-    popen: subprocess.Popen[bytes]
+    popen: Reaper
     control: socket.socket
 
 
@@ -95,6 +102,11 @@ def launch_early() -> None:
         _early.append(launch())
 
 
+def keep_early(launched: Launched) -> None:
+    """Let `take_early` find this one."""
+    _early.append(launched)
+
+
 def take_early() -> Launched | None:
     """What `launch_early` has started in this process."""
     return _early.pop() if _early else None
@@ -110,8 +122,18 @@ def main(argv: list[str]) -> int:
         "supervisor.children.incarnation",
         *(module for role in sorted(FORKED_ROLES) for module in warm_ups(f"{role}/0")),
     ]
-    if not _load(control, modules):
-        return ExitCode.DONE
+    return _serve(control) if _load(control, modules) else ExitCode.DONE
+
+
+def serve_forked(control: socket.socket) -> NoReturn:
+    """Be the fork server of the process that has just forked this one, itself a fork of a fork server: all is imported."""
+    with contextlib.suppress(OSError):
+        die_with(os.getppid())
+    _set_command_line([sys.executable, "-m", _PROGRAM])
+    os._exit(_serve(control) if _load(control, []) else ExitCode.DONE)
+
+
+def _serve(control: socket.socket) -> int:
     while (packet := _received(control)) is not None:
         request, fds = packet
         if request.name:
@@ -194,6 +216,9 @@ def _become(request: ForkRequest, stdin: int) -> NoReturn:
     """In the new process: be this actor."""
     try:
         os.setsid()
+        if request.name == SUPERVISOR:
+            _set_command_line([sys.executable, "-m", PARENT_PROGRAM])
+            importlib.import_module(SUCCESSOR).become_supervisor(stdin)
         os.dup2(stdin, 0)
         os.close(stdin)
         _set_command_line([sys.executable, "-m", ENTRYPOINT, request.name])

@@ -16,7 +16,7 @@ from supervisor.children.fork_server import ForkRequest, is_forked
 from supervisor.children.kept_spares import AdoptedSpare, KeptSpares
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
 from supervisor.directories.register import ChildFacts, ProcessRegister, Registered
-from supervisor.parent.link import Exits, ParentLink
+from supervisor.parent.link import Exits, ParentLink, Successor
 from supervisor.policy.child_spec import ChildSpec
 
 ENTRYPOINT = "supervisor.children.entrypoint"
@@ -59,6 +59,10 @@ class Spawner(Protocol):
 
     def load(self, warm_ups: tuple[str, ...]) -> None:
         """Do these warm-ups where processes are forked. By default there is nothing to do."""
+
+    def fork_successor(self) -> Successor | None:
+        """The next supervisor, which waits for its parent; None where it must be started. By default it must."""
+        return None
 
     def pids(self) -> set[int]:
         """Processes of its own."""
@@ -140,6 +144,9 @@ class LocalSpawner(Spawner):
     def load(self, warm_ups: tuple[str, ...]) -> None:
         if self._forks is not None:
             self._forks.load(warm_ups)
+
+    def fork_successor(self) -> Successor | None:
+        return self._forks.fork_supervisor() if self._forks is not None else None
 
     def pids(self) -> set[int]:
         return {self._forks.pid} if self._forks is not None else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from messages.errors import ConfigError
@@ -25,13 +26,16 @@ def embedding_of(facts: StartFacts) -> dict[str, Any]:
         "embedding_normalized": model.is_normalized,
         "embedding_prompts": dict(model.prompts),
         "embedding_default_prompt": model.default_prompt,
+        "embedding_digests": model.digests,
     }
 
 
-def digests_of(key: str, model_setting: str) -> ModelDigests:
-    """The digests of a model's files, whose key in the configuration is `key`. Raises: ConfigError when one cannot be read."""
+def digests_of(key: str, model_setting: str, also: Iterable[str] = ()) -> ModelDigests:
+    """The digests of a model's files, whose key in the configuration is `key`. `also` as in `read_digests`.
+
+    Raises: ConfigError when one cannot be read."""
     try:
-        return read_digests(model_setting)
+        return read_digests(model_setting, also)
     except OSError as error:
         raise ConfigError(f"{key}: {error}") from None
 

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -19,7 +19,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _OF_TERMINALS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *_OF_TERMINALS)
 HANDLED = (*STOP_SIGNALS, signal.SIGCHLD)
-_PROGRAM = "supervisor.parent_program"
+PARENT_PROGRAM = "supervisor.parent_program"
 _VARIABLE = "TARDIGRADE_PARENT_STATE"  # the number of the descriptor
 
 
@@ -31,6 +31,7 @@ class ParentState:
     exits: dict[int, int]  # process id -> return code of processes that have lost their supervisor
     orders: list[int]  # signals that order a stop; the next supervisor gets them too
     failures_s: list[float]  # when supervisors have failed, by the monotonic clock
+    next_supervisor: tuple[int, int] | None = None  # that waits: its process id, and the descriptor of our end of its link
 
 
 def execute_parent(state: ParentState) -> NoReturn:
@@ -42,13 +43,14 @@ def execute_parent(state: ParentState) -> NoReturn:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     fd = os.memfd_create("parent")
-    held = [fd, *state.kept.values()]
+    held = [fd, *state.kept.values(), *(state.next_supervisor or ())[1:]]
+    known = {key: value for key, value in asdict(state).items() if value is not None}  # what older releases know, too
     try:
         with open(fd, "wb", closefd=False) as file:
-            file.write(json.dumps(asdict(state)).encode())
+            file.write(json.dumps(known).encode())
         for one in held:
             os.set_inheritable(one, True)
-        os.execve(sys.executable, [sys.executable, "-m", _PROGRAM], {**os.environ, _VARIABLE: str(fd)})
+        os.execve(sys.executable, [sys.executable, "-m", PARENT_PROGRAM], {**os.environ, _VARIABLE: str(fd)})
     except OSError:
         for one in held:
             os.set_inheritable(one, False)
@@ -63,6 +65,6 @@ def load_state() -> ParentState | None:
     with open(int(fd), "rb") as file:
         file.seek(0)
         state = ParentState(**json.load(file))
-    for kept in state.kept.values():
+    for kept in (*state.kept.values(), *(state.next_supervisor or ())[1:]):
         os.set_inheritable(kept, False)
-    return ParentState(state.kept, {int(pid): code for pid, code in state.exits.items()}, state.orders, state.failures_s)
+    return replace(state, exits={int(pid): code for pid, code in state.exits.items()})

@@ -45,6 +45,14 @@ class Kept:
     fd: int
 
 
+@dataclass(frozen=True)
+class Successor:
+    """The next supervisor, a child of this one that waits. `end`: the parent's end of its link."""
+
+    pid: int
+    end: socket.socket
+
+
 def pack_exits(exits: Mapping[int, int]) -> bytes:
     """The packet for these return codes by process id; a negative code is a signal."""
     return b" ".join([_EXITS, *(f"{pid}:{code}".encode() for pid, code in exits.items())])
@@ -72,6 +80,7 @@ class ParentLink:
         self._beat_s, self._asked_s = 0.0, time.monotonic()
         self.wants_next = False  # the parent shall make the next supervisor in advance
         self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
+        self.successor: Successor | None = None  # that waits for this process to be the parent
         self.exits = Exits()
         self.on_parent_death: Callable[[], None] = lambda: None
         self.on_parent_frozen: Callable[[], None] = lambda: None

@@ -57,6 +57,11 @@ class NextSupervisor:
         _wait_needed(other)
         return other
 
+    def go_on(self, pid: int, end: int) -> None:
+        """A process that an earlier program of this process has made waits with this process id; `end`: our end of its link."""
+        self.close()
+        self.pid, self._end = pid, socket.socket(fileno=end)
+
     def take(self) -> tuple[int, socket.socket] | None:
         """The process id of the one that waits and the parent's end of its link, which belong to the caller; None if there is
         none that runs."""

@@ -266,6 +266,8 @@ class Parent:
         """Go on with what the parent before knew."""
         self._kept = {text.encode(): kept for text, kept in state.kept.items()}
         self._exits, self._orders, self._failures_s = state.exits, state.orders, state.failures_s
+        if state.next_supervisor is not None:
+            self._next.go_on(*state.next_supervisor)
         self._has_opened = True
         os.write(self._wakeup_in, b"\0")  # some child may have ended meanwhile
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
@@ -18,6 +19,8 @@ from actors.gateway.requests.refusal_log import NO_CALL, CallTrace
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tenants.tenant_limits import TenantLimits
+from messages.errors import ConfigError
+from messages.lifecycle.model_digests import read_text_digest, refuse_other_text
 
 _INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the event loop goes on
 
@@ -162,8 +165,18 @@ class Embeddings:
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:
-    """The tokenizer of the embedding model, which takes tens of milliseconds; None if the server has no such model."""
-    return EmbeddingText(Path(settings.embedding_folder), settings.embedding_length) if settings.embedding_model else None
+    """The tokenizer of the embedding model, which takes tens of milliseconds. None if the server has no such model, or if that
+    has another tokenizer than at the start: the embedder would get ids that mean other texts."""
+    if not settings.embedding_model:
+        return None
+    folder = settings.embedding_folder
+    text = EmbeddingText(Path(folder), settings.embedding_length)
+    try:
+        refuse_other_text(folder, read_text_digest(folder), settings.embedding_digests)
+    except ConfigError as error:
+        structlog.get_logger().error("no embeddings from this gateway", reason=str(error))
+        return None
+    return text
 
 
 def shortened(vectors: np.ndarray, dimensions: int | None, normalizes: bool) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from messages.client import AsyncClient, Client
+from messages.client import AsyncClient, Client, sync_client
 from messages.client.options import absence_of
 from messages.errors import ConfigError, DeadlineExceeded, Unavailable
 
@@ -65,6 +65,50 @@ def test_a_client_that_is_closed_ends_the_calls_of_other_threads(client: Client)
     for call in (client.models, lambda: client.generate("x"), lambda: next(client.stream("x"))):
         with pytest.raises(Unavailable, match="closed"):
             call()
+
+
+def test_a_client_that_is_closed_before_a_thread_hears_of_its_end_is_closed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call has ended, and the loop is closed when its thread gets a core."""
+
+    async def work(_: AsyncClient) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Unavailable("the client was closed") from None
+
+    def heard_late(future: Future[Any], *rest: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), client._loop).result()  # it has begun
+        client.close()
+        return result(future, *rest)
+
+    result = sync_client._result
+    monkeypatch.setattr(sync_client, "_result", heard_late)
+    with pytest.raises(Unavailable, match="the client was closed"):
+        client.run(work)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_client_that_is_closed_while_a_call_is_handed_over_is_closed(
+    is_closed: bool, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop is closed, or has run for the last time."""
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def after_the_end(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", hand_over)
+        if is_closed:
+            client.close()
+        else:
+            loop.call_soon_threadsafe(loop.stop)
+            client._thread.join()
+        return hand_over(work, loop)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", after_the_end)
+    monkeypatch.setattr(sync_client, "_TURN_S", 0.01)
+    with pytest.raises(Unavailable, match="the client was closed"):
+        client.models()
 
 
 def test_a_stream_that_outlives_its_client_is_over(client: Client) -> None:
@@ -179,7 +223,7 @@ def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
 
 FORGETFUL = """
 import asyncio, gc, sys
-from messages.client import AsyncClient, Client
+from messages.client import AsyncClient, Client, sync_client
 from messages.client.options import absence_of
 from messages.errors import Unavailable
 

@@ -10,7 +10,13 @@ import pytest
 
 from messages.errors import ConfigError
 from messages.hash_chain import HASH_CHAIN
-from messages.lifecycle.model_digests import ModelDigests, read_digests, refuse_other_text, refuse_other_weights
+from messages.lifecycle.model_digests import (
+    ModelDigests,
+    read_digests,
+    read_text_digest,
+    refuse_other_text,
+    refuse_other_weights,
+)
 
 WEIGHTS, TEXT, OTHER = "model.safetensors", "tokenizer.json", "README.md"
 
@@ -53,3 +59,39 @@ def test_what_is_not_known_is_not_compared(folder: Path) -> None:
     assert read_digests(HASH_CHAIN) == ModelDigests()
     refuse_other_weights(str(folder), ModelDigests())
     refuse_other_text(str(folder), "other", ModelDigests())
+
+
+def test_weights_that_are_not_loaded_do_not_count(folder: Path) -> None:
+    before = read_digests(str(folder))
+    (folder / "consolidated.safetensors").write_bytes(b"of another format")
+    refuse_other_weights(str(folder), before)
+    assert read_digests(str(folder)) == before
+
+
+def test_of_a_model_in_several_files_those_of_its_index_count(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model-1.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    before = read_digests(str(folder))
+    (folder / "model-2.safetensors").write_bytes(b"added")
+    refuse_other_weights(str(folder), before)
+    (folder / "model-1.safetensors").unlink()
+    with pytest.raises(ConfigError, match="the files have changed"):
+        refuse_other_weights(str(folder), before)
+    (folder / "model-1.safetensors").write_bytes(b"replaced")
+    with pytest.raises(ConfigError, match="the files have changed"):
+        refuse_other_weights(str(folder), before)
+
+
+def test_files_that_decide_more_of_a_model_count_where_they_are_asked_for(folder: Path) -> None:
+    also = ("1_Pooling/config.json",)
+    before = read_digests(str(folder), also)
+    assert before == read_digests(str(folder)), "there is none yet"
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    refuse_other_weights(str(folder), before)
+    with pytest.raises(ConfigError, match="the files have changed"):
+        refuse_other_weights(str(folder), before, also)
+
+
+def test_the_digest_of_the_tokenizer_is_read_alone(folder: Path) -> None:
+    assert read_text_digest(str(folder)) == read_digests(str(folder)).text

@@ -252,3 +252,39 @@ def test_no_actor_that_uses_a_device_is_forked() -> None:
     assert not is_forked("worker/0.0")
     assert not is_forked("embedder/0")
     assert {"gateway", "scheduler", "custodian", "vault"} <= FORKED_ROLES
+
+
+async def test_the_next_supervisor_is_a_child_that_waits_and_ends_with_its_link(forks: ForkLink) -> None:
+    """It has a fork server of its own, which ends with it."""
+    async with asyncio.timeout(DEADLINE_S):
+        await forks.wait_warm()
+    successor = forks.fork_supervisor()
+    assert successor is not None
+    assert parent_of(successor.pid) == os.getpid()
+    async with asyncio.timeout(DEADLINE_S):
+        while not (own := find_fork_server(successor.pid)):
+            await asyncio.sleep(0.01)
+    assert os.getsid(successor.pid) == successor.pid
+    successor.end.close()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await asyncio.to_thread(os.waitpid, successor.pid, 0) == (successor.pid, 0)
+        while parent_of(own) not in (0, os.getpid()):
+            await asyncio.sleep(0.01)
+
+
+async def test_it_imports_the_program_of_a_supervisor_when_nothing_else_is_to_do(forks: ForkLink) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await forks.wait_warm()
+    now_s = time.monotonic()
+    forks.look(now_s + 1.0)
+    assert forks.is_warm
+    forks.look(now_s + 60.0)
+    assert not forks.is_warm
+    async with asyncio.timeout(DEADLINE_S):
+        await forks.wait_warm()
+    forks.look(now_s + 120.0)
+    assert forks.is_warm, "once"
+    successor = forks.fork_supervisor()
+    assert successor is not None
+    successor.end.close()
+    assert await asyncio.to_thread(os.waitpid, successor.pid, 0) == (successor.pid, 0)
