@@ -24,10 +24,10 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.grammar_gate import GrammarGate
 from actors.scheduler.gang.held_results import HeldResults
 from actors.scheduler.gang.idleness import Idleness
+from actors.scheduler.gang.outages import Outages
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
-from actors.scheduler.outages import Outages
 from actors.scheduler.outgoing import Outgoing, add_prompts, send_taken, without_credit
 from actors.scheduler.plan_timer import PlanTimer
 from actors.scheduler.planning.drafts import ReceivedDrafts
