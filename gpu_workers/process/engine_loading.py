@@ -43,7 +43,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         raise explanation from error
 
 
-def build_for_process(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
+def build_rank(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
     """As `build_engine`, for a process that is a rank and nothing else: soon after, the memory of a model's rank has large
     pages."""
     engine = build_engine(settings, gang_dir, report, kept)

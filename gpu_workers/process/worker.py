@@ -30,7 +30,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpu_workers.engine import Engine
-from gpu_workers.process.engine_loading import BuildEngine, build_for_process
+from gpu_workers.process.engine_loading import BuildEngine, build_rank
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.loading_times import LoadingTimes
 from gpu_workers.process.metrics import WorkerMetrics
@@ -62,9 +62,7 @@ _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far mo
 class Worker(LifecycleEvents, StepEvents):
     """The actor of one rank, from Hello to the end of its process."""
 
-    def __init__(
-        self, spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_for_process
-    ) -> None:
+    def __init__(self, spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_rank) -> None:
         self.settings = read_settings(spec.settings)
         self.log = structlog.get_logger().bind(actor=spec.name, incarnation=spec.incarnation)
         self.mailbox: Mailbox = make_mailbox(spec.name, spec.incarnation, spec.endpoint)
@@ -295,6 +293,6 @@ class Worker(LifecycleEvents, StepEvents):
         return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics, limit_s=limit_s)
 
 
-async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_for_process) -> int:
+async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_rank) -> int:
     """Run the actor of one rank; returns the exit status. The supervisor's entry point calls this."""
     return await Worker(spec, make_mailbox, build).run()
