@@ -21,7 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _N_PAGES = LARGE_PAGE_BYTES // _PAGE_BYTES  # in a large page
 _LEAST_USED = _N_PAGES // 4  # pieces with fewer pages stay small: a large page takes memory for all of them
 _BEGIN_S = 2.0  # after loading, when the process has begun to serve
-_PAUSE_S = 0.005  # between two pieces, which take about a millisecond each
+_PAUSE_S = 0.02  # between two pieces, which take some milliseconds each: with 5 ms, steps beside it took twice as long
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)

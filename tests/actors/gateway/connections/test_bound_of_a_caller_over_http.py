@@ -33,7 +33,8 @@ async def test_a_caller_that_a_header_names_has_its_own_bound_and_is_told_of_it(
             status, headers, answer = await late.answer()
             assert (status, answer["error"]["code"], headers[b"connection"]) == (429, "caller_share", b"close")
             assert answer["error"]["message"] == (
-                "connections: expected at most 2 open ones of one caller (gateway.max_caller_connections), got 3; come back in 1s"
+                "connections: expected at most 2 open ones of one caller (gateway.max_caller_connections), got 3; "
+                "come back in 1s"
             )
             assert headers[b"retry-after"] == b"1"
             assert await late.is_closed()
