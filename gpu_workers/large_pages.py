@@ -1,7 +1,7 @@
 """Large pages for the memory of a process that others wait for when it dies.
 
 A kernel frees the memory of a dead process page by page, and only then is its death proven. 0.5 GB in pages of 4 KiB took 250
-to 340 ms on a busy core, in pages of 2 MiB 40 to 50 (docs/reliability.md). So a process that has loaded a model asks for large
+to 344 ms on a busy core, in pages of 2 MiB 41 to 100 (docs/reliability.md). So a process that has loaded a model asks for large
 pages (MADV_COLLAPSE, Linux 6.1), piece by piece, because threads that need memory meanwhile wait for a piece.
 """
 
@@ -21,7 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _N_PAGES = LARGE_PAGE_BYTES // _PAGE_BYTES  # in a large page
 _LEAST_USED = _N_PAGES // 4  # pieces with fewer pages stay small: a large page takes memory for all of them
 _BEGIN_S = 2.0  # after loading, when the process has begun to serve
-_PAUSE_S = 0.02  # between two pieces, which take some milliseconds each: with 5 ms, steps beside it took twice as long
+_PAUSE_S = 0.02  # between two pieces, each of which takes some milliseconds of a core from those that serve
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -45,7 +45,8 @@ def collapse_private_memory(pause_s: float = 0.0) -> int:
 
 
 def collapse_soon() -> None:
-    """The same a little later, in a thread that gives way to others and ends with the process. Returns at once."""
+    """Make large pages of the private memory of this process, a little later and in a thread that ends with it. Returns at
+    once."""
     threading.Thread(target=_collapse_later, name="large pages", daemon=True).start()
 
 
