@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from ops.bench.own_server import OwnServer
+from ops.bench.told_metrics import by_actor
 
 _FAMILY = "tardigrade_worker_step_seconds"
 _SETTLED_S = 2.5  # ranks send their metrics once a second: they are all there when nothing has changed for so long
@@ -45,6 +45,4 @@ class BusyDevices:
         return known
 
     def _read(self) -> dict[str, float]:
-        text = httpx.get(self._url, timeout=30.0).text
-        samples = [one for family in text_string_to_metric_families(text) if family.name == _FAMILY for one in family.samples]
-        return {one.labels["actor"]: one.value for one in samples if one.name == f"{_FAMILY}_sum"}
+        return by_actor(httpx.get(self._url, timeout=30.0).text, f"{_FAMILY}_sum")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ from ops.bench.balance.gateway_model import GatewayModel
 from ops.bench.balance.replica_model import ModelledWork, ReplicaModel
 from ops.bench.balance.virtual_time import VirtualTime
 
-_MINUTE_S = 60.0
+MINUTE_S = 60.0
 _N_PREFIXES, _ZIPF = 200, 1.1
 _SLOWNESS = 3.0
 
@@ -42,7 +42,7 @@ class BalanceCase:
 
 @dataclass
 class BalanceResult:
-    """What a run gave. An imbalance is the largest distance of a replica's computed tokens from the mean, as a share of it."""
+    """What a run gave, in virtual time or of a real server."""
 
     imbalances: list[float] = field(default_factory=list)  # by minute, without the first one
     first_token_s: list[float] = field(default_factory=list)
@@ -50,6 +50,12 @@ class BalanceResult:
     n_moved: int = 0
     n_openings: int = 0
     n_given_up: int = 0
+
+
+def imbalance(done: Collection[float]) -> float:
+    """The largest distance of a replica's computed tokens from the mean, as a share of it."""
+    mean = sum(done) / len(done)
+    return max(abs(one - mean) for one in done) / mean
 
 
 def run(case: BalanceCase) -> BalanceResult:
@@ -78,12 +84,11 @@ def run(case: BalanceCase) -> BalanceResult:
     for minute in range(case.n_minutes):
         if minute == 1 and case.load is BalanceLoad.SLOW:
             replicas[f"scheduler/{case.n_replicas - 1}"].slowness = _SLOWNESS
-        time.run((minute + 1) * _MINUTE_S)
+        time.run((minute + 1) * MINUTE_S)
         done = {name: model.computed_tokens - before[name] for name, model in replicas.items()}
         before = {name: model.computed_tokens for name, model in replicas.items()}
-        mean = sum(done.values()) / len(done)
         if minute:
-            result.imbalances.append(max(abs(n - mean) for n in done.values()) / mean)
+            result.imbalances.append(imbalance(done.values()))
     for gateway in gateways.values():
         result.first_token_s += gateway.first_token_s
         result.n_moved += gateway.dispatcher.moves.n_moved

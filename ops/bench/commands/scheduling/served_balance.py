@@ -15,10 +15,10 @@ import click
 from actors.gateway.settings import BalancingName
 from ops.bench.balance.run import BalanceLoad
 from ops.bench.balance.served import serve_balance
+from ops.bench.commands.balance import figures_of
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import own_server
 from supervisor.bench.serve_load import CONSOLE, write_json
-from supervisor.bench.statistics import percentile
 
 _DEVICE = (
     "worker.hash_chain_step_s=0.008",
@@ -50,16 +50,7 @@ def command(
         for name in names:
             with own_server([*flags, "--set", f"gateway.balancing={name}"]) as server:
                 found = asyncio.run(serve_balance(server.url, BalanceLoad(load), rate, minutes, seed))
-            firsts = sorted(found.first_token_s)
-            figures = {
-                "worst_imbalance": round(max(found.imbalances), 4),
-                "mean_imbalance": round(sum(found.imbalances) / len(found.imbalances), 4),
-                "ttft_p50_ms": round(percentile(firsts, 0.5) * 1e3, 1),
-                "ttft_p99_ms": round(percentile(firsts, 0.99) * 1e3, 1),
-                "cached_share": round(found.cached_share, 4),
-                "answers": len(firsts),
-                "errors": found.n_errors,
-            }
+            figures = figures_of(found) | {"answers": len(found.first_token_s), "errors": found.n_given_up}
             options = {"load": load, "balancing": name, "rate": rate, "replicas": replicas, "gateways": gateways}
             CONSOLE.print(options | figures)
             write_json({"bench": "served-balance", **options, **figures, "machine": describe_machine()}, out)
