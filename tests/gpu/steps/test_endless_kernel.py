@@ -11,7 +11,7 @@ import torch
 
 from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
-from tests.support.workers.endless_kernel import EndlessKernel
+from tests.support.workers.kernels.endless_kernel import EndlessKernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 N_STREAMS, N_TOKENS, N_BEFORE = 16, 1500, 200
