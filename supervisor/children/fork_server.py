@@ -102,6 +102,11 @@ def launch_early() -> None:
         _early.append(launch())
 
 
+def wait_early(deadline_s: float) -> None:
+    """Wait until what `launch_early` has started can fork, or has ended."""
+    select.select([launched.control for launched in _early], [], [], deadline_s if _early else 0.0)
+
+
 def keep_early(launched: Launched) -> None:
     """Let `take_early` find this one."""
     _early.append(launched)

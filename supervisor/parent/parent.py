@@ -32,7 +32,7 @@ from messages.outcomes import ExitCode
 from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, IGNORED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import ALIVE, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, FRESH, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.next_supervisor import NextSupervisor
 from supervisor.parent.process_sample import sample_of
 from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, SUSPENDED_S, Silence, Stops
@@ -168,6 +168,8 @@ class Parent:
             if (known := self._kept.pop(packet[len(KEEP) :], None)) is not None:
                 os.close(known)
             self._kept[packet[len(KEEP) :]] = fds[0]
+        elif packet.startswith(FRESH) and fds:
+            self._next.take_fresh(int(packet[len(FRESH) :]), fds[0])
         elif packet == NEXT:
             self._is_next_wanted = True
         elif packet == OPEN:
@@ -255,9 +257,8 @@ class Parent:
     def _execute(self) -> None:
         """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
         kept = {text.decode(): fd for text, fd in self._kept.items()}
-        self._next.kill()  # it has the old program
         try:
-            execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
+            execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s, self._next.for_new_program()))
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
