@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import ignore_signals, leave
-from supervisor.children.fork_server import SUPERVISOR_PROGRAM, launch_early, wait_early
+from supervisor.children.fork_server import SUPERVISOR_PROGRAM, launch_early, set_command_line, wait_early
 from supervisor.parent.execution import PARENT_PROGRAM, STOP_SIGNALS
 from supervisor.parent.link import ParentLink, Successor
 from supervisor.parent.unhurried import run_unhurried
@@ -68,6 +68,7 @@ def _launch(end: int) -> subprocess.Popen[bytes]:
 def main(argv: list[str]) -> NoReturn:
     """Load the program, wait until the parent needs a supervisor, and be it. `argv`: [descriptor]."""
     link = socket.socket(fileno=int(argv[0]))
+    set_command_line([sys.executable, "-m", PARENT_PROGRAM])  # as that of other supervisors
     ignore_signals("supervisor")
     run_unhurried(_import_program)
     launch_early()
