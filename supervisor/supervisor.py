@@ -267,11 +267,12 @@ class Supervisor:
         return ""
 
     def _hangup(self) -> ReloadOnHangup:
-        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
+        begin, may = self._replace_groups, self._rolling.may_begin
+        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, begin, may_begin=may)
 
     def _replace_groups(self, target: Server, titles: list[str]) -> str:
         """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""
-        if self._rolling.roll.is_open or not self._is_whole():
+        if not self._rolling.may_begin():
             now = "being restarted" if self._rolling.roll.is_open else self.state
             return f"expected a server that serves without a restart under way, got one that is {now}"
         self._rolling.begin_here(target, titles)

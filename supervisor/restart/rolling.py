@@ -94,6 +94,10 @@ class RollingRestart:
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""
 
+    def may_begin(self) -> bool:
+        """True if every child serves, the tree has no command, and no restart is under way."""
+        return not self.roll.is_open and self._is_whole()
+
     def begin_here(self, target: Server, titles: list[str]) -> None:
         """Replace these groups alone, so that the server is as `target` says; `run` follows in this supervisor."""
         AtomicFile(target.run_dir.next_server_path).write(target.encoded())
