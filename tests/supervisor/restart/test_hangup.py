@@ -45,7 +45,7 @@ class Reloading:
     ) -> None:
         """`keys`: the server asks for API keys. `refusals`: of the replacement of groups, one after the other; then it begins.
         `looks`: see `look`."""
-        self.may_begin, left = True, list(refusals)
+        self.may_begin, self.later, left = True, list[Callable[[], None]](), list(refusals)
         before = [{"api_keys": keys}]
         config = load_config(None, before)
         run_dir: Any = SimpleNamespace(path=folder, server_path=folder / "server.json")
@@ -65,7 +65,6 @@ class Reloading:
             self.begun.append((after, titles))
             return left.pop(0) if left else ""
 
-        self.later: list[Callable[[], None]] = []
         self.hangup = ReloadOnHangup(
             server, lambda: server.groups, dict, begin, False, configuration,
             may_begin=lambda: self.may_begin, later=lambda _, call: self.later.append(call),
