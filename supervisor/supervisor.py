@@ -67,7 +67,7 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.spawn_spec_template(incarnation)
-        spawner = spawner or spawner_of(self._link, server.run_dir.register_path, is_rolling=target is not None)
+        spawner = spawner or spawner_of(self._link, server.run_dir.register_path)
         settings = server.settings
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, settings.spares
@@ -80,6 +80,7 @@ class Supervisor:
             server, self.children, self._policy, self.commands, display, self._saved, self._link, self.cordons
         )
         self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
+        self._rolling.can_hand_over(spawner.makes_supervisors, self._link.offer, self.commands.hand_over)
         self._succession = Succession(self._link, self.commands, self._saved, self._is_whole, spawner.fork_successor)
         self._takeover = Takeover(server.run_dir, self.children, self._policy, self._liveness, self.commands, self._saved)
         self._watch = ChildWatch(
@@ -118,8 +119,8 @@ class Supervisor:
             self._policy.stopping()
             for record in () if is_replaced else self.children.records:
                 self.children.kill(record, "the supervisor ends", "ended")
-            if is_replaced and self._link.has_lost_parent and not self._rolling.roll.is_open:
-                self.children.spares.cancel()  # this process becomes the parent: the next supervisor adopts them
+            if is_replaced:
+                self.children.spares.cancel()  # the next supervisor adopts them
             else:
                 self.children.end_spares()
                 await self.children.spares.wait_gone(_PROOF_S)
@@ -262,15 +263,16 @@ class Supervisor:
             return f"expected a server that serves, got one that is {self.state}"
         if refusal := self._rolling.begin(encoded, self._policy.active_of_standby()):
             return refusal
-        self.commands.hand_over()
+        self.commands.run_task(self._rolling.run())
         return ""
 
     def _hangup(self) -> ReloadOnHangup:
-        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, self._replace_groups)
+        begin, may = self._replace_groups, self._rolling.may_begin
+        return ReloadOnHangup(self._server, lambda: self.children.groups, self._policy.active_of_standby, begin, may_begin=may)
 
     def _replace_groups(self, target: Server, titles: list[str]) -> str:
         """Replace some groups, after which the server is as `target` says. Returns "", or why that is not possible now."""
-        if self._rolling.roll.is_open or not self._is_whole():
+        if not self._rolling.may_begin():
             now = "being restarted" if self._rolling.roll.is_open else self.state
             return f"expected a server that serves without a restart under way, got one that is {now}"
         self._rolling.begin_here(target, titles)

@@ -102,6 +102,11 @@ def launch_early() -> None:
         _early.append(launch())
 
 
+def wait_early(deadline_s: float) -> None:
+    """Wait until what `launch_early` has started can fork, or has ended."""
+    select.select([launched.control for launched in _early], [], [], deadline_s if _early else 0.0)
+
+
 def keep_early(launched: Launched) -> None:
     """Let `take_early` find this one."""
     _early.append(launched)
@@ -129,7 +134,7 @@ def serve_forked(control: socket.socket) -> NoReturn:
     """Be the fork server of the process that has just forked this one, itself a fork of a fork server: all is imported."""
     with contextlib.suppress(OSError):
         die_with(os.getppid())
-    _set_command_line([sys.executable, "-m", _PROGRAM])
+    set_command_line([sys.executable, "-m", _PROGRAM])
     os._exit(_serve(control) if _load(control, []) else ExitCode.DONE)
 
 
@@ -217,11 +222,11 @@ def _become(request: ForkRequest, stdin: int) -> NoReturn:
     try:
         os.setsid()
         if request.name == SUPERVISOR:
-            _set_command_line([sys.executable, "-m", PARENT_PROGRAM])
+            set_command_line([sys.executable, "-m", PARENT_PROGRAM])
             importlib.import_module(SUCCESSOR).become_supervisor(stdin)
         os.dup2(stdin, 0)
         os.close(stdin)
-        _set_command_line([sys.executable, "-m", ENTRYPOINT, request.name])
+        set_command_line([sys.executable, "-m", ENTRYPOINT, request.name])
         become_child(request.name, request.warm_ups)
     except BaseException as error:  # nothing of the fork server may go on in this process
         with contextlib.suppress(OSError):
@@ -229,7 +234,7 @@ def _become(request: ForkRequest, stdin: int) -> NoReturn:
     os._exit(ExitCode.FAULT)
 
 
-def _set_command_line(words: list[str]) -> None:
+def set_command_line(words: list[str]) -> None:
     """Show these words to `ps` and to all that look for a process by its command line, as far as there is room."""
     with open("/proc/self/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()

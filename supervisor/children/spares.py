@@ -44,7 +44,7 @@ class Spares:
         self._loading_s: dict[int, float] = {}  # since when, by process id
         self._timer: asyncio.TimerHandle | None = None
         self._died_one = asyncio.Event()
-        self._is_paused = False
+        self._renewed = set[str]()  # children whose spares `renew` makes just now
 
     @property
     def is_wanted(self) -> bool:
@@ -81,7 +81,7 @@ class Spares:
         self.cancel()
         self._specs = list(specs)
         todo = [spec for spec in self._specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
-        if self._is_wanted and todo and not self._is_paused:
+        if self._is_wanted and todo:
             self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
 
     def look(self, now_s: float) -> None:
@@ -108,7 +108,14 @@ class Spares:
         A spare that becomes the next incarnation of a child that dies meanwhile, with the settings of now, is made once more.
         """
         by_name = {spec.name: spec for spec in specs}
-        used, end_s = list(by_name), time.monotonic() + deadline_s
+        self._renewed = set(by_name)
+        try:
+            return await self._renew(by_name, time.monotonic() + deadline_s, deadline_s)
+        finally:
+            self._renewed = set()
+
+    async def _renew(self, by_name: dict[str, ChildSpec], end_s: float, deadline_s: float) -> str:
+        used = list(by_name)
         while used or not all(self._process_by_name[name].is_warm for name in by_name):
             for name in used:
                 if (old := self._process_by_name.pop(name, None)) is not None:
@@ -126,15 +133,6 @@ class Spares:
             if time.monotonic() > end_s:
                 return f"{next(iter(by_name))}: expected its new process to be loaded within {deadline_s:g} s, got none"
         return ""
-
-    def pause(self) -> None:
-        """Make no spares in `fill` until `go_on`: those of a rolling restart come from `renew`."""
-        self._is_paused = True
-        self.cancel()
-
-    def go_on(self) -> None:
-        """Let `fill` make spares again."""
-        self._is_paused = False
 
     def cancel(self) -> None:
         """Make no more spares until the next `fill`."""
@@ -166,7 +164,7 @@ class Spares:
 
     def _make(self, todo: list[ChildSpec]) -> None:
         spec, *later = todo
-        if spec.name not in self._process_by_name:
+        if spec.name not in self._process_by_name and spec.name not in self._renewed:
             try:
                 self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name), False)
             except OSError as error:

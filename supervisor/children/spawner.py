@@ -64,6 +64,11 @@ class Spawner(Protocol):
         """The next supervisor, which waits for its parent; None where it must be started. By default it must."""
         return None
 
+    @property
+    def makes_supervisors(self) -> bool:
+        """True if supervisors are processes of this machine that can be made in advance. By default they are not."""
+        return False
+
     def pids(self) -> set[int]:
         """Processes of its own."""
         return set()
@@ -148,6 +153,10 @@ class LocalSpawner(Spawner):
     def fork_successor(self) -> Successor | None:
         return self._forks.fork_supervisor() if self._forks is not None else None
 
+    @property
+    def makes_supervisors(self) -> bool:
+        return self._forks is not None
+
     def pids(self) -> set[int]:
         return {self._forks.pid} if self._forks is not None else set()
 
@@ -190,11 +199,11 @@ class LocalSpawner(Spawner):
         return spare or AdoptedProcess(child, self._exits, ignore_exit)
 
 
-def spawner_of(link: ParentLink, register_path: Path, is_rolling: bool) -> LocalSpawner:
-    """What starts the processes of a supervisor with this parent. `is_rolling`: its first work is a rolling restart, in which
-    spares of earlier supervisors may have the old program. Without a parent nothing is forked, and nothing outlives it."""
-    kept = None if is_rolling else KeptSpares(link)
-    return LocalSpawner(register_path, exits=link.exits, kept=kept, forks=ForkLink() if link.has_parent else None)
+def spawner_of(link: ParentLink, register_path: Path) -> LocalSpawner:
+    """What starts the processes of a supervisor with this parent. Without a parent nothing is forked, and nothing outlives
+    it."""
+    forks = ForkLink() if link.has_parent else None
+    return LocalSpawner(register_path, exits=link.exits, kept=KeptSpares(link), forks=forks)
 
 
 def ignore_exit(_: ExitStatus) -> None:

@@ -1,7 +1,8 @@
 """The connection between the supervisor and its parent: packets with at most one descriptor over a pair of Unix sockets.
 
     from the supervisor    `open`, as soon as it handles signals, and from then on as a sign of life; `keep NAME VALUE` with a
-                           descriptor, for the next supervisor; `next`: make that one in advance
+                           descriptor, for the next supervisor; `next`: make that one in advance; `fresh PID` with the
+                           parent's end of a link: this one waits already, and has the program that is on disk now
     from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped,
                            and `alive` for each sign of life
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 KEEP = b"keep "
 OPEN = b"open"
 NEXT = b"next"
+FRESH = b"fresh "
 ALIVE = b"alive"
 PACKET_BYTES = 16_384
 _ASK_EVERY_S = 2.0
@@ -73,9 +75,9 @@ class Exits:
 
 class ParentLink:
     """The supervisor's end. Without a socket, in tests, it does nothing. `on_parent_death` is called once, from `read`;
-    `on_parent_frozen` from `beat`, until the parent is dead."""
+    `on_parent_frozen` from `beat`, until the parent is dead. `parent_pid`: of the parent; by default it has made the link."""
 
-    def __init__(self, end: socket.socket | None = None) -> None:
+    def __init__(self, end: socket.socket | None = None, parent_pid: int = 0) -> None:
         self._socket = end
         self._beat_s, self._asked_s = 0.0, time.monotonic()
         self.wants_next = False  # the parent shall make the next supervisor in advance
@@ -85,7 +87,7 @@ class ParentLink:
         self.on_parent_death: Callable[[], None] = lambda: None
         self.on_parent_frozen: Callable[[], None] = lambda: None
         self._silence = Silence(lambda: sample_of(self._parent_pid))
-        self._parent_pid = 0 if end is None else _creator_of(end)
+        self._parent_pid = 0 if end is None else parent_pid or _creator_of(end)
         while end is not None:
             packet, fds, _, _ = socket.recv_fds(end, PACKET_BYTES, 1)
             if not packet.startswith(KEEP):
@@ -129,6 +131,11 @@ class ParentLink:
         self.kept[name] = Kept(value, fd)
         if self._socket is not None:
             socket.send_fds(self._socket, [KEEP + f"{name} {value}".encode()], [fd])
+
+    def offer(self, fresh: Successor) -> None:
+        """Let the parent take this one as the next supervisor, also in the program on disk. Raises: OSError."""
+        assert self._socket is not None, "expected a parent"
+        socket.send_fds(self._socket, [FRESH + str(fresh.pid).encode()], [fresh.end.fileno()])
 
     def beat(self) -> None:
         """Show the parent that this supervisor handles signals and messages, and notice a parent that does not answer. May be

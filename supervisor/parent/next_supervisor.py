@@ -34,7 +34,7 @@ class NextSupervisor:
     def __init__(self) -> None:
         self.pid = 0
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._n_deaths = 0
+        self._n_deaths, self._is_fresh = 0, False
 
     @property
     def is_missing(self) -> bool:
@@ -62,6 +62,20 @@ class NextSupervisor:
         self.close()
         self.pid, self._end = pid, socket.socket(fileno=end)
 
+    def take_fresh(self, pid: int, end: int) -> None:
+        """A supervisor has started this process, with the program that is on disk now: it waits instead of the one before.
+        `end`: our end of its link."""
+        self.kill()
+        self.go_on(pid, end)
+        self._is_fresh = True
+
+    def for_new_program(self) -> tuple[int, int] | None:
+        """What `go_on` needs in the program that is executed in this process now. One that has the old program is ended."""
+        if self._is_fresh:
+            return self.pid, self._end.fileno()
+        self.kill()
+        return None
+
     def take(self) -> tuple[int, socket.socket] | None:
         """The process id of the one that waits and the parent's end of its link, which belong to the caller; None if there is
         none that runs."""
@@ -71,13 +85,13 @@ class NextSupervisor:
         if sample is None or sample.is_suspended:
             self.kill()
             return None
-        taken, self.pid = (self.pid, self._end), 0
+        taken, self.pid, self._is_fresh = (self.pid, self._end), 0, False
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return taken
 
     def died(self) -> None:
         """The one that waits has been reaped."""
-        self.pid = 0
+        self.pid, self._is_fresh = 0, False
         self._n_deaths += 1
 
     def kill(self) -> None:

@@ -33,8 +33,9 @@ from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, IGNORED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kept_descriptors import KeptDescriptors
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import ALIVE, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, FRESH, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.next_supervisor import NextSupervisor
+from supervisor.parent.orders import Orders
 from supervisor.parent.process_sample import sample_of
 from supervisor.parent.silence import FROZEN_S, POLL_EVERY_S, SUSPENDED_S, Silence, Stops
 
@@ -61,7 +62,7 @@ class Parent:
     def __init__(self) -> None:
         self._kept = KeptDescriptors()
         self._exits: dict[int, int] = {}  # process id -> return code of processes that have lost their supervisor
-        self._orders: list[int] = []  # signals that order a stop; the next supervisor gets them too
+        self._orders = Orders()
         self._pid = 0
         self._socket = self._other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._has_opened = self._is_open = False  # ever; the present supervisor
@@ -166,14 +167,17 @@ class Parent:
         self._silence.heard()
         if packet.startswith(KEEP) and fds:
             self._kept.keep(packet[len(KEEP) :], fds[0])
+        elif packet.startswith(FRESH) and fds:
+            self._next.take_fresh(int(packet[len(FRESH) :]), fds[0])
         elif packet == NEXT:
             self._is_next_wanted = True
         elif packet == OPEN:
             with contextlib.suppress(OSError):  # it does not read now
                 self._socket.send(ALIVE)
+            self._orders.heard()
             if not self._is_open:
                 self._has_opened = self._is_open = True
-                for number in self._orders:
+                for number in self._orders.sent():
                     os.kill(self._pid, number)
         elif not packet:  # it has closed its end; its death follows
             time.sleep(_RETRY_S)
@@ -199,7 +203,7 @@ class Parent:
         """Send signals that order a stop to the supervisor, at once or as soon as it can handle them."""
         for number in numbers:
             if number in STOP_SIGNALS:
-                self._orders = [*self._orders, number][-2:]
+                self._orders.note(number)
                 if self._is_open or not self._has_opened:
                     os.kill(self._pid, number)
 
@@ -252,9 +256,9 @@ class Parent:
 
     def _execute(self) -> None:
         """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
-        self._next.kill()  # it has the old program
+        fresh = self._next.for_new_program()
         try:
-            execute_parent(ParentState(self._kept.by_text, self._exits, self._orders, self._failures_s))
+            execute_parent(ParentState(self._kept.by_text, self._exits, self._orders.numbers, self._failures_s, fresh))
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
@@ -262,7 +266,7 @@ class Parent:
     def _restore(self, state: ParentState) -> None:
         """Go on with what the parent before knew."""
         self._kept.restore(state.kept)
-        self._exits, self._orders, self._failures_s = state.exits, state.orders, state.failures_s
+        self._exits, self._orders, self._failures_s = state.exits, Orders(state.orders), state.failures_s
         if state.next_supervisor is not None:
             self._next.go_on(*state.next_supervisor)
         self._has_opened = True

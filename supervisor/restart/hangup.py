@@ -5,11 +5,15 @@
     settings of cheap processes         those of these groups are replaced one after the other, and no request is lost
     all else                            is refused or left as it is; the log says which command applies it
 
+While a process is being replaced, or the server is drained, a reload that replaces processes waits, and reads the configuration
+as it is then.
+
 In a terminal SIGHUP means that it was closed; the server then finishes its requests and ends, as after SIGTERM.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -30,6 +34,11 @@ from supervisor.restart.reload import reloaded
 
 _CHEAP_ROLES = frozenset(("accounts", "cache_directory", "speculation", "scheduler", "gateway"))
 _RESTART = "supervisor restart --rolling"
+_LOOK_S = 0.5  # between two looks whether a reload that waits is possible
+
+
+class _NotNow(Exception):
+    """The reload is not possible now, for this reason."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,8 @@ def has_terminal() -> bool:
 
 class ReloadOnHangup:
     """Handles SIGHUP for one supervisor. `groups`: as they are now. `begin(server, titles)`: replace these groups, or say why
-    that is not possible now."""
+    that is not possible now. `may_begin`: False as long as it would say so; it is asked while a reload waits. `later(s, call)`:
+    call this after so many seconds; by default on the running event loop."""
 
     def __init__(
         self,
@@ -81,23 +91,39 @@ class ReloadOnHangup:
         begin: Callable[[Server, list[str]], str],
         is_in_terminal: bool | None = None,
         configuration: Callable[[dict[str, object]], ServerConfig] = config_of,
+        may_begin: Callable[[], bool] = lambda: True,
+        later: Callable[[float, Callable[[], None]], object] | None = None,
     ) -> None:
         self._server, self._groups, self._active_of_standby = server, groups, active_of_standby
         self._begin, self._configuration = begin, configuration
+        self._may_begin, self._later, self._is_waiting = may_begin, later or _call_later, False
         self._is_in_terminal = has_terminal() if is_in_terminal is None else is_in_terminal
         self.audit = ReloadAudit(Path(server.audit_file) if server.audit_file else None)
         self._log = structlog.get_logger()
 
     def handle(self) -> bool:
-        """Reload the configuration. Returns False if SIGHUP means that the terminal was closed."""
+        """Reload the configuration, as soon as that is possible. Returns False if SIGHUP means that the terminal was closed."""
         if self._is_in_terminal:
             return False
+        if not self._is_waiting:  # otherwise the one that waits reads what the configuration is then
+            self._try()
+        return True
+
+    def _try(self) -> None:
+        was_waiting, self._is_waiting = self._is_waiting, False
         try:
             self._reload()
         except (ConfigError, OSError) as error:
             self._log.error("configuration not reloaded: the server goes on as it is", reason=str(error))
             self.audit.note(refusal=str(error))
-        return True
+        except _NotNow as error:
+            if not was_waiting:
+                self._log.warning("the configuration will be reloaded as soon as that is possible", reason=str(error))
+            self._wait()
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        self._later(_LOOK_S, lambda: self._try() if self._may_begin() else self._wait())
 
     def _reload(self) -> None:
         server, groups = self._server, self._groups()
@@ -108,7 +134,7 @@ class ReloadOnHangup:
         changes = changes_of(server, groups, target)
         after = with_cheap_changes(server, groups, target, changes)
         if changes.cheap and (refusal := self._begin(after, order_of_groups(changes.cheap, self._active_of_standby()))):
-            raise ConfigError(refusal)
+            raise _NotNow(refusal)
         if not changes.cheap:
             after.save()
         self._server = after
@@ -118,3 +144,7 @@ class ReloadOnHangup:
         self.audit.note(changed=changed, replaced=changes.cheap, needs_restart=[*changes.dear, *changes.own])
         if changes.dear or changes.own:
             self._log.warning("some changes need a rolling restart", groups=changes.dear, own=changes.own, command=_RESTART)
+
+
+def _call_later(after_s: float, call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(after_s, call)

@@ -1,7 +1,10 @@
 """Carries out a rolling restart: replaces one group of children after the other while all others serve.
 
-    supervisor    ends and lets its parent execute the program anew; the next supervisor adopts the children and goes on here
+    supervisor    the next one loads the program in advance -> this one ends and lets its parent execute the program anew, too;
+                  the next supervisor adopts the children and goes on here
     each group    new processes load the program in advance -> the old ones hand over and end -> the new ones become ready
+
+Until then whoever dies is replaced by its spare, as always: those of the last supervisor are adopted with the children.
 
 It stops at the first group that does not become ready. That group gets its old settings back and is restarted as after any
 death; the groups after it are left as they were.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import msgspec
@@ -27,8 +30,10 @@ from supervisor.directories.atomic_file import AtomicFile
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, decode_server
 from supervisor.operator.shutdown import unwritten
+from supervisor.parent.link import Successor
 from supervisor.policy.child_spec import Group
 from supervisor.policy.roll import FIRST, Roll, order_of_groups
+from supervisor.restart.fresh_supervisor import FreshSupervisorFailed, start_fresh_supervisor
 
 _WHOLE_S = 120.0  # for the tree to be complete again before the next group is replaced
 _WRITTEN_S = 120.0  # for a gateway's journal to be writable, without which its successor would compute again what it shows
@@ -64,6 +69,11 @@ class RollingRestart:
         self._failure = ""
         self._log = structlog.get_logger()
 
+    def can_hand_over(self, in_advance: bool, offer: Callable[[Successor], None], end: Callable[[], None]) -> None:
+        """How the supervisor is replaced. `in_advance`: the next one is started before, and `offer` gives it to the parent;
+        otherwise the parent starts it. `end` ends this one."""
+        self._in_advance, self._offer, self._end_supervisor = in_advance, offer, end
+
     def begin(self, encoded: bytes, active_of_standby: dict[str, str]) -> str:
         """Begin a rolling restart, after which the server is as `encoded` says. It goes on in the next supervisor. Returns
         "", or why it is refused."""
@@ -83,6 +93,10 @@ class RollingRestart:
             (self._server.run_dir.path / LEVEL_FILE).unlink(missing_ok=True)
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""
+
+    def may_begin(self) -> bool:
+        """True if every child serves, the tree has no command, and no restart is under way."""
+        return not self.roll.is_open and self._is_whole()
 
     def begin_here(self, target: Server, titles: list[str]) -> None:
         """Replace these groups alone, so that the server is as `target` says; `run` follows in this supervisor."""
@@ -104,11 +118,10 @@ class RollingRestart:
         self._put_back()
 
     async def run(self) -> None:
-        """Replace what is left to be replaced."""
-        self._children.spares.pause()
-        if self.roll.todo[0] == FIRST:  # otherwise an earlier supervisor has died in the middle of it
-            self._note(self.roll.replaced())
+        """Replace what is left to be replaced: this supervisor, or if that is done, the groups."""
         try:
+            if self.roll.todo[0] == FIRST:
+                return await self._replace_supervisor()
             for title in self.roll.todo:
                 await self._replace(title)
                 self._note(self.roll.replaced())
@@ -117,8 +130,23 @@ class RollingRestart:
             self._log.error("rolling restart stopped", reason=str(error), not_replaced=self.roll.todo)
         finally:
             self._group, self._before = None, {}
-            self._children.spares.go_on()
             self._children.note_change()
+
+    async def _replace_supervisor(self) -> None:
+        """End this supervisor as soon as the next one has loaded the program that is on disk now. Raises: _Failed."""
+        with ExitStack() as stack:
+            try:
+                fresh = await start_fresh_supervisor() if self._in_advance else None
+                if fresh is not None:
+                    stack.callback(fresh.end.close)  # it ends, unless the parent has its end of the link, too
+                if not await self._children.wait_until(self._is_whole, _WHOLE_S):
+                    raise _Failed(_not_whole(FIRST))
+                if fresh is not None:
+                    self._offer(fresh)
+            except (FreshSupervisorFailed, OSError) as error:
+                raise _Failed(f"{FIRST}: {error}; the old one goes on") from None
+        self._note(self.roll.replaced())
+        self._end_supervisor()
 
     async def _replace(self, title: str) -> None:
         assert self._target is not None

@@ -161,6 +161,18 @@ async def test_a_process_that_takes_the_place_of_a_dead_child_is_made_again_for_
     assert spares.pop(SPEC.name) is cast(ChildProcess, made[1])
 
 
+async def test_no_spare_is_made_beside_one_that_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hide a new process that cannot load."""
+    made = list[Warm]()
+    spares, renewed = await renewing(made)
+    spares._process_by_name.clear()
+    spares._make([SPEC])
+    assert len(made) == 1
+    assert await renewed == "gateway/0: its new process ended before it was used; the log has the reason"
+    spares._make([SPEC])
+    assert len(made) == 2
+
+
 async def test_a_new_process_that_ends_before_it_is_used_is_named() -> None:
     made = list[Warm]()
     _, renewed = await renewing(made)

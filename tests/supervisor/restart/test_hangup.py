@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,9 +35,17 @@ class Reloading:
     """SIGHUP to a server whose configuration is now `table`."""
 
     def __init__(
-        self, folder: Path, table: dict[str, Any], refusal: str = "", error: Exception | None = None, keys: bool = False
+        self,
+        folder: Path,
+        table: dict[str, Any],
+        refusals: Sequence[str] = (),
+        error: Exception | None = None,
+        keys: bool = False,
+        looks: Sequence[bool] = (),
     ) -> None:
-        """`keys`: the server asks for API keys."""
+        """`keys`: the server asks for API keys. `refusals`: of the replacement of groups, one after the other; then it begins.
+        `looks`: see `look`."""
+        self.may_begin, self.later, left = True, list[Callable[[], None]](), list(refusals)
         before = [{"api_keys": keys}]
         config = load_config(None, before)
         run_dir: Any = SimpleNamespace(path=folder, server_path=folder / "server.json")
@@ -55,13 +63,25 @@ class Reloading:
 
         def begin(after: Server, titles: list[str]) -> str:
             self.begun.append((after, titles))
-            return refusal
+            return left.pop(0) if left else ""
 
-        self.hangup = ReloadOnHangup(server, lambda: server.groups, dict, begin, False, configuration)
+        self.hangup = ReloadOnHangup(
+            server, lambda: server.groups, dict, begin, False, configuration,
+            may_begin=lambda: self.may_begin, later=lambda _, call: self.later.append(call),
+        )  # fmt: skip
         with capture_logs() as self.lines:
             assert self.hangup.handle()
+            self.look(*looks)
         self.hangup.audit.wait_written()
         [self.audited] = [msgspec.json.decode(line, type=AuditRecord) for line in audit.read_bytes().splitlines()]
+
+    def look(self, *looks: bool) -> None:
+        """What the reload that waits does at these looks: whether it may begin."""
+        for self.may_begin in looks:
+            assert self.hangup.handle(), "one more signal changes nothing"
+            [call] = self.later
+            self.later.clear()
+            call()
 
     @staticmethod
     def _reloaded_file(server: Server, before: list[dict[str, Any]]) -> Any:
@@ -115,7 +135,6 @@ def test_the_log_level_counts_at_once(tmp_path: Path) -> None:
         ({"port": 8001}, {}, "port: expected 8000"),
         ({}, {"error": ConfigError("prot: unknown key; did you mean port?")}, "did you mean"),
         ({}, {"error": FileNotFoundError(2, "No such file")}, "No such file"),
-        ({"gateway": {"retention_s": 9.0}}, {"refusal": "expected a server that serves"}, "that serves"),
     ],
 )
 def test_a_configuration_that_cannot_count_changes_nothing(tmp_path: Path, table: Any, options: Any, reason: str) -> None:
@@ -125,6 +144,18 @@ def test_a_configuration_that_cannot_count_changes_nothing(tmp_path: Path, table
     assert not (tmp_path / "server.json").exists()
     assert (seen.audited.result, seen.audited.parameters) == ("refused", {})
     assert seen.audited.detail == seen.lines[0]["reason"].partition(": ")[0]
+
+
+def test_a_reload_waits_until_it_is_possible(tmp_path: Path) -> None:
+    """As after the death of a supervisor, while its children are adopted, or beside another reload."""
+    refusals = ["got one that is degraded", "got one that is being restarted"]
+    table = {"gateway": {"retention_s": 9.0}}
+    seen = Reloading(tmp_path, table, refusals, looks=(False, True, False, False, True))
+    assert seen.titles == ["gateway/0"] * 3
+    waits, done = seen.lines
+    assert (waits["event"], waits["reason"]) == ("the configuration will be reloaded as soon as that is possible", refusals[0])
+    assert (done["event"], done["replaced"]) == ("configuration reloaded", ["gateway/0"])
+    assert (seen.audited.result, seen.later) == ("done", [])
 
 
 def test_a_closed_terminal_is_no_wish_for_a_reload(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ async def rolled(rig: SupervisorRig, server: Server, *target: Group) -> RollingR
     """A rolling restart of the rig's tree to these groups, run to its end."""
     rolling = rig.supervisor._rolling
     rolling._target = replace(server, groups=target)
-    rolling.roll = Roll().begin(group.title for group in target)
+    rolling.roll = Roll().begin(group.title for group in target).replaced()
     await rolling.run()
     return rolling
 
