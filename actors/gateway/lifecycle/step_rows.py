@@ -56,8 +56,8 @@ class StepRows:
 
     @property
     def are_at_once(self) -> bool:
-        """True if all of them are of requests that are answered at once: nothing of these is on its way into the journal."""
-        return all(s.request.is_at_once for s in (*self.endings, *(row[0] for row in self.rows)))
+        """True if they are the whole of requests that are answered at once: nothing of these is on its way into the journal."""
+        return bool(self.endings) and not self.pings and all(s.request.is_at_once for s in self.endings)
 
     @staticmethod
     def read(message: Tokens) -> Iterator[tuple[int, int, list[int], int, TokenLogprobs | None]]:
