@@ -86,6 +86,7 @@ class HashChainEngine(Engine[_Launched]):
             disk_bytes=s.n_ranks * s.disk_cache_bytes,
             n_least_pages=min(-(-s.kv_least_bytes // _PAGE_BYTES), s.hash_chain_pages),
             n_host_pages=self._host.n_places,
+            n_least_host_pages=self._host.n_least_places,
             n_exchange_pages=s.exchange_bytes // _PAGE_BYTES,
             n_disk_pages=self._settings.disk_cache_bytes // place_bytes(self._host.place_bytes),
             beside_tokens=s.step_tokens if s.n_ranks == 1 else 0,
@@ -271,4 +272,5 @@ class HashChainEngine(Engine[_Launched]):
 
 def _host_form_of(settings: WorkerSettings) -> HostForm:
     form = ChainPlaces() if settings.host_cache_dtype != "same" else None
-    return HostForm(settings.host_cache_bytes, _PAGE_BYTES, form, settings.host_cache_dtype == "adaptive")
+    is_adaptive, least_bytes = settings.host_cache_dtype == "adaptive", settings.host_cache_least_bytes
+    return HostForm(settings.host_cache_bytes, _PAGE_BYTES, form, is_adaptive, least_bytes=least_bytes)

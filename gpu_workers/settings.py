@@ -70,6 +70,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # ordinary memory of a rank for pages that are evicted, on GPUs pinned; they come back when that is faster than to compute
     # them; 0: none
     host_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    # on CPU cores: the memory of the host tier in use follows the load, from so much up to host_cache_bytes; 0: it grows as
+    # pages fill it, and none is given back
+    host_cache_least_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     # what this memory holds; same: pages as they are; int4: compressed pages, whose numbers are rounded; adaptive: pages as
     # they are while there is room, then those compressed that were not used for longest
     host_cache_dtype: HostCacheDtype = "same"
@@ -196,6 +199,7 @@ def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
         raise ConfigError(f"worker.rank: expected less than tp * pp = {settings.n_ranks}, got {settings.rank}")
     check_disk_cache(settings)
     check_kv_least(settings)
+    check_host_least(settings)
     check_host_dtype(settings)
     return settings
 
@@ -215,6 +219,21 @@ def check_kv_least(settings: WorkerSettings, device: DeviceKind | None = None) -
         raise ConfigError(f"worker.kv_least_bytes: expected 0 on GPUs, where captured graphs fix the memory, got {least}")
     if most and least > most:
         raise ConfigError(f"worker.kv_least_bytes: expected at most worker.kv_memory_bytes = {most}, got {least}")
+
+
+def check_host_least(settings: WorkerSettings, device: DeviceKind | None = None) -> None:
+    """device: as of `check_kv_least`. Raises: ConfigError for a host tier that cannot follow the load, and for a least size
+    above the size."""
+    least, most = settings.host_cache_least_bytes, settings.host_cache_bytes
+    expected = ""
+    if least and (device or settings.device) == "cuda":
+        expected = "0 on GPUs, where the memory of the host tier is pinned"
+    elif least and settings.host_cache_dtype == "adaptive":
+        expected = "0 with worker.host_cache_dtype adaptive, whose places share their memory"
+    elif least > most:
+        expected = f"at most worker.host_cache_bytes = {most}"
+    if expected:
+        raise ConfigError(f"worker.host_cache_least_bytes: expected {expected}, got {least}")
 
 
 def check_host_dtype(settings: WorkerSettings) -> None:

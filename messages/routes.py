@@ -97,6 +97,7 @@ ROUTES: tuple[Route, ...] = (
     Route(page_moves.MovePages, ("scheduler",), ("worker",), "PagesMoved from each rank"),
     Route(page_moves.PagesMoved, ("worker",), ("scheduler",)),
     Route(page_moves.ReturnPages, ("scheduler",), ("worker",)),
+    Route(page_moves.ReturnPlaces, ("scheduler",), ("worker",)),
     Route(disk_moves.MoveDiskPages, ("scheduler",), ("worker",), "DiskPagesMoved from each rank, unless it only writes"),
     Route(disk_moves.DiskPagesMoved, ("worker",), ("scheduler",)),
     Route(disk_moves.FindDiskPages, ("scheduler",), ("worker",), "DiskPagesFound from each rank"),

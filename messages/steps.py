@@ -64,6 +64,7 @@ class EngineCapacity(Part, frozen=True):
     disk_bytes: Count = 0
     prepares_grammars: bool = False  # ranks answer `PrepareGrammar`; False: those of the last release, which do not know it
     n_least_pages: Count = 0  # pages in use at the least, whose number follows the load; 0: all of them, always
+    n_least_host_pages: Count = 0  # places of the host tier in use at the least; 0: all of them, always
     beside_tokens: Count = 0  # most tokens of an urgent plan, which runs beside those in flight; 0: none may be sent
 
     @property

@@ -14,6 +14,7 @@ from actors.accounts.account_figures import AccountMetrics
 from actors.accounts.ledger import Ledger
 from actors.actor import Actor
 from actors.cache_directory.directory_actor import DirectoryActor
+from actors.gateway.answer_cache.hit_times import hit_times
 from actors.gateway.answer_cache.saved_work import SavedWork
 from actors.gateway.lifecycle.coalescing_metrics import CoalescingMetrics
 from actors.gateway.metrics import GatewayMetrics
@@ -115,7 +116,7 @@ def _gateway() -> CollectorRegistry:
     TenantUsage(registry)
     SimilarCache(nothing, nothing, nothing, 0.0, registry)
     answers = (AnswerCacheMetrics(nothing), CoalescingMetrics(nothing), SavedWork(nothing))
-    for collector in (*answers, CertificateExpiry(Path("/"))):
+    for collector in (*answers, hit_times(), CertificateExpiry(Path("/"))):
         registry.register(collector)
     return registry
 

@@ -137,6 +137,7 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
         vault=facts.placement.has_vault(config.asks_vault),
         tells_directory=facts.placement.replicas > 1,
         follows_load=config.worker.kv_least_bytes > 0,
+        host_follows_load=config.worker.host_cache_least_bytes > 0,
         step_s=device_s if given_s is None else given_s,
     )
     why = "plans the steps of its gang; after its death gateways submit again"

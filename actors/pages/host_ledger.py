@@ -52,6 +52,11 @@ class HostLedger:
         """Number of contents."""
         return len(self._entries)
 
+    @property
+    def n_in_use(self) -> int:
+        """Places that have memory; all of them, unless their number follows the load."""
+        return self.n_places
+
     def bound(self, bounds: ScopeBounds) -> None:
         """From now on callers that have more than their part lose theirs first. Takes 5 µs for each content the first time."""
         if self._shares is not None:

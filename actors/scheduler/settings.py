@@ -49,9 +49,14 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # with worker.kv_least_bytes: the memory of pages that were not needed for one to two times so long, in seconds, is given
     # back to the system
     kv_quiet_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)] = 60.0
-    # with worker.kv_least_bytes: pages that are kept beside those that were needed lately, as a part of these
+    # with worker.kv_least_bytes or worker.host_cache_least_bytes: pages that are kept beside those that were needed lately, as
+    # a part of these
     kv_spare_share: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.25
     follows_load: bool = False  # worker.kv_least_bytes is set: the pages in use follow the load
+    # with worker.host_cache_least_bytes: the memory of pages in the host tier that nobody asked for in one to two times so
+    # long, in seconds, is given back to the system
+    host_quiet_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)] = 600.0
+    host_follows_load: bool = False  # worker.host_cache_least_bytes is set: the places in use follow the load
     # when pages come back from the host tier: if that takes less time than to compute them, or always
     tier_loads: TierLoads = TierLoads.FASTER
     # directory, as an absolute path, in which each scheduler records the pages of its sequences; empty: nothing is recorded

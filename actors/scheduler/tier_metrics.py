@@ -15,6 +15,7 @@ from messages.steps import EngineCapacity
 # By statistic: the rest of the metric's name, and what it is
 _HOST = {
     "places": ("places", "Pages that the host tier can hold"),
+    "in_use": ("places_in_use", "Places of the host tier whose memory is not with the system"),
     "pages": ("pages", "Pages in the host tier, as far as the scheduler knows"),
     "bytes": ("bytes", "Memory of these pages at all ranks"),
     "stored": ("stored_pages", "Pages that were copied to the host tier, because they were evicted or soon would be"),
@@ -97,7 +98,7 @@ def _of_host(tier: HostTier, capacity: EngineCapacity) -> dict[str, float]:
     counts = tier.counts
     own = {"stored": counts.stored, "loaded": counts.loaded, "failed": counts.failed, "load_s": counts.load_s}
     own |= {"saved_s": counts.saved_s, "saved_bytes": counts.loaded * capacity.page_bytes, "ahead": tier.ahead.n_entered}
-    own |= {"share_evicted": tier.contents.n_share_evicted}
+    own |= {"share_evicted": tier.contents.n_share_evicted, "in_use": tier.contents.n_in_use}
     return own | _of_ledger(tier.contents, capacity.host_bytes)
 
 

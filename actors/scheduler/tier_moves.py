@@ -1,7 +1,7 @@
-"""The mail about pages that change their place: the host tier, the disk tier, the exchange with other replicas, and pages whose
-memory goes back to the system.
+"""The mail about pages that change their place: the host tier, the disk tier, the exchange with other replicas, and pages and
+places whose memory goes back to the system.
 
-The scheduler's side; `HostTier`, `DiskTier` and `SizedLedger` decide."""
+The scheduler's side; `HostTier`, `DiskTier`, `SizedLedger` and `SizedHostLedger` decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actors.scheduler.planning.exchange.lending import Asker
 from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.caches.disk_moves import DiskPagesFound, DiskPagesMoved
 from messages.caches.exchange import PagesExchanged, PagesLent, PagesWanted
-from messages.caches.page_moves import MOST_MOVED, PagesMoved, ReturnPages
+from messages.caches.page_moves import MOST_MOVED, PagesMoved, ReturnPages, ReturnPlaces
 from messages.errors import MailboxFull
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import int32s
@@ -65,27 +65,40 @@ class TierMoves:
             self._actor.log.warning("an optional message could not be sent", peer=name, kind=type(message).__name__)
 
     def begin(self) -> None:
-        """An epoch begins: tell the ranks which pages are not needed. Those before them may have died before they knew."""
+        """An epoch begins: tell the ranks which memory is not needed. Those before them may have died before they knew."""
         if isinstance(ledger := self._gang.ledger, SizedLedger):
-            self._return(ledger.returned)
+            self._return_pages(ledger.returned)
+        self._return_places(self._gang.tier.sizing.returned)
 
     def tick(self) -> None:
         """To be called about once a second: give up what is late, and let ranks return what is not needed."""
         self._give_up_late()
-        if self._gang.is_alive and isinstance(ledger := self._gang.ledger, SizedLedger):
-            self._return(ledger.give_back(self._gang.tier.is_to_be_stored))
+        if not self._gang.is_alive:
+            return
+        if isinstance(ledger := self._gang.ledger, SizedLedger):
+            self._return_pages(ledger.give_back(self._gang.tier.is_to_be_stored))
             self.send(None)  # what was evicted is stored now, and its pages go back next time
+        self._return_places(self._gang.tier.sizing.give_back())
 
-    def _return(self, pages: list[int]) -> None:
+    def _return_pages(self, pages: list[int]) -> None:
         epoch = self._gang.tracker.epoch
         for at in range(0, len(pages), MOST_MOVED):
             message = ReturnPages(epoch=epoch, pages=int32s(pages[at : at + MOST_MOVED]))
+            self._actor.mailbox.send_all(self._seats.ranks, message)
+
+    def _return_places(self, places: list[int]) -> None:
+        epoch = self._gang.tracker.epoch
+        for at in range(0, len(places), MOST_MOVED):
+            message = ReturnPlaces(epoch=epoch, places=int32s(places[at : at + MOST_MOVED]))
             self._actor.mailbox.send_all(self._seats.ranks, message)
 
     def moved(self, rank: str, answer: PagesMoved) -> None:
         """A rank has done the moves of one message."""
         if len(answer.failed) and not answer.is_early:
             self._actor.log.warning("pages of the host tier are missing or damaged", rank=rank, pages=len(answer.failed))
+        sizing, is_current = self._gang.tier.sizing, answer.epoch == self._gang.tracker.epoch
+        if is_current and len(answer.unstored) and sizing.lacks_memory(answer.unstored.tolist()):
+            self._actor.log.warning("no memory for a larger host tier: it stays as it is", rank=rank)
         self._gang.tier.moved(rank, answer)
 
     def disk_moved(self, rank: str, answer: DiskPagesMoved) -> None:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from gpu_workers.vault.page_places import DoneMoves, PagePlaces
 from messages.caches.page_moves import MovePages, PagesMoved
-from messages.wire.arrays import int32s
+from messages.wire.arrays import EMPTY_I32, int32s
 
 Answer = Callable[[PagesMoved], None]  # is called on any thread
 
@@ -81,10 +81,12 @@ def move_pages(tier: PagePlaces | None, moves: MovePages) -> DoneMoves:
     tier.store(moves.stored_pages, moves.stored_places, moves.stored_hashes)
     began_s = time.monotonic()
     failed = tier.load(moves.loaded_places, moves.loaded_pages, moves.loaded_hashes)
-    return DoneMoves(failed, time.monotonic() - began_s)
+    return DoneMoves(failed, time.monotonic() - began_s, unstored=tier.take_unstored())
 
 
 def answer_of(moves: MovePages, done: DoneMoves) -> PagesMoved:
     """The answer to moves that are done."""
-    failed, is_early = int32s(done.failed), done.is_early
-    return PagesMoved(epoch=moves.epoch, number=moves.number, failed=failed, load_s=done.load_s, is_early=is_early)
+    failed, is_early, unstored = int32s(done.failed), done.is_early, int32s(done.unstored) if done.unstored else EMPTY_I32
+    return PagesMoved(
+        epoch=moves.epoch, number=moves.number, failed=failed, load_s=done.load_s, is_early=is_early, unstored=unstored
+    )

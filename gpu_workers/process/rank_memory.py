@@ -29,6 +29,7 @@ _NO_CONTENT = {  # settings that change no byte of a page
     "memory_share": 1.0,
     "kv_least_bytes": 0,
     "host_cache_bytes": 0,
+    "host_cache_least_bytes": 0,
     "disk_cache_bytes": 0,
     "exchange_bytes": 0,
     "disk_cache_dir": "",

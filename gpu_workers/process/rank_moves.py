@@ -12,7 +12,7 @@ from gpu_workers.process.rank_exchange import RankExchange
 from messages.caches.disk_moves import DiskMoves
 from messages.caches.exchange import ExchangePages
 from messages.caches.moves import Moved, Moves
-from messages.caches.page_moves import ReturnPages
+from messages.caches.page_moves import ReturnPages, ReturnPlaces
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,13 @@ class RankMoves:
         """Begin these moves; `moved` is called with what has moved. Called on the step thread.
 
         `is_intact`: all plans before have run. What one that did not run would have written must not get the name of its
-        content. Pages between the host tier and the disk have names already, and returned pages have no content.
+        content. Pages between the host tier and the disk have names already, and returned pages and places have no content.
         """
         if isinstance(moves, ReturnPages):
             engine.return_pages(moves.pages)
+        elif isinstance(moves, ReturnPlaces):
+            if engine.host_tier is not None:
+                engine.host_tier.return_places(moves.places)
         elif isinstance(moves, DiskMoves):
             if self.disk is not None:
                 self.disk.move(engine, moves, moved)

@@ -175,6 +175,7 @@ def measure_capacity(
         beside_tokens=settings.beside_tokens,
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(host.n_places),
+        n_least_host_pages=host.n_least_places,
         n_exchange_pages=model.parts.group.least(settings.exchange_bytes // model.kv_shape.bytes_per_page),
         n_disk_pages=model.parts.group.least(settings.disk_cache_bytes // place_bytes(host.place_bytes)),
     )
@@ -184,7 +185,8 @@ def _host_form_of(settings: WorkerSettings, model: Model) -> HostForm:
     """Raises: ConfigError when pages of this model cannot have that form."""
     form = Int4Places(model.kv_shape) if settings.host_cache_dtype != "same" else None
     is_adaptive, is_pinned = settings.host_cache_dtype == "adaptive", settings.device == "cuda"
-    return HostForm(settings.host_cache_bytes, model.kv_shape.bytes_per_page, form, is_adaptive, is_pinned)
+    sizes = settings.host_cache_bytes, model.kv_shape.bytes_per_page
+    return HostForm(*sizes, form, is_adaptive, is_pinned, settings.host_cache_least_bytes)
 
 
 def _describe(device: str, settings: WorkerSettings) -> str:

@@ -33,18 +33,19 @@ class PlaceArrays(NamedTuple):
 
 def region_bytes(n_places: int, page_bytes: int) -> int:
     """Size of a region of so many places."""
-    return _places_at(n_places) + n_places * page_bytes
+    return places_at(n_places) + n_places * page_bytes
 
 
 def place_arrays(memory: memoryview | mmap.mmap, n_places: int, page_bytes: int) -> PlaceArrays:
     """The parts of a region."""
-    places = np.frombuffer(memory, np.uint8, n_places * page_bytes, _places_at(n_places)).reshape(n_places, page_bytes)
+    places = np.frombuffer(memory, np.uint8, n_places * page_bytes, places_at(n_places)).reshape(n_places, page_bytes)
     return PlaceArrays(
         np.frombuffer(memory, np.uint64, n_places), np.frombuffer(memory, np.uint32, n_places, n_places * 8), places
     )
 
 
-def _places_at(n_places: int) -> int:
+def places_at(n_places: int) -> int:
+    """Where the first place begins in the region."""
     return -(-n_places * 12 // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
@@ -104,6 +105,10 @@ class HostPages(PagePlaces):
         """Raises: ValueError for an unknown page."""
         _check_numbers("pages", pages, len(self.pages))
 
+    def check_places(self, places: np.ndarray) -> None:
+        """Raises: ValueError for an unknown place."""
+        _check_numbers("places", places, len(self._places))
+
     def _check_of(self, content_hash: int, page: np.ndarray) -> int:
         """The checksum of a page that has this content."""
         return zlib.crc32(page.data)
@@ -117,7 +122,7 @@ class HostPages(PagePlaces):
 
     def _check(self, pages: np.ndarray, places: np.ndarray) -> None:
         self.check_pages(pages)
-        _check_numbers("places", places, len(self._places))
+        self.check_places(places)
 
 
 def _check_numbers(name: str, numbers: np.ndarray, n: int) -> None:

@@ -8,6 +8,7 @@ region begins as private memory, and `share` puts shared memory in its place, at
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -58,9 +59,13 @@ class HostRegion(Region):
             self.buffer[first]  # read it: the kernel makes no large page where there is none at all
             collapse(self._address + first)
 
-    def touch(self, first_byte: int, n_bytes: int) -> None:
-        """Let the kernel make the pages of a part of the memory, which keeps its content. Older kernels do nothing."""
-        _libc.madvise(self._address + first_byte, n_bytes, _POPULATE_WRITE)
+    def touch(self, first_byte: int, n_bytes: int) -> bool:
+        """Let the kernel make the pages of a part of the memory, which keeps its content. Older kernels do nothing. Returns
+        False if the kernel has no memory for them: a write there would end this process."""
+        skipped = (self._address + first_byte) % mmap.PAGESIZE  # madvise takes whole pages of the system
+        if not _libc.madvise(self._address + first_byte - skipped, n_bytes + skipped, _POPULATE_WRITE):
+            return True
+        return ctypes.get_errno() == errno.EINVAL
 
     def keep_from_children(self) -> None:
         """A process that is forked does not get this memory. Else the first write after a fork would give this process another

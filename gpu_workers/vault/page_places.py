@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ class DoneMoves:
     failed: list[int]  # indices of those that failed, see `PagePlaces.load`
     load_s: float  # time that the loads took
     is_early: bool = False  # the places cannot be used yet: nothing was moved
+    unstored: list[int] = field(default_factory=list)  # see `PagePlaces.take_unstored`
 
 
 class QueuedMoves(Protocol):
@@ -58,6 +59,14 @@ class PagePlaces(Protocol):
     def clear(self) -> None:
         """Forget all contents."""
         ...
+
+    def return_places(self, places: np.ndarray) -> None:
+        """Empty these places and give their memory back to the system; they take memory again when they are filled. places: [n]
+        int32, distinct. Places whose number does not follow the load are never asked. Raises: ValueError for an unknown one."""
+
+    def take_unstored(self) -> list[int]:
+        """The places that could not be filled since the last call, because there was no memory for them. They are empty."""
+        return []
 
     def take(self, place: int, content_hash: int, page: np.ndarray) -> int | None:
         """Copy the bytes of a place to `page`, for the disk. Returns their checksum, which `put` gets back with them; None if

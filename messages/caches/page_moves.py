@@ -1,5 +1,5 @@
-"""Messages that move pages between a gang's KV memory and its host tier: places of ordinary memory, one page each. One more
-gives the memory of pages back to the system.
+"""Messages that move pages between a gang's KV memory and its host tier: places of ordinary memory, one page each. Two more
+give the memory of pages and of places back to the system.
 
 Moves are commands in the order of plans: what a plan before them writes is there, and what a plan after them reads is loaded.
 Each place has the hash of its content and a checksum of its bytes. So a load of something else, or of damaged bytes, fails.
@@ -53,6 +53,7 @@ class PagesMoved(Message, frozen=True):
     failed: Int32s = EMPTY_I32  # indices of loads whose place had another content, or damaged bytes; their pages are undefined
     load_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time that the loads took
     is_early: bool = False  # the places cannot be used yet: nothing was stored, and loads failed that may succeed later
+    unstored: Int32s = EMPTY_I32  # places for which there was no memory since the last answer: they are empty
 
 
 class ReturnPages(Message, frozen=True):
@@ -63,3 +64,15 @@ class ReturnPages(Message, frozen=True):
 
     epoch: Count  # those of another epoch are dropped
     pages: Int32s  # distinct; nobody holds them and their contents are not known any more
+
+
+class ReturnPlaces(Message, frozen=True):
+    """A scheduler does not need these places of the host tier for now: every rank of its gang gives their memory back to the
+    system.
+
+    They are empty then. A rank takes memory again for a place at which it is to store a page; if it gets none, it stores
+    nothing there and says so in `PagesMoved`. In the order of plans and moves.
+    """
+
+    epoch: Count  # those of another epoch are dropped
+    places: Int32s  # distinct

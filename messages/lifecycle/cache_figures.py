@@ -61,6 +61,7 @@ class HostFigures(msgspec.Struct, frozen=True):
     saved_s: float = 0.0  # of prefill, as estimated, less the time until the pages were there
     saved_bytes: int = 0  # keys and values of the pages that came back, at all ranks
     share_evicted: int = 0  # of the evicted ones, because their caller had more than its part
+    in_use: int = 0  # places whose memory is not with the system; 0: a scheduler of the last release, which does not say so
 
 
 class DiskFigures(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("scheduler", "vault"): "vault",
     ("scheduler", "tells_directory"): "replicas",
     ("scheduler", "follows_load"): "worker.kv_least_bytes",
+    ("scheduler", "host_follows_load"): "worker.host_cache_least_bytes",
     ("gateway", "model_folder"): "model",
     ("gateway", "model_digests"): "model",
     ("gateway", "model_name"): "model_name",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpu_workers.settings import WorkerSettings
 
 _LEAST_BYTES = 1024  # no page of a model is so small
-_SIZES = ("kv_memory_bytes", "host_cache_bytes", "disk_cache_bytes")
+_SIZES = ("kv_memory_bytes", "host_cache_bytes", "host_cache_least_bytes", "disk_cache_bytes")
 
 
 def size_errors(worker: WorkerSettings) -> Iterator[str]:

@@ -61,9 +61,9 @@ def _policies_text(cache: PrefixFigures) -> str:
 
 
 def _host_text(tier: HostFigures) -> str:
-    pages = (
-        f"{tier.pages:,} of {tier.places:,} pages, {tier.stored:,} stored, {tier.loaded:,} came back in {tier.load_s:,.1f} s"
-    )
+    size = f" ({tier.in_use:,} in use)" if 0 < tier.in_use < tier.places else ""
+    moved = f"{tier.stored:,} stored, {tier.loaded:,} came back in {tier.load_s:,.1f} s"
+    pages = f"{tier.pages:,} of {tier.places:,} pages{size}, {moved}"
     return f"host cache: {pages} and saved {_saved(tier.saved_s, tier.saved_bytes)}, {_overwritten(tier)}"
 
 

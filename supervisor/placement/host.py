@@ -16,7 +16,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.weight_files import check_whole, weight_files
 from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
-from gpu_workers.settings import check_disk_cache, check_host_dtype, check_kv_least
+from gpu_workers.settings import check_disk_cache, check_host_dtype, check_host_least, check_kv_least
 from messages.descriptors.open_files import FILES_BESIDE_CONNECTIONS
 from messages.errors import ConfigError
 from supervisor.config.server_config import ServerConfig
@@ -95,6 +95,7 @@ def _check_devices(placement: Placement, config: ServerConfig) -> None:
     check_deterministic(placement, config.worker.attention)
     check_kv_dtype(placement, config.worker.kv_dtype)
     check_kv_least(config.worker, placement.device)
+    check_host_least(config.worker, placement.device)
     check_host_dtype(config.worker)
 
 

@@ -37,7 +37,7 @@ def test_an_actor_handles_exactly_what_may_be_said_to_it(role: str) -> None:
 
 
 def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
-    moves = ("MovePages", "MoveDiskPages", "FindDiskPages", "ExchangePages", "ReturnPages")
+    moves = ("MovePages", "MoveDiskPages", "FindDiskPages", "ExchangePages", "ReturnPages", "ReturnPlaces")
     expected = {ROUTE_BY_KIND[name].kind for name in ("Reset", "Plan", *moves, "PrepareGrammar")}
     assert received_by("worker") - LIFECYCLE_KINDS == expected
 

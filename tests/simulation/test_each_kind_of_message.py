@@ -92,6 +92,7 @@ ELSEWHERE = {
     "MovePages": "tests/actors/scheduler/planning/test_host_tier.py: a load without an answer is given up",
     "PagesMoved": "as MovePages",
     "ReturnPages": "these pages keep their memory until the next epoch",
+    "ReturnPlaces": "as ReturnPages",
     "PagesWanted": "tests/actors/scheduler/planning/exchange/test_moved_pages.py: silence of each is given up",
     "PagesLent": "as PagesWanted",
     "ExchangePages": "as PagesWanted",

@@ -117,11 +117,12 @@ class Gang(ScriptedActor):
                 self.mailbox.send(sender, steps.Capacity(epoch=message.epoch, memory_generation=generation, engine=capacity))
             case page_moves.MovePages() if message.epoch == self._epoch:
                 self.moves.append(message)
-                if self.loses_moves:
-                    return
-                self.mailbox.send(sender, answer_of(message, self.move_pages(self.engine.host_tier, message)))
+                if not self.loses_moves:
+                    self.mailbox.send(sender, answer_of(message, self.move_pages(self.engine.host_tier, message)))
             case page_moves.ReturnPages() if message.epoch == self._epoch:
                 self.engine.return_pages(message.pages)
+            case page_moves.ReturnPlaces() if message.epoch == self._epoch and self.engine.host_tier is not None:
+                self.engine.host_tier.return_places(message.places)
             case disk_moves.MoveDiskPages() | disk_moves.FindDiskPages() if message.epoch == self._epoch:
                 if not self.loses_moves and self.engine.host_tier is not None:
                     answer = self.disk.move(self.engine.host_tier, message)

@@ -28,6 +28,8 @@ from actors.gateway.requests.request_spec import RequestSpec
 from actors.gateway.similar_answers.question import Asked
 from actors.gateway.tenants.tenant_limits import TenantLimits
 
+_IN_ONE_TURN = ("chat", "completion", "generate", "messages")
+
 
 class Arrival:
     """A request on its way in: checked, with its sequences reserved, not yet tokenised."""
@@ -62,6 +64,13 @@ def _is_replaced(known: Request, new: NewRequest) -> bool:
     if new.naming is Naming.FIXED or known.spec.api == "zeromq" or None in endings:
         return False
     return any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings)
+
+
+def _is_alone(new: NewRequest, spec: RequestSpec) -> bool:
+    """True if a client waits for the whole answer of this request alone, over HTTP, if nobody can ask for it again, and if its
+    body is made in one turn of the event loop, because it has no more than an answer."""
+    is_asked_once = new.is_whole and not new.is_resumable and new.api in _IN_ONE_TURN
+    return is_asked_once and not (spec.echo or spec.with_token_ids)
 
 
 class Admission:
@@ -167,6 +176,7 @@ class Admission:
             spec = await self._checked(arrival.new)
             async with self._allowed([spec]) as allowed:
                 spec, access = allowed[0], self._cache_access(arrival.new, spec)
+                access = access._replace(is_alone=_is_alone(arrival.new, spec))
                 asked = None if self._questions is None else await self._asked(self._questions, arrival.new, spec, access)
                 self._check_room([(spec, access)])
                 outcome = request = self._accept(spec, access, asked)

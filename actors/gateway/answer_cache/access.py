@@ -13,12 +13,14 @@ from actors.gateway.settings import GatewaySettings
 
 class CacheAccess(NamedTuple):
     """`key`: of all requests with the same answer; b"": this one has nothing to do with others. `may_find`: it may get the
-    answer of an equal one, of at most `max_age_s`. `may_keep`: answers of its kind are kept."""
+    answer of an equal one, of at most `max_age_s`. `may_keep`: answers of its kind are kept. `is_alone`: its client waits for
+    the whole answer of this request and no other, and cannot ask for it again: if there is one, it can be sent at once."""
 
     key: bytes = b""
     may_find: bool = False
     may_keep: bool = False
     max_age_s: float = math.inf
+    is_alone: bool = False
 
 
 NO_ACCESS = CacheAccess()

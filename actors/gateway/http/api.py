@@ -31,6 +31,7 @@ from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
 from actors.gateway.connections.caller_connections import settle
 from actors.gateway.http.admin_calls import for_admins
+from actors.gateway.http.answers.inside_time import note_read
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints import (
     anthropic,
@@ -101,7 +102,6 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
 
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     """An endpoint with what all have in common: request and trace id, the body within its budget, refusals as responses."""
-
     error_form, note = error_body_at(endpoint.path), services.manager.refusals.note
 
     async def answer(http: HttpRequest) -> ASGIApp:
@@ -124,6 +124,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             body = CountedBody(services.admission.bodies)
             try:
                 await body.read(http.receive, _text(headers, b"content-length"))
+                note_read(http.scope)
                 call = Call(identity, origin, body.content, http.path_params, http.scope)
                 return _correlated(await endpoint.handler(services, call), origin)
             finally:

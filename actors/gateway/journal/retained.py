@@ -147,7 +147,7 @@ class RetainedRequests:
         """The readers of a request that is over have left. If nobody can ask for it again, it is deleted from the journal; not
         before its answer has been sent, because the next incarnation must send it if this one dies.
         """
-        if request.is_recorded and not request.spec.is_resumable and not request.watchers:
+        if request.is_recorded and not (request.is_at_once or request.spec.is_resumable or request.watchers):
             self._journal.delete(request.number)
 
     def ended_since(self, since_s: float) -> list[Retained]:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from actors.gateway.answer_cache.access import CacheAccess, access_of
 from actors.gateway.answer_cache.answer_of import answer_of
 from actors.gateway.answer_cache.cache_use import CacheUse
+from actors.gateway.answer_cache.hit_times import hit_times
 from actors.gateway.answer_cache.saved_work import AnswerSource, SavedWork
 from actors.gateway.answer_cache.shared_answers import SharedAnswers
 from actors.gateway.dispatch.post import Post
@@ -42,11 +43,13 @@ class EqualRequests:
         self.shared = None if self.kept is None else SharedAnswers(post, self.kept)
         self.coalescing = Coalescing() if settings.answer_coalescing else None
         self._saved = SavedWork(loads.of_model)
+        self.hit_s = hit_times()
 
     def register_metrics(self, registry: CollectorRegistry) -> None:
         """Add the metrics of what is turned on."""
         if self.kept is not None:
             registry.register(AnswerCacheMetrics(self.kept))
+            registry.register(self.hit_s)
         if self.coalescing is not None:
             registry.register(CoalescingMetrics(self.coalescing))
         if self.kept is not None or self.coalescing is not None:
@@ -85,6 +88,7 @@ class EqualRequests:
         """Take in a request that was accepted. Returns what it has at once; None: it is to be submitted."""
         if isinstance(source, KeptAnswer):
             self._saved.count(request.spec, self._source_of_kept(request.spec, source))
+            request.is_at_once = request.is_recorded = access.is_alone
             return _rows_of(request, source)
         if access.may_keep:
             request.answer_key = access.key
@@ -157,6 +161,7 @@ class EqualRequests:
         found = dict[str, float]()
         if self.kept is not None:
             found |= self.kept.statistics(self._post.wall_s())
+            found |= {f"answer_hit_p{q}_ms": round(self.hit_s.quantile(q / 100) * 1e3, 3) for q in (50, 99)}
             found |= self._saved.statistics("answer", AnswerSource.KEPT, AnswerSource.SHARED)
             found |= self._saved.statistics("shared", AnswerSource.SHARED)
         if self.similar is not None:

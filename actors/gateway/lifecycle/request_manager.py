@@ -94,16 +94,18 @@ class RequestManager:
 
     def accept(self, spec: RequestSpec, access: CacheAccess = NO_ACCESS, asked: Asked | None = None) -> Request:
         """Record a request that has passed admission, and submit it, unless an equal or similar one has its answer. Nothing is
-        visible before the journal has its record."""
+        visible before the journal has its record; one that is answered at once (`Request.is_at_once`) needs none."""
         source, spec = self.equals.source_of(self.begin_trace(spec), access, asked)
         model = self.models.at(spec.model)
         request = Request(self._next_number, spec, detokenizers(model.text, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
         self.metrics.accepted(request)
-        record = encode_record(request_record(request, model.identity, request.began_s))
-        self._journal.admission(request.number, record, request.recorded, lambda: self._withdrawn(request))
-        if (rows := self.equals.begin(request, access, source, asked)) is None:
+        rows = self.equals.begin(request, access, source, asked)
+        if not request.is_at_once:
+            record = encode_record(request_record(request, model.identity, request.began_s))
+            self._journal.admission(request.number, record, request.recorded, lambda: self._withdrawn(request))
+        if rows is None:
             self.dispatcher.submit_request(request)
         else:
             self._publisher.record(rows, None)
@@ -156,12 +158,8 @@ class RequestManager:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error(
-                    "tokens are missing: sequence submitted again",
-                    sender=sender,
-                    gap=str(gap),
-                    **sequence.request.spec.log_fields,
-                )
+                fields = sequence.request.spec.log_fields
+                self._log.error("tokens are missing: sequence submitted again", sender=sender, gap=str(gap), **fields)
                 self.dispatcher.submit_again(sequence)
                 continue
             if taken:

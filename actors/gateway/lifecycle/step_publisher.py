@@ -48,7 +48,7 @@ class StepPublisher:
             if sequence.request.spec.tells_times:
                 self._note_times(sequence)
         record = rows.record()
-        if not record and not self._in_journal and rows.are_admitted:
+        if not record and rows.are_admitted and (not self._in_journal or rows.are_at_once):
             self._publish(rows, ack)
             self._wake_touched()
             return

@@ -54,6 +54,11 @@ class StepRows:
         """True if the journal has recorded the specification of every request in these rows and endings."""
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
+    @property
+    def are_at_once(self) -> bool:
+        """True if they are the whole of requests that are answered at once: nothing of these is on its way into the journal."""
+        return bool(self.endings) and not self.pings and all(s.request.is_at_once for s in self.endings)
+
     @staticmethod
     def read(message: Tokens) -> Iterator[tuple[int, int, list[int], int, TokenLogprobs | None]]:
         """Yields each row: attempt, number of its first token, ids, cached prompt tokens, log-probabilities or None."""

@@ -206,7 +206,7 @@ class DiskTier:
         """Pages that one read may have: it must end in time, and most of the host tier stays as it is."""
         page_s = self._read_cost.page_s
         in_time = _FIRST_PAGES if page_s is None else int(_READ_S / max(page_s, 1e-9))
-        return max(1, min(in_time, self._host.n_places // 4))
+        return max(1, min(in_time, self._host.n_in_use // 4))
 
     def _is_faster(self, wanted: list[tuple[int, Content]], load_page_s: float) -> bool:
         """True if the pages from the first wanted one to the last are there sooner than computed, or nothing is known."""
@@ -222,7 +222,7 @@ class DiskTier:
         if not self.n_places:
             return
         self._used.extend(contents)
-        while len(self._used) > self._host.n_places // 2:
+        while len(self._used) > self._host.n_in_use // 2:
             old = self._used.popleft()
             place = self._host.find(old)
             if place is not None and (disk_place := self._disk.store(old)) is not None:

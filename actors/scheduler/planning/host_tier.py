@@ -18,7 +18,8 @@ from collections.abc import Callable
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.host_ledger import HostLedger
 from actors.pages.page_ledger import EvictedPage
-from actors.pages.seal_table import SealTables, private_table
+from actors.pages.seal_table import SealTables
+from actors.pages.sizing.sized_host_ledger import SizedHostLedger
 from actors.pages.tier_loads import TierLoads
 from actors.scheduler.disk_contents import DiskContents
 from actors.scheduler.planning.disk_tier import DiskTier
@@ -29,6 +30,8 @@ from actors.scheduler.planning.pending_stores import PendingStores, Store
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.tiers.evicted_pages import EvictedPages
+from actors.scheduler.planning.tiers.host_contents import HostContents
+from actors.scheduler.planning.tiers.host_sizing import HostSizing
 from actors.scheduler.planning.tiers.page_order import beside_each_other
 from actors.scheduler.planning.tiers.runs_ahead import RunsAhead
 from actors.scheduler.planning.tiers.stores_ahead import StoresAhead
@@ -56,13 +59,12 @@ class HostTier:
         now_s: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._queues, self._choice, self._cost = queues, settings.tier_loads, cost
-        self._seals, self._is_paused, self._now_s = seals.places, is_paused, now_s
+        self._is_paused, self._now_s = is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
-        self._host = HostLedger(private_table(0, 0))
-        self._left: HostLedger | None = None  # of the last scheduler, adopted in advance
-        self._has_begun, self._epoch, self._number = False, 0, 0
+        self._contents = HostContents(seals.places, settings, now_s)
+        self._host, self._epoch, self._number = self._contents.ledger, 0, 0
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
-        self._evictions = EvictedPages(self._stores)
+        self._evictions, self.sizing = EvictedPages(self._stores), HostSizing(self._contents, self._stores)
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
         self.ahead = RunsAhead(queues, self._loads, self._load_cost, is_paused)
         self.counts = TierCounts()
@@ -91,22 +93,14 @@ class HostTier:
     def prepare(self) -> None:
         """Adopt in advance what the last scheduler has left."""
         self.disk.contents.prepare()
-        if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
-            self._left = HostLedger(table)
+        self._contents.prepare()
 
     def begin_epoch(self, epoch: int, ledger: ForgettingLedger, capacity: EngineCapacity, generation: int) -> None:
         """Plans of this epoch follow. generation: of the memory of the ranks. In the same one contents of the host tier stay
         known. A rank that has lost some all the same fails to load them."""
         n_places, self._load_cost.is_beside = capacity.n_host_pages, capacity.moves_beside_steps
-        self._epoch, self._ledger, self._has_begun = epoch, ledger, True
-        left, self._left = self._left, None
-        for host in (self._host, left):
-            if host is not None and (host.generation, host.n_places) == (generation, n_places):
-                self._host = host
-                break
-        else:
-            table = self._seals.open(generation, n_places) if n_places else None
-            self._host = HostLedger(table or private_table(generation, n_places))
+        self._epoch, self._ledger = epoch, ledger
+        self._host = self._contents.begin(generation, n_places, capacity.n_least_host_pages)
         self._evictions.clear()
         ledger.on_evicted = self._evicted if n_places else None
         self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
@@ -136,10 +130,7 @@ class HostTier:
         self._stores.take_except(())
         self._stores_ahead.clear()
         self.disk.clear()
-        for host in (self._host, self._left):
-            if host is not None:
-                host.clear()
-        self._left = None
+        self._contents.clear()
         self.exchange.clear()
 
     # -- what the planner asks ----------------------------------------------------------------------------------
@@ -159,6 +150,8 @@ class HostTier:
             return True
         if sequence.loaded_stay == sequence.stay or self._loads.is_early:
             return False
+        if isinstance(self._host, SizedHostLedger):
+            self._host.missed(sequence.page_contents(n_pages, len(shared)))
         if self.disk.must_wait(sequence, len(shared), n_pages, self._load_cost.page_s or 0.0):
             return True
         arriving = self._loads.arriving(sequence.page_content(len(shared))[0])

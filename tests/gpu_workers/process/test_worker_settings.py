@@ -37,6 +37,12 @@ def test_unknown_and_wrong_fields_are_named() -> None:
         read_settings(b'{"kv_least_bytes": 5, "device": "cuda"}')
     with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected at most worker\.kv_memory_bytes = 4, got 5$"):
         read_settings(b'{"kv_least_bytes": 5, "kv_memory_bytes": 4}')
+    with pytest.raises(ConfigError, match=r"^worker\.host_cache_least_bytes: expected 0 on GPUs, .*, got 5$"):
+        read_settings(b'{"host_cache_least_bytes": 5, "host_cache_bytes": 9, "device": "cuda"}')
+    with pytest.raises(ConfigError, match=r"^worker\.host_cache_least_bytes: expected at most .*host_cache_bytes = 4, got 5$"):
+        read_settings(b'{"host_cache_least_bytes": 5, "host_cache_bytes": 4}')
+    with pytest.raises(ConfigError, match=r"^worker\.host_cache_least_bytes: expected 0 with .*dtype adaptive, .*, got 5$"):
+        read_settings(b'{"host_cache_least_bytes": 5, "host_cache_bytes": 9, "host_cache_dtype": "adaptive"}')
     cold, host = '"host_cache_dtype": "int4"', '"host_cache_bytes": 5'
     for said, others in (
         ("without worker.host_cache_bytes (--host-cache)", ""),

@@ -89,9 +89,10 @@ def test_the_host_tiers_of_all_schedulers_are_summed_up() -> None:
         "host_oldest_s": 30.0,
         "host_saved_s": 1.5,
         "host_saved_bytes": 90.0,
+        "host_in_use": 7.0,
     }
     assert cache_figures([("scheduler/0", one), ("scheduler/1", one)]).host == HostFigures(
-        20, 8, 12, 6, 2, 0.5, 800, 4, 30.0, 3.0, 180
+        20, 8, 12, 6, 2, 0.5, 800, 4, 30.0, 3.0, 180, in_use=14
     )
 
 

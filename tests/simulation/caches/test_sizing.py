@@ -1,4 +1,4 @@
-"""Every promise holds while the memory of pages follows the load, and processes die."""
+"""Every promise holds while the memory of pages and of the host tier follows the load, and processes die."""
 
 from __future__ import annotations
 
@@ -21,3 +21,25 @@ def test_every_promise_holds(n_host_places: int) -> None:
         assert not outcome.problems, f"seed {seed}"
         reached += outcome.reached
     assert reached["worker gets ReturnPages"] > 10
+
+
+@pytest.mark.seeds
+@pytest.mark.parametrize("n_disk_places", [0, 60])
+def test_every_promise_holds_while_the_host_tier_grows_and_shrinks(n_disk_places: int) -> None:
+    reached = Counter[str]()
+    for seed in range(6 * DEPTH):
+        scenario = Scenario(
+            n_clients=24,
+            n_deaths=seed,
+            n_device_faults=seed % 2,
+            tp=1 + seed % 2,
+            n_host_places=(12, 50)[seed // 2 % 2],
+            n_least_places=1 + seed % 3,
+            n_least_pages=seed % 2,
+            n_disk_places=n_disk_places,
+            n_resets=seed % 3,
+        )
+        outcome = simulate(seed, scenario)
+        assert not outcome.problems, f"seed {seed}"
+        reached += outcome.reached
+    assert reached["worker gets ReturnPlaces"] > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from messages.lifecycle.tree import StatusReport, TreeState
 from supervisor.children.child_record import ChildRecord
@@ -79,3 +80,9 @@ def test_the_status_says_what_caches_of_answers_hold_and_save() -> None:
     assert f"answers for similar questions: 7, 2.5 MB, the oldest of 90 s, 0 evicted; {found}" in lines
     equal = "6 not computed, 2 running; 4,000 tokens of answers, 0.5 s of prefill and 0.0 MB saved"
     assert f"equal requests at the same time: {equal}" in lines
+
+
+@pytest.mark.parametrize(("in_use", "said"), [(3500.0, " (3,500 in use)"), (4000.0, ""), (0.0, "")])
+def test_the_status_says_how_large_a_host_tier_is_now(in_use: float, said: str) -> None:
+    lines = _lines(_tier_statistics() | {"host_in_use": in_use}, {}, {})
+    assert any(line.strip().startswith(f"host cache: 3,000 of 4,000 pages{said}, 5,000 stored") for line in lines), lines

@@ -119,6 +119,10 @@ def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.Mon
     with pytest.raises(ConfigError, match=r"^worker\.kv_least_bytes: expected 0 on GPUs, .*, got 7$"):
         plan_start(ServerConfig(worker=WorkerSettings(kv_least_bytes=7)))
     assert plan_start(ServerConfig(gpus=0, worker=WorkerSettings(kv_least_bytes=7))).device == "cpu"
+    sized = WorkerSettings(host_cache_bytes=1 << 20, host_cache_least_bytes=1 << 10)
+    with pytest.raises(ConfigError, match=r"^worker\.host_cache_least_bytes: expected 0 on GPUs, .*, got 1024$"):
+        plan_start(ServerConfig(worker=sized))
+    assert plan_start(ServerConfig(gpus=0, worker=sized)).device == "cpu"
     compressed = WorkerSettings(host_cache_bytes=1 << 20, host_cache_dtype="adaptive")
     assert plan_start(ServerConfig(tp=3, worker=compressed)).device == "cuda"
     monkeypatch.setenv(VISIBLE_VARIABLE, "3,1")

@@ -21,6 +21,7 @@ CACHES: tuple[Message, ...] = (
     ),
     page_moves.PagesMoved(epoch=2, number=4, failed=int32s([1]), load_s=0.002),
     page_moves.ReturnPages(epoch=2, pages=int32s([9, 8])),
+    page_moves.ReturnPlaces(epoch=2, places=int32s([4, 7])),
     disk_moves.MoveDiskPages(
         epoch=2,
         number=5,

@@ -75,6 +75,7 @@ _OF_EXCHANGE = ("PagesWanted", "PagesLent", "ExchangePages", "PagesExchanged")
 _OF_DISK = ("MoveDiskPages", "DiskPagesMoved", "FindDiskPages", "DiskPagesFound")
 _OF_ANSWERS = ("AnswersKept",)
 _OF_SIZING = ("ReturnPages",)
+_OF_PLACES = ("ReturnPlaces",)
 _OF_COPIES = (
     *("worker begins a load", "worker ends a load", "scheduler begins a run ahead", "scheduler proves a run ahead"),
     *("scheduler takes back a run ahead", "scheduler lets another wait for a run ahead", "scheduler has lost a run ahead"),
@@ -115,15 +116,19 @@ OF_DISK = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_DISK)  # only ser
 OF_ANSWERS = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_ANSWERS)  # only gateways with an answer cache reach these
 OF_EXCHANGE = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_EXCHANGE)  # only replicas that move pages reach these
 OF_SIZING = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_SIZING)  # only servers with a least size reach these
+OF_PLACES = tuple(pair for pair in _ALL if _kind_of(pair) in _OF_PLACES)  # only those whose host tier has a least size
 OF_COPIES = tuple(pair for pair in _ALL if pair[0] in _OF_COPIES)  # only servers whose pages are copied beside steps
-_SPECIAL = OF_TIER + OF_SIZING + OF_EXCHANGE + OF_DISK + OF_COPIES
+_SPECIAL = OF_TIER + OF_SIZING + OF_PLACES + OF_EXCHANGE + OF_DISK + OF_COPIES
 _OF_ALL_SERVERS = tuple(pair for pair in _ALL if pair not in _SPECIAL)
 PAIRS = _OF_ALL_SERVERS + _SPECIAL
 
 
-def reachable_pairs(has_tier: bool, is_sized: bool, has_disk: bool, has_copies: bool) -> tuple[tuple[str, Fault], ...]:
+def reachable_pairs(
+    has_tier: bool, is_sized: bool, has_sized_tier: bool, has_disk: bool, has_copies: bool
+) -> tuple[tuple[str, Fault], ...]:
     """The pairs that a server reaches which has these features or not."""
-    return _OF_ALL_SERVERS + OF_TIER * has_tier + OF_SIZING * is_sized + OF_DISK * has_disk + OF_COPIES * has_copies
+    of_tiers = OF_TIER * has_tier + OF_SIZING * is_sized + OF_PLACES * has_sized_tier + OF_DISK * has_disk
+    return _OF_ALL_SERVERS + of_tiers + OF_COPIES * has_copies
 
 
 @dataclass

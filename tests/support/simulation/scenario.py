@@ -80,6 +80,7 @@ class Scenario:
     n_disk_tier_harms: int = 0  # its files are damaged, shortened or removed
     n_replicas: int = 0  # 0: drawn from the seed
     n_least_pages: int = 0  # in use at the least, where their number follows the load
+    n_least_places: int = 0  # the same of the host tier
     n_exchange_places: int = 0  # of each rank; more than 0: there are two replicas, with vaults
     asks_alike: bool = False  # clients ask the same things of one gateway, at about the same time, and often leave
     is_flooded: bool = False  # the gateways and schedulers have small bounds for what waits
@@ -166,7 +167,7 @@ def scenario_of(seed: int) -> Scenario:
         eviction=random.Random(f"eviction {seed}").choice(list(EvictionName)),
         policy=policy_for(seed),
     )
-    return _with_copies(scenario, random.Random(f"copies {seed}"))
+    return _with_least_places(_with_copies(scenario, random.Random(f"copies {seed}")), random.Random(f"places {seed}"))
 
 
 def _with_copies(scenario: Scenario, chance: random.Random) -> Scenario:
@@ -175,6 +176,12 @@ def _with_copies(scenario: Scenario, chance: random.Random) -> Scenario:
         return scenario
     faults, are_returning = chance.choice((0.0, 0.05, 0.3)), chance.random() < 0.7
     return replace(scenario, copies_beside=True, copy_faults=faults, are_returning=are_returning, n_least_pages=0)
+
+
+def _with_least_places(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The same with a host tier that follows the load, in some of those whose tier can do that."""
+    is_able = scenario.n_host_places > 0 and not scenario.copies_beside and scenario.host_cache_dtype != "adaptive"
+    return replace(scenario, n_least_places=chance.choice((1, 3))) if is_able and chance.random() < 0.5 else scenario
 
 
 def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
@@ -189,6 +196,7 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         exchange_bytes=scenario.n_exchange_places * PAGE_TOKENS * 8,
         host_cache_bytes=scenario.n_host_places * PAGE_TOKENS * 8,
         kv_least_bytes=scenario.n_least_pages * PAGE_TOKENS * 8,
+        host_cache_least_bytes=scenario.n_least_places * PAGE_TOKENS * 8,
         host_cache_dtype=scenario.host_cache_dtype,
         disk_cache_bytes=scenario.n_disk_places * place_bytes(PAGE_TOKENS * 8),
     )
@@ -217,6 +225,7 @@ def _scheduler(scenario: Scenario) -> SchedulerSettings:
         eviction=scenario.eviction,
         tier_loads=TierLoads.ALWAYS,
         kv_quiet_s=0.4,
+        host_quiet_s=0.4,
         urgent_step_s=1e-6 if scenario.n_clients % 2 else 0.0,
         kv_spare_share=0.0,
         degraded_wait_s=0.02 if scenario.is_flooded else 0.0,

@@ -18,6 +18,7 @@ from actors.gateway.bodies.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.answers.chunk_sender import ChunkSender, chunk_sender, cut
 from actors.gateway.http.answers.hangup import may_return, nothing, on_stop, watch_hangup
+from actors.gateway.http.answers.inside_time import inside_s
 from actors.gateway.http.answers.load_headers import load_headers
 from actors.gateway.http.answers.stream_bytes import stream_headers
 from actors.gateway.http.answers.stream_events import StreamEvents, failure_of
@@ -82,14 +83,18 @@ class _Answer:
         assert task is not None, "ASGI calls run in tasks"
         timer = loop.call_later(self._longest_s + _SLOW_CLIENT_S, self._give_up, task)
         on_stop(scope, partial(self._stop, task))
-        if (hold := answer_hold(scope)) is not None:
+        is_at_once = self.request.is_at_once
+        if not is_at_once and (hold := answer_hold(scope)) is not None:
             hold.begin(self.request.spec.request, self._start)
         try:
-            await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
+            if not is_at_once:
+                await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             await self._answer(scope, receive, send)
             if not self.reader.has_left:
                 # a drain still waits for what the connection has not sent, see `Connection.n_unread`
                 self._manager.finished.delivered(self.request, loop.time())
+                if self.request.spec.is_from_cache and (took_s := inside_s(scope)) is not None:
+                    self._manager.equals.hit_s.observe(took_s)
         except OSError:
             self.reader.has_left = True
         except asyncio.CancelledError:

@@ -1,8 +1,10 @@
 """`answer-hits`: how long an answer takes that is kept, and what the cache of answers costs a request that it does not have.
 
 Two servers take turns, one without the cache and one with `--answer-cache exact`. One client asks one request after the other:
-the same few ones again, streamed and whole, and requests that come once. Hits have two times: at the client, and inside the
-gateway, from the accepted request until all of its tokens are in the journal and visible (`total_ms` of the access log).
+the same few ones again, streamed and whole, and requests that come once. Hits have three times: at the client; inside the
+gateway, from the last byte of the request to the last byte of its answer (`tardigrade_answer_hit_seconds`); and as a part of
+that, from the accepted request until all of its tokens are visible (`total_ms` of the access log), with those of a stream in
+the journal.
 
 python -m ops.bench answer-hits
 python -m ops.bench answer-hits --requests 5000 --input 2048 --server-arg=--set --server-arg=gateway.journal_sync=true
@@ -15,15 +17,18 @@ import json
 import os
 import random
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from messages.ids import role_of
+from messages.metrics import quantile_of
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.returning.shares import LOG_FLAGS, LoggedRequest, read_requests
@@ -37,6 +42,7 @@ _VOCABULARY = 1000
 _TURNS = 10  # of misses at each server
 _LOG_S = 30.0  # until all requests stand in the log
 _ANSWER_S = 60.0
+_HISTOGRAM, _GOAL_S = "tardigrade_answer_hit_seconds", 0.001
 
 
 @click.command(context_settings={"show_default": True})
@@ -121,16 +127,23 @@ def _body(n_prompt: int, rng: random.Random) -> dict[str, Any]:
 
 
 def _hits(asker: _HitClient, kept: Sequence[dict[str, Any]], n: int, is_streamed: bool) -> dict[str, Any]:
-    first_byte, at_client_s, before = asker.server.log.stat().st_size, [], asker.gateway()
+    first_byte, at_client_s, told_before = asker.server.log.stat().st_size, [], _hit_counts(asker)
+    before = asker.gateway()
     for number in range(n):
         took_s, is_hit = asker.ask({**kept[number % len(kept)], "stream": is_streamed})
         if not is_hit:
             raise click.ClickException("an answer that should be kept was computed")
         at_client_s.append(took_s)
     spent = asker.gateway().each(before, n)
-    inside_s = [(one.total_ms or 0.0) / 1e3 for one in _logged_hits(asker.server.log, first_byte, n)]
-    found = {"at_client_ms": _ms(at_client_s), "in_gateway_ms": _ms(inside_s), "gateway_cpu_ms": spent.cpu_ms}
-    return {**found, "gateway_wait_ms": spent.wait_ms, "load": round(os.getloadavg()[0], 1)}
+    visible_s = [(one.total_ms or 0.0) / 1e3 for one in _logged_hits(asker.server.log, first_byte, n)]
+    told = _hit_counts(asker)
+    counts = [after - told_before.get(bound, 0.0) for bound, after in sorted(told.items())]
+    found = {
+        "at_client_ms": _ms(at_client_s),
+        "in_gateway_ms": _told_ms(sorted(told), counts),
+        "until_visible_ms": _ms(visible_s),
+    }
+    return {**found, "gateway_cpu_ms": spent.cpu_ms, "gateway_wait_ms": spent.wait_ms, "load": round(os.getloadavg()[0], 1)}
 
 
 def _logged_hits(log: Path, first_byte: int, n: int) -> list[LoggedRequest]:
@@ -159,6 +172,23 @@ def _misses(plain: _HitClient, keeping: _HitClient, n_prompt: int, n: int, rng: 
     return turns
 
 
+def _hit_counts(asker: _HitClient) -> dict[float, float]:
+    """How many kept answers the gateway has given so far in each bucket of its histogram, by the bucket's upper bound."""
+    with urllib.request.urlopen(f"{asker.server.url}/metrics", timeout=_ANSWER_S) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    samples = [one for family in families for one in family.samples if one.name == f"{_HISTOGRAM}_bucket"]
+    below = sorted((float(one.labels["le"]), one.value) for one in samples)
+    return {bound: n - (below[at - 1][1] if at else 0.0) for at, (bound, n) in enumerate(below)}
+
+
+def _told_ms(bounds: Sequence[float], counts: Sequence[float]) -> dict[str, float]:
+    """Quantiles of buckets, the last of which has no bound, and the part of all within 1 ms."""
+    known = [bound * 1e3 for bound in bounds[:-1]]
+    within = sum(n for bound, n in zip(bounds, counts, strict=True) if bound <= _GOAL_S)
+    quantiles = {f"p{q}": round(quantile_of(known, counts, q / 100), 3) for q in (50, 90, 99)}
+    return {"count": sum(counts), **quantiles, "within_1_ms": round(within / max(sum(counts), 1.0), 4)}
+
+
 def _ms(seconds: Sequence[float]) -> dict[str, float]:
     summary = summarize(seconds)
     return {} if summary is None else summary.scaled(1e3)
@@ -167,9 +197,10 @@ def _ms(seconds: Sequence[float]) -> dict[str, float]:
 def _show(hits: dict[str, dict[str, Any]], misses: dict[str, list[float]], load: float) -> None:
     table = Table("a kept answer", "p50, ms", "p99, ms", "max, ms", title=f"load {load}", title_justify="left")
     for form, found in hits.items():
-        for place in ("in_gateway_ms", "at_client_ms"):
+        for place in ("until_visible_ms", "in_gateway_ms", "at_client_ms"):
             times = found[place]
-            table.add_row(f"{form}, {place.removesuffix('_ms')}", *(f"{times[name]:.3f}" for name in ("p50", "p99", "max")))
+            shown = (f"{times[name]:.3f}" if name in times else "" for name in ("p50", "p99", "max"))
+            table.add_row(f"{form}, {place.removesuffix('_ms')}", *shown)
     CONSOLE.print(table)
     medians = ", ".join(f"{name} {percentile(sorted(turns), 0.5):.3f} ms" for name, turns in misses.items())
     spent = ", ".join(

@@ -137,7 +137,7 @@ def test_a_sample_without_a_seed_is_found_and_kept_where_its_client_asks_for_a_k
     first, second = (spec_of(sampling=Sampling(temperature=0.5, seed=seed)) for seed in (1, 2))
     asked = cache_use_of("max-age=60")
     access = access_of(KEEPING, first, asked, has_seed=False)
-    assert access[1:] == (True, True, 60.0)
+    assert access[1:] == (True, True, 60.0, False)
     assert access.key == access_of(KEEPING, second, asked, has_seed=False).key
     assert access.key != access_of(KEEPING, first, asked, has_seed=True).key
     assert access.key != access_of(KEEPING, spec_of(), asked, has_seed=False).key

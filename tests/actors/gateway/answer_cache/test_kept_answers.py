@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from actors.gateway.journal.backlog import PendingFrame
 from messages.access.tenant_policy import TenantPolicy
 from tests.support.answers.equal_requests import ASKED, OPTIONS, comparable
 from tests.support.gateway.fake_scheduler import oracle
@@ -147,3 +148,66 @@ async def test_answers_of_a_tenant_take_no_more_than_its_part(
             headers = {"authorization": limited.admin["Authorization"]}
             again = await ask(http, "/v1/completions", ASKED["/v1/completions"], **headers)
         assert is_hit(again) == (share < 1.0), "the flood of one has pushed out the answer of another"
+
+
+def _is_told(r: Rig) -> list[str]:
+    """From now on, the kinds of what the journal is told."""
+    told, honest = list[str](), r.gateway.journal._put
+
+    def put(entry: PendingFrame) -> None:
+        told.append("nothing" if entry.kind is None else entry.kind.name)
+        honest(entry)
+
+    r.gateway.journal._put = put
+    return told
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/generate", "/v1/messages"])
+async def test_a_whole_answer_that_is_kept_waits_for_no_journal(path: str) -> None:
+    body = {**ASKED[path], **OPTIONS[path][0]}
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        first = await ask(http, path, body)
+        told = _is_told(r)
+        second = await ask(http, path, body)
+        assert is_hit(second)
+        assert comparable(first) == comparable(second)
+        assert told == []
+        assert r.manager.unfinished.all == []
+        assert r.manager.gate.n_active == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "headers"),
+    [
+        ({"stream": True}, {}),
+        ({}, {"idempotency_key": "mine"}),
+        ({"echo": True}, {}),
+    ],
+    ids=["a stream", "a key", "a body of more turns"],
+)
+async def test_what_may_outlive_its_gateway_is_in_the_journal_first(changes: dict[str, Any], headers: dict[str, str]) -> None:
+    body = ASKED["/v1/completions"]
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        await ask(http, "/v1/completions", body)
+        told = _is_told(r)
+        assert is_hit(await ask(http, "/v1/completions", {**body, **changes}, **headers))
+        assert told[0] == "REQUEST"
+
+
+async def test_a_kept_answer_of_a_batch_is_in_the_journal_until_all_are_there() -> None:
+    one, other = ({"tokens": [number, 2, 3], "max_tokens": 12, "temperature": 0} for number in (1, 9))
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        await ask(http, "/v1/batch", {"requests": [one]})
+        told = _is_told(r)
+        await ask(http, "/v1/batch", {"requests": [one, other]})
+        assert told.count("REQUEST") == 2
+
+
+async def test_the_time_of_hits_inside_the_gateway_is_measured() -> None:
+    body = ASKED["/v1/completions"]
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        for changes in ({}, {}, {"stream": True}):
+            await ask(http, "/v1/completions", {**body, **changes})
+        text = (await r.gateway.exposition()).decode()
+        assert re.search(r"tardigrade_answer_hit_seconds_count\{[^}]*\} 2", text)
+        assert r.gateway.statistics()["answer_hit_p99_ms"] > 0

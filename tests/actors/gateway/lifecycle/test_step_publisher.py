@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from actors.gateway.lifecycle.step_rows import StepRows
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import until
 
@@ -30,3 +31,35 @@ async def test_watchers_are_told_once_for_all_steps_of_a_commit() -> None:
             scheduler.step(9)
             assert (await answer).status_code == 200
     assert request.is_over
+
+
+async def test_rows_that_say_nothing_wait_for_those_before_them() -> None:
+    """Else a scheduler would hear that its tokens are recorded while they are on their way into the journal."""
+    async with rig(with_scheduler=False, answer_cache="exact") as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with r.http() as http:
+            body = {"tokens": [1, 2], "max_tokens": 3, "temperature": 0}
+            kept = asyncio.ensure_future(http.post("/v1/generate", json=body))
+            await until(lambda: bool(scheduler.running))
+            scheduler.step(3)
+            assert (await kept).status_code == 200
+            publisher, published = r.manager._publisher, list[str]()
+            publisher._publish = lambda rows, ack: published.append("later" if rows.endings else "nothing")
+            waiting = StepRows()
+            publisher._in_journal.append(waiting)  # which the journal has not confirmed
+            publisher.record(StepRows(), None)
+            assert published == []
+            publisher._in_journal.popleft()
+            await until(lambda: published == ["nothing"])
+
+
+async def test_a_kept_answer_waits_for_no_other_rows() -> None:
+    async with rig(answer_cache="exact") as r, r.http() as http:
+        body = {"tokens": [1, 2], "max_tokens": 3, "temperature": 0}
+        first = await http.post("/v1/generate", json=body)
+        publisher = r.manager._publisher
+        publisher._in_journal.append(StepRows())  # which the journal does not confirm
+        second = await http.post("/v1/generate", json=body)
+        assert second.headers["x-cache"] == "hit"
+        assert second.json()["text"] == first.json()["text"]
+        publisher._in_journal.popleft()

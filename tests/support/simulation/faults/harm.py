@@ -110,7 +110,8 @@ class Harm:
         """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
         self._n_aims += 1
         scenario = self._scenario
-        features = (scenario.n_host_places > 0, scenario.n_least_pages > 0, scenario.n_disk_places > 0)
+        is_sized, has_sized_tier = scenario.n_least_pages > 0, scenario.n_least_places > 0
+        features = (scenario.n_host_places > 0, is_sized, has_sized_tier, scenario.n_disk_places > 0)
         pairs = reachable_pairs(*features, scenario.copies_beside)
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(pairs)
         self._machine.edges.aim(*pairs[number])

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.support.simulation.edges import OF_ANSWERS, OF_COPIES, OF_DISK, OF_EXCHANGE, OF_SIZING, OF_TIER, PAIRS, Count, Fault
+from tests.support.simulation.edges import (
+    OF_ANSWERS,
+    OF_COPIES,
+    OF_DISK,
+    OF_EXCHANGE,
+    OF_PLACES,
+    OF_SIZING,
+    OF_TIER,
+    PAIRS,
+    Count,
+    Fault,
+)
 from tests.support.simulation.scenario import Outcome, Scenario, scenario_of
 from tests.support.simulation.world import simulate
 
@@ -31,6 +42,8 @@ def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
         return replace(beside, n_clients=26, n_host_places=100, n_resets=6 if "forgets" in pair[0] else 0)
     if pair in OF_EXCHANGE:
         return replace(same, n_clients=8, n_exchange_places=20)
+    if pair in OF_PLACES:
+        return replace(same, n_clients=24, n_host_places=40, n_least_places=2)
     if pair in OF_SIZING:
         return replace(same, n_clients=8, n_least_pages=4)
     return replace(same, n_clients=9 if pair in OF_ANSWERS else 8)
