@@ -33,7 +33,7 @@ OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
-CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_serve.py
+CHECKED := messages actors gpu_workers supervisor ops tests typings setup.py tardigrade_serve.py
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
