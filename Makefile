@@ -48,8 +48,14 @@ TOGETHER := tests/long/monitoring tests/long/answers tests/long/deployment tests
 	tests/long/test_fuzz.py tests/clients tests/integration tests/ops tests/supervisor
 NOT_IN_TEST := $(addprefix --ignore=tests/,gpu long clients)
 SERVERS := $(PARALLEL) --dist loadfile --no-loadscope-reorder $(FAST_LONG:%=--ignore=%)
-BESIDE := $(VENV)/beside.txt
-REPORTS := $(VENV)/servers.xml $(VENV)/beside.xml
+# Those without servers run in groups of about the same length, two at a time: a process imports the tests of its group alone
+GROUPS := gpu_workers actors simulation others
+GROUP_gpu_workers := tests/gpu_workers
+GROUP_actors := tests/actors
+GROUP_simulation := tests/simulation
+GROUP_others := $(filter-out $(foreach group,$(GROUPS),$(GROUP_$(group))),$(FAST_LONG))
+BESIDE := $(GROUPS:%=$(VENV)/beside-%)
+REPORTS := $(VENV)/servers.xml $(BESIDE:=.xml)
 TYPES := $(VENV)/types.txt
 SEEDS := $(VENV)/seeds.txt
 RUN := $(VENV)/bin/python -m pytest -m 'not gpu and not long'
@@ -68,15 +74,21 @@ serve: $(SERVE_STAMP)
 
 # The types are checked beside the tests, too
 test: $(TEST_STAMP) style
-	@rm -f $(REPORTS); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
-	nice -n 10 $(RUN) --timeout=900 $(PARALLEL) --dist loadfile --junitxml=$(lastword $(REPORTS)) $(FAST_LONG) $(ARGS) \
-		> $(BESIDE) 2>&1 & beside=$$!; \
+	@rm -f $(REPORTS) $(BESIDE:=.status); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
+	nice -n 10 $(MAKE) --no-print-directory -j 2 $(GROUPS:%=beside-%) & beside=$$!; \
 	servers=0; $(RUN) $(SERVERS) $(NOT_IN_TEST) --junitxml=$(firstword $(REPORTS)) $(ARGS) || servers=$$?; \
-	status=0; wait $$beside || status=$$?; cat $(BESIDE); \
-	[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
+	wait $$beside || servers=1; cat $(BESIDE:=.txt); \
+	for status in $$(cat $(BESIDE:=.status)); do \
+		[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
+	done; \
 	wait $$types || { cat $(TYPES); servers=1; }; \
 	[ $$servers -eq 0 ] || exit $$servers; \
 	$(VENV)/bin/python -m ops.slowest_tests $(REPORTS)
+
+# A part of `test`. The status of pytest is kept: 5 means that ARGS selects none of these tests
+beside-%:
+	@status=0; $(RUN) --timeout=900 --junitxml=$(VENV)/$@.xml $(GROUP_$*) $(ARGS) > $(VENV)/$@.txt 2>&1 || status=$$?; \
+	echo $$status > $(VENV)/$@.status
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
