@@ -55,6 +55,24 @@ def make(target: str, venv: Path, programs: dict[str, str]) -> subprocess.Comple
     )
 
 
+def test_only_what_a_server_imports_is_compiled_when_it_is_installed(tmp_path: Path) -> None:
+    """Also for who forbids Python to write compiled modules. The fake interpreter tells of each call of it."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "call $1 $2 $3 $* [$PYTHONDONTWRITEBYTECODE]"\n')
+    python.chmod(0o755)
+    command = ["make", "-f", str(MAKEFILE), f"VENV={tmp_path}", f"{tmp_path}/installed.test"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=MAKEFILE.parent, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    calls = [call.split() for call in done.stdout.split("call ")[1:]]
+    pips = [call for call in calls if call[:3] == ["-m", "pip", "install"]]
+    assert len(pips) == 4
+    assert all("--no-compile" in call for call in pips)
+    (imports,) = [call for call in calls if call[0] == "-c"]
+    assert "import_engine" in imports
+    assert "[]" in imports
+
+
 @pytest.mark.parametrize(
     ("servers", "actors", "others", "types", "is_right"),
     [
