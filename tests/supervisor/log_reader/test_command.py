@@ -43,6 +43,7 @@ def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
         if child.state is ChildState.READY and child.incarnation == incarnation:
             return
         assert time.monotonic() < end_s, child
+        time.sleep(0.05)
 
 
 def exit_status(process: subprocess.Popen[str]) -> int:
