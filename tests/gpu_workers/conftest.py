@@ -1,4 +1,4 @@
-"""What model tests share: the small real model, converted once per run, and two processes for ranks."""
+"""What model tests share: the small real model, converted once per run, and processes for ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE
 from gpu_workers.models.resolve import resolve_model
-from tests.support.ranks.two_ranks import TwoRanks
+from tests.support.ranks.rank_pool import RankPool
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,8 @@ def smollm2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def two_ranks() -> Iterator[TwoRanks]:
-    """Two processes, in which torch is imported at the first use."""
-    ranks = TwoRanks()
-    yield ranks
-    ranks.close()
+def rank_pool() -> Iterator[RankPool]:
+    """Processes for ranks, in which torch is imported at the first use."""
+    pool = RankPool()
+    yield pool
+    pool.close()

@@ -20,7 +20,7 @@ from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.settings import Quantization
 from tests.support.quantized.writer import write_quantized
-from tests.support.ranks.two_ranks import TwoRanks
+from tests.support.ranks.rank_pool import RankPool
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 from tests.support.workers.tiny_model import write_model
 
@@ -104,11 +104,11 @@ def _rank(rank: int, folder: Path, results: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["int8 rows", "awq"])
 def test_two_ranks_cut_scales_with_their_weights(
-    kind: str, written: Callable[[str], Pair], two_ranks: TwoRanks, tmp_path: Path
+    kind: str, written: Callable[[str], Pair], rank_pool: RankPool, tmp_path: Path
 ) -> None:
     """Columns of the feed-forward are cut within a group, so those of AWQ become floats there."""
     quantized, _ = written(kind)
-    ranks = two_ranks.start(_rank, quantized, tmp_path)
+    ranks = rank_pool.start(2, _rank, quantized, tmp_path)
     expected = logits_of(model_of(quantized, "exact", SingleRank())).numpy()
     first, second = (rank.result(DEADLINE_S) for rank in ranks)
     np.testing.assert_array_equal(first, second)

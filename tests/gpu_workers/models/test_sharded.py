@@ -16,7 +16,7 @@ from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
-from tests.support.ranks.two_ranks import TwoRanks
+from tests.support.ranks.rank_pool import RankPool
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
 GEMMA3 = Gemma3Config(
@@ -54,11 +54,11 @@ def _rank(rank: int, name: str, folder: Path) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_two_ranks_equal_one(name: str, two_ranks: TwoRanks, tmp_path: Path) -> None:
+def test_two_ranks_equal_one(name: str, rank_pool: RankPool, tmp_path: Path) -> None:
     """Groups of integers begin with each rank's part, so their scales are others than those of one rank."""
     if "int8" in name and this_machine() is None:
         pytest.skip("needs llvmlite and a processor that kernels are written for")
-    ranks = two_ranks.start(_rank, name, tmp_path)
+    ranks = rank_pool.start(2, _rank, name, tmp_path)
     expected = _logits(name, SingleRank())
     first, second = (rank.result(DEADLINE_S) for rank in ranks)
     np.testing.assert_array_equal(first, second)
