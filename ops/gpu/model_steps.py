@@ -28,14 +28,15 @@ from ops.gpu.timing import kernel_profile, replay_time_ms
 DEVICE = torch.device("cuda", 0)
 DTYPE = torch.bfloat16
 READ_BYTES_PER_MS = 4.3e9  # of an H200, as a limit to compare with
+_MOST_TOKENS = 16_384  # of a sequence: each replay of a decode step goes on by one from the context that is measured
 MODELS = {
     "smollm2-135m": LlamaConfig(
-        "llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, rope=Rope(1e5), rms_eps=1e-5, tied_embeddings=True
+        "llama", 30, 576, 9, 3, 64, 1536, 49_152, _MOST_TOKENS, rope=Rope(1e5), rms_eps=1e-5, tied_embeddings=True
     ),
     "qwen3-0.6b": LlamaConfig(
-        "qwen3", 28, 1024, 16, 8, 128, 3072, 151_936, 8192, rope=Rope(1e6), tied_embeddings=True, qk_norm=True
+        "qwen3", 28, 1024, 16, 8, 128, 3072, 151_936, _MOST_TOKENS, rope=Rope(1e6), tied_embeddings=True, qk_norm=True
     ),
-    "llama-8b": LlamaConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 8192, rope=Rope(5e5), rms_eps=1e-5),
+    "llama-8b": LlamaConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, _MOST_TOKENS, rope=Rope(5e5), rms_eps=1e-5),
 }
 CONTEXT_TOKENS = 224
 

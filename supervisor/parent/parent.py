@@ -31,6 +31,7 @@ import time
 from messages.outcomes import ExitCode
 from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, IGNORED, STOP_SIGNALS, ParentState, execute_parent, load_state
+from supervisor.parent.kept_descriptors import KeptDescriptors
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.next_supervisor import NextSupervisor
@@ -58,7 +59,7 @@ class Parent:
     """The parent's only object. Times are seconds; a second in which this process did not run is not counted."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, int] = {}  # text of a Keep packet -> descriptor
+        self._kept = KeptDescriptors()
         self._exits: dict[int, int] = {}  # process id -> return code of processes that have lost their supervisor
         self._orders: list[int] = []  # signals that order a stop; the next supervisor gets them too
         self._pid = 0
@@ -113,7 +114,7 @@ class Parent:
         if self._is_closed:
             return
         self._is_closed = True
-        for fd in (self._wakeup, self._wakeup_in, *self._kept.values()):
+        for fd in (self._wakeup, self._wakeup_in, *self._kept.fds):
             os.close(fd)
         self._next.close()
         self._socket.close()
@@ -142,8 +143,7 @@ class Parent:
         return False
 
     def _send_kept(self) -> None:
-        for text, fd in self._kept.items():
-            socket.send_fds(self._socket, [KEEP + text], [fd])
+        self._kept.send(self._socket)
         self._socket.send(pack_exits(self._exits))
         self._socket.setblocking(False)
         self._silence.heard()
@@ -165,9 +165,7 @@ class Parent:
             return
         self._silence.heard()
         if packet.startswith(KEEP) and fds:
-            if (known := self._kept.pop(packet[len(KEEP) :], None)) is not None:
-                os.close(known)
-            self._kept[packet[len(KEEP) :]] = fds[0]
+            self._kept.keep(packet[len(KEEP) :], fds[0])
         elif packet == NEXT:
             self._is_next_wanted = True
         elif packet == OPEN:
@@ -254,17 +252,16 @@ class Parent:
 
     def _execute(self) -> None:
         """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
-        kept = {text.decode(): fd for text, fd in self._kept.items()}
         self._next.kill()  # it has the old program
         try:
-            execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
+            execute_parent(ParentState(self._kept.by_text, self._exits, self._orders, self._failures_s))
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
 
     def _restore(self, state: ParentState) -> None:
         """Go on with what the parent before knew."""
-        self._kept = {text.encode(): kept for text, kept in state.kept.items()}
+        self._kept.restore(state.kept)
         self._exits, self._orders, self._failures_s = state.exits, state.orders, state.failures_s
         if state.next_supervisor is not None:
             self._next.go_on(*state.next_supervisor)

@@ -18,7 +18,7 @@ _NEVER_S = 1e9
 _MORE_PLANS = 2  # sent ahead, beyond those of the setting, to a device that waits otherwise
 _MOST_WAIT_S, _MOST_AHEAD_S = 0.02, 0.05  # a pause says nothing about the usual way of a plan
 _SMOOTHING_WAITS = 16
-_WAIT_SHARE = 0.02  # of a lease: one more plan in flight delays newcomers by more than shorter waits are worth
+_WAIT_SHARE = 0.1  # of a lease: one more plan in flight delays newcomers by more than shorter waits are worth
 _KEPT = 0.998  # of the time ahead, with each plan: hosts become faster again
 
 

@@ -112,10 +112,11 @@ class LeakWatch:
         await self._kill_in_turn(everybody, targets, 1, math.inf)  # what a first death makes once is made now
         await everybody.run(self._target, ClientPhase(plan.warm_requests))
         await self._watch_requests(everybody, began_s + _REQUESTS_SHARE * plan.limit_s)
-        each = -(-plan.n_restarts // len(targets))
+        each, before = -(-plan.n_restarts // len(targets)), await self._holdings()
         for n_left, target in () if not each else zip(range(len(targets), 0, -1), targets, strict=True):
             left_s = began_s + plan.limit_s - time.monotonic()
             await self._watch_deaths(everybody, target, each, time.monotonic() + left_s / n_left)
+        self._note("all deaths", before, await self._settled(before))  # what one phase allows, all together must not need
 
     async def _watch_requests(self, everybody: Clients, until_s: float) -> None:
         before, gpu_before, n_before = await self._holdings(), gpu_bytes(), everybody.n_done
