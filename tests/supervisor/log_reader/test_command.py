@@ -46,6 +46,14 @@ def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
         time.sleep(0.05)
 
 
+def kill_and_wait(server: RunningServer, name: str, goes_on: threading.Event) -> None:
+    """Kill a process in its first incarnation. The next one dies when the stream goes on, so that everybody has the request."""
+    assert server.kill(name)
+    wait_until(server, name, 2)
+    goes_on.clear()
+    assert goes_on.wait(DEADLINE_S)
+
+
 def exit_status(process: subprocess.Popen[str]) -> int:
     """Of a process that has been told to end. One that does not shows which signals it blocks and ignores."""
     try:
@@ -69,10 +77,7 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
             caller.start()
             assert goes_on.wait(DEADLINE_S)
             for name in ("gateway/0", "scheduler/0", "worker/0.0"):
-                assert server.kill(name)
-                wait_until(server, name, 2)
-                goes_on.clear()
-                assert goes_on.wait(DEADLINE_S), "the next one dies when it has the request again"
+                kill_and_wait(server, name, goes_on)
         PULSE.end()
         caller.join(DEADLINE_S)
         assert follower.stdout is not None
