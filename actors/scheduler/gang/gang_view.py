@@ -224,7 +224,7 @@ class GangView:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
         elif (planned := urgent.plan(has_credit)) is not None:
             pass
-        elif self._look_ahead.is_enough_in_flight(*tracker.ordinary, is_drafting=drafts is not None) or self.hold.is_on():
+        elif self._look_ahead.is_enough(*tracker.ordinary, self._queues.has_slot, drafts is not None) or self.hold.is_on():
             return None
         else:
             is_drafting = drafts is not None and drafts.likely.has_any(self._queues.running)

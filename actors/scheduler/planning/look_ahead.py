@@ -58,10 +58,16 @@ class LookAhead:
         if self._wait_s > _WAIT_SHARE * max(self._step_s, self._lease_s):
             self._ahead_s = min(self._ahead_s + self._wait_s, _MOST_AHEAD_S)
 
-    def is_enough_in_flight(self, n_plans: int, n_steps: int, is_drafting: bool = False) -> bool:
-        """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight. With `is_drafting`
-        a device that waits gets no more plans than the setting says: drafts need known tokens."""
+    def is_enough(
+        self, n_plans: int, n_steps: int, has_prompts: bool = False, has_slot: bool = False, is_drafting: bool = False
+    ) -> bool:
+        """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight. has_prompts: some of
+        them compute prompts; has_slot: more sequences could run.
+
+        A device that waits gets no more plans than the setting says with `is_drafting`, because drafts need known tokens, and
+        while sequences come that find room: smaller plans would only give the host more work for the same tokens."""
         flight_s = n_steps * self._step_s
         if n_plans >= self._plans_in_flight:
-            return is_drafting or n_plans >= self._most_plans or flight_s >= self._ahead_s
+            is_filling = has_prompts and has_slot
+            return is_drafting or is_filling or n_plans >= self._most_plans or flight_s >= self._ahead_s
         return n_steps >= self._plans_in_flight and flight_s >= _ROUND_TRIP_S

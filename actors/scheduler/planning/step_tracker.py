@@ -119,9 +119,9 @@ class StepTracker:
         return self.ordinary_plans + self.has_urgent
 
     @property
-    def ordinary(self) -> tuple[int, int]:
-        """How many plans and how many steps are in flight that run in order."""
-        return self.ordinary_plans, len(self._steps)
+    def ordinary(self) -> tuple[int, int, bool]:
+        """How many plans and how many steps are in flight that run in order, and whether any of them computes a prompt."""
+        return self.ordinary_plans, len(self._steps), any(step.planned.n_prompts for step in self._steps)
 
     def planned(self) -> list[PlannedStep]:
         """The plan of each step in flight that runs in order, oldest first."""

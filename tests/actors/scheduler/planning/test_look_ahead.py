@@ -45,7 +45,7 @@ def test_nothing_is_granted_ahead_before_a_step_is_known() -> None:
 def test_the_next_plan_leaves_when_what_is_on_its_way_is_short(
     step_s: float, on_the_way: tuple[int, int], is_enough: bool
 ) -> None:
-    assert look_ahead_of(step_s, 0.005).is_enough_in_flight(*on_the_way) is is_enough
+    assert look_ahead_of(step_s, 0.005).is_enough(*on_the_way) is is_enough
 
 
 @pytest.mark.parametrize("compute_s", [float("nan"), float("inf"), -1.0])
@@ -72,34 +72,43 @@ def waited(step_s: float, wait_s: float, plans: int = 2, times: int = 100) -> Lo
 
 def test_a_device_that_waits_gets_more_plans_ahead() -> None:
     look_ahead = waited(0.005, 0.002)
-    assert not look_ahead.is_enough_in_flight(2, 2)
-    assert not look_ahead.is_enough_in_flight(3, 3)
-    assert look_ahead.is_enough_in_flight(4, 4)
+    assert not look_ahead.is_enough(2, 2)
+    assert not look_ahead.is_enough(3, 3)
+    assert look_ahead.is_enough(4, 4)
 
 
 @pytest.mark.parametrize("wait_s", [-0.001, -0.1, float("nan")])
 def test_a_plan_that_was_there_in_time_changes_nothing(wait_s: float) -> None:
-    assert waited(0.005, wait_s).is_enough_in_flight(2, 2)
+    assert waited(0.005, wait_s).is_enough(2, 2)
 
 
 def test_short_waits_are_worth_no_further_plan() -> None:
-    assert waited(0.005, 5e-5).is_enough_in_flight(2, 2)
-    assert not waited(0.005, 5e-4).is_enough_in_flight(2, 2)
+    assert waited(0.005, 5e-5).is_enough(2, 2)
+    assert not waited(0.005, 6e-4).is_enough(2, 2)
 
 
 def test_one_late_plan_changes_nothing() -> None:
     look_ahead = waited(0.005, -0.002)
     look_ahead.add_wait(0.005)  # 20 ms at most count, one part in 16 of them
-    assert look_ahead.is_enough_in_flight(2, 2)
+    assert look_ahead.is_enough(2, 2)
 
 
 def test_plans_ahead_are_given_up_when_they_come_in_time_again() -> None:
     look_ahead = waited(0.005, 0.002)
     for _ in range(2_000):
         look_ahead.add_wait(-0.004)
-    assert look_ahead.is_enough_in_flight(2, 2)
+    assert look_ahead.is_enough(2, 2)
 
 
 def test_drafts_and_a_single_plan_in_flight_stay_as_they_are() -> None:
-    assert waited(0.005, 0.002).is_enough_in_flight(2, 2, is_drafting=True)
-    assert waited(0.005, 0.002, plans=1).is_enough_in_flight(1, 1)
+    assert waited(0.005, 0.002).is_enough(2, 2, is_drafting=True)
+    assert waited(0.005, 0.002, plans=1).is_enough(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("has_prompts", "has_slot", "is_enough"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_sequences_that_come_and_find_room_are_not_planned_one_by_one(
+    has_prompts: bool, has_slot: bool, is_enough: bool
+) -> None:
+    assert waited(0.005, 0.002).is_enough(2, 2, has_prompts, has_slot) is is_enough

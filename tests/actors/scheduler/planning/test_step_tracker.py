@@ -139,7 +139,7 @@ def test_steps_of_a_lease_are_steps_in_flight_of_one_plan() -> None:
     bench.apply()
     assert planned_by(bench).plan.n_steps == 4
     tracker = bench.gang.tracker
-    assert (tracker.plans_in_flight, tracker.ordinary) == (1, (1, 4))
+    assert (tracker.plans_in_flight, tracker.ordinary) == (1, (1, 4, False))
     assert [end for _, end in tracker.in_flight()] == [4, 5, 6, 7]
     assert tracker.of_step(99) == []
     planned, firsts = bench.plans[0], []
@@ -147,5 +147,5 @@ def test_steps_of_a_lease_are_steps_in_flight_of_one_plan() -> None:
         (advance,) = tracker.apply(result_of(planned, [next_token(sequence, 4 + index)], planned.plan.step + index))
         firsts.append(advance.is_first_of_plan)
     assert firsts == [True, False, False, False]
-    assert (tracker.plans_in_flight, tracker.ordinary, tracker.n_done) == (0, (0, 0), 5)
+    assert (tracker.plans_in_flight, tracker.ordinary, tracker.n_done) == (0, (0, 0, False), 5)
     assert sequence.tokens(3).tolist() == [next_token(sequence, 3 + index) for index in range(5)]
