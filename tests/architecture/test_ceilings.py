@@ -23,7 +23,7 @@ def every_file() -> tuple[SourceFile, ...]:
 
 def functions(file: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method."""
-    return (node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in file.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -77,7 +77,7 @@ def test_no_text_is_run_as_code() -> None:
     calls = [
         f"{file.path}:{node.lineno}"
         for file in product_files()
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
     assert calls == []
@@ -102,7 +102,7 @@ def test_a_docstring_says_more_than_where_to_look() -> None:
     pointers = [
         f"{file.path}:{node.lineno} {node.name}"
         for file in every_file()
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, owners) and (ast.get_docstring(node) or "").startswith("See ")
     ]
     assert pointers == []

@@ -30,12 +30,12 @@ def bare_statuses(file: SourceFile) -> list[str]:
     """Calls that end the process with a number, and module constants that name one."""
     calls = [
         node
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] in _EXITS
         and node.args
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, int)
+        and ast.unparse(node.func).rpartition(".")[2] in _EXITS
     ]
     constants = [node for node in file.tree.body if isinstance(node, ast.Assign) and re.match(r"_?EXIT_", ast.unparse(node))]
     return [f"{file.path}:{node.lineno}" for node in [*calls, *constants]]

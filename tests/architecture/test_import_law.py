@@ -57,7 +57,7 @@ def top_of(module: str) -> str:
 def forbidden_imports(is_forbidden: Callable[[SourceFile, str], bool]) -> list[str]:
     """Every import of the product that a rule forbids."""
     return [
-        f"{file.path} imports {name}" for file in product_files() for name in sorted(file.imports()) if is_forbidden(file, name)
+        f"{file.path} imports {name}" for file in product_files() for name in sorted(file.imports) if is_forbidden(file, name)
     ]
 
 

@@ -27,17 +27,17 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_no_test_module_imports_from_another() -> None:
     """What tests share lies under tests/support. Only tests/gpu takes tests of the CPU, to run them with its own fixtures."""
-    found = {file.path: imported_test_modules(file) for file in files_under("tests")}
+    test_modules = frozenset(file.module for file in files_under("tests") if is_test(file.module))
+    found = {file.path: imported_test_modules(file, test_modules) for file in files_under("tests")}
     assert {path: modules for path, modules in found.items() if modules} == {}
 
 
-def imported_test_modules(file: SourceFile) -> set[str]:
+def imported_test_modules(file: SourceFile, test_modules: frozenset[str]) -> frozenset[str]:
     """The test modules that a file imports from. Of a file in tests/gpu only those that it takes more than tests from."""
-    imports = file.imports()
-    modules = imports & {other.module for other in files_under("tests") if is_test(other.module)}
+    modules = file.imports & test_modules
     if not file.path.startswith("tests/gpu/"):
         return modules
-    return {name.rpartition(".")[0] for name in imports if not is_test(name)} & modules
+    return modules & {name.rpartition(".")[0] for name in file.imports if not is_test(name)}
 
 
 def is_test(dotted_name: str) -> bool:
@@ -66,7 +66,7 @@ def boxes_of(package: str) -> dict[str, set[str]]:
     for file in product_files():
         box = member(package, file.module)
         if box:
-            imported = {member(package, name) for name in file.imports() if name in product_modules()}
+            imported = {member(package, name) for name in file.imports if name in product_modules()}
             arrows.setdefault(box, set()).update(imported - {box, ""})
     return arrows
 

@@ -50,7 +50,7 @@ def docstrings_of_methods() -> dict[tuple[str, str], list[str]]:
     """(class, method) -> docstrings, of all classes of the product."""
     found: dict[tuple[str, str], list[str]] = {}
     for file in product_files():
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.ClassDef):
                 for method in node.body:
                     if isinstance(method, Function):

@@ -25,7 +25,7 @@ def handled_kinds(folder: str) -> set[str]:
 
 
 def _keys_of_handlers(file: SourceFile) -> set[str]:
-    methods = [node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef) and node.name == "handlers"]
+    methods = [node for node in file.nodes if isinstance(node, ast.FunctionDef) and node.name == "handlers"]
     dicts = [node for method in methods for node in ast.walk(method) if isinstance(node, ast.Dict)]
     return {ast.unparse(key).rpartition(".")[2] for table in dicts for key in table.keys if key is not None}
 

@@ -45,7 +45,7 @@ def test_what_the_product_imports_is_asked_for_by_name() -> None:
     project = PROJECT["project"]
     listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     asked = {canonicalize_name(Requirement(text).name) for text in listed}
-    nodes = [node for file in product_files() for node in ast.walk(file.tree)]
+    nodes = [node for file in product_files() for node in file.nodes]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     modules = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - set(PRODUCT)

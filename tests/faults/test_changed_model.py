@@ -45,6 +45,7 @@ def answer_amid_deaths(server: RealServer, folder: Path) -> list[int]:
     return tokens
 
 
+@pytest.mark.long  # `make test` compares digests in tests/messages/lifecycle/test_model_digests.py
 def test_a_worker_with_other_weights_does_not_take_over(tmp_path: Path) -> None:
     from tests.support.workers.tiny_model import write_model  # torch, which no other test of whole servers needs
 

@@ -157,6 +157,7 @@ async def test_whole_answers_over_http_survive_worker_and_scheduler(server: Real
             async with asyncio.timeout(DEADLINE_S):
                 while await shown() - before < N_STREAMS * 40 * (nth + 1):
                     assert not answer.done(), "every answer is over already: nothing would be killed"
+                    await asyncio.sleep(0.02)
             await asyncio.to_thread(server.kill, name)
             assert not answer.done()
         results = (await answer).json()["results"]

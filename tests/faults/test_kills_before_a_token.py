@@ -95,6 +95,7 @@ async def test_ranks_that_are_killed_before_every_token_cost_no_stream(held: Hel
     assert await asyncio.to_thread(held.server.stop) == 0
 
 
+@pytest.mark.long  # `make test` spends budgets in tests/supervisor/test_supervisor.py
 @pytest.mark.parametrize("held", [2], indirect=True)
 async def test_kills_that_spend_the_budget_end_the_server_and_the_next_start_goes_on(held: HeldServer) -> None:
     server = held.server

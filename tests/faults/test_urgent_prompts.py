@@ -15,7 +15,8 @@ from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S
 from tests.support.workers.pulse import PULSE
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+# `make test` simulates it: tests/simulation/scheduling/test_urgent_steps.py
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 FLAGS = (
     *("--model", "hash-chain", "--policy", "priority", "--set", "worker.hash_chain_step_s=0.02"),
     *("--set", "worker.n_slots=8", "--set", "worker.max_step_tokens=256", "--set", "supervisor.restart_attempts=1000"),

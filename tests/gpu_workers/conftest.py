@@ -1,15 +1,17 @@
-"""What model tests share: the small real model, converted once per run."""
+"""What model tests share: the small real model, converted once per run, and processes for ranks."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE
 from gpu_workers.models.resolve import resolve_model
+from tests.support.ranks.rank_pool import RankPool
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,11 @@ def smollm2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = resolve_model("").path
     assert path is not None
     return path
+
+
+@pytest.fixture(scope="session")
+def rank_pool() -> Iterator[RankPool]:
+    """Processes for ranks, in which torch is imported at the first use."""
+    pool = RankPool()
+    yield pool
+    pool.close()

@@ -9,4 +9,4 @@ from tests.support.fuzz.fuzz_case import fuzz_server
 
 @pytest.mark.slow
 def test_a_real_server_survives_mutated_requests() -> None:
-    fuzz_server(seed=1, n_requests=1_000, n_frames=500, n_messages=2_000)
+    fuzz_server(seed=1, n_requests=500, n_frames=250, n_messages=1_000)

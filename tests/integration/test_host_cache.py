@@ -83,8 +83,8 @@ def _flags(kv_dtype: str, *more: str) -> tuple[str, ...]:
     return ("--kv-dtype", kv_dtype, "--dtype", "float32", "--max-length", "128", "--no-speculation", *sets, *more)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kv_dtype", ["auto", *(pytest.param(name, marks=pytest.mark.long) for name in ("int8", "int4"))])
+@pytest.mark.long  # in `make test` those of the hash chain do, above
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8", "int4"])
 def test_pages_of_a_real_model_come_back(kv_dtype: str) -> None:
     flags = _flags(kv_dtype, "--host-cache", "200MB", "--deterministic")
     with real_server(*flags) as server, Client(server.zeromq) as client:

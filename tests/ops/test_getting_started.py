@@ -66,7 +66,7 @@ QUESTIONS = [words for words in shell_lines() if words[1] == "run"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [QUESTIONS[0], *(pytest.param(words, marks=pytest.mark.long) for words in QUESTIONS[1:])])
+@pytest.mark.parametrize("words", [*(pytest.param(words, marks=pytest.mark.long) for words in QUESTIONS[:-1]), QUESTIONS[-1]])
 def test_the_answers_of_the_page_come(words: list[str], tmp_path: Path, environment: dict[str, str]) -> None:
     """Each of them has a server of its own."""
     (tmp_path / "notes.txt").write_text("A tardigrade is a small animal.\n")

@@ -55,23 +55,55 @@ def make(target: str, venv: Path, programs: dict[str, str]) -> subprocess.Comple
     )
 
 
+def test_only_what_a_server_imports_is_compiled_when_it_is_installed(tmp_path: Path) -> None:
+    """Also for who forbids Python to write compiled modules. The fake interpreter tells of each call of it."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "call $1 $2 $3 $* [$PYTHONDONTWRITEBYTECODE]"\n')
+    python.chmod(0o755)
+    command = ["make", "-f", str(MAKEFILE), f"VENV={tmp_path}", f"{tmp_path}/installed.test"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=MAKEFILE.parent, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    calls = [call.split() for call in done.stdout.split("call ")[1:]]
+    pips = [call for call in calls if call[:3] == ["-m", "pip", "install"]]
+    assert len(pips) == 4
+    assert all("--no-compile" in call for call in pips)
+    (imports,) = [call for call in calls if call[0] == "-c"]
+    assert "import_engine" in imports
+    assert "[]" in imports
+
+
 @pytest.mark.parametrize(
-    ("servers", "beside", "types", "is_right"),
-    [(0, 0, 0, True), (1, 0, 0, False), (0, 1, 0, False), (0, 0, 1, False), (5, 0, 0, True), (0, 5, 0, True), (5, 5, 0, False)],
+    ("servers", "actors", "others", "types", "is_right"),
+    [
+        *((0, 0, 0, 0, True), (1, 0, 0, 0, False), (0, 1, 0, 0, False), (0, 0, 1, 0, False), (0, 0, 0, 1, False)),
+        *((5, 0, 5, 0, True), (5, 5, 0, 0, True), (0, 5, 5, 0, True), (5, 5, 1, 0, False), (5, 5, 5, 0, False)),
+    ],
 )
 def test_tests_and_types_all_have_to_pass_and_compiled_modules_are_kept(
-    tmp_path: Path, servers: int, beside: int, types: int, is_right: bool
+    tmp_path: Path, servers: int, actors: int, others: int, types: int, is_right: bool
 ) -> None:
-    """The types and the tests without servers are checked beside the others; 5 is what pytest ends with where ARGS selects no
-    test. Who forbids Python to write compiled modules forbids it to all but these."""
+    """The types and the tests without servers, in groups, are checked beside the others; 5 is what pytest ends with where ARGS
+    selects no test. Who forbids Python to write compiled modules forbids it to all but these."""
     lines = (
         f'case "$*" in *ignore=tests/actors*) echo "servers [$PYTHONDONTWRITEBYTECODE]"; exit {servers};; '
-        f'*pytest*tests/actors*) echo "beside [$PYTHONDONTWRITEBYTECODE]"; exit {beside};; esac'
+        f'*junitxml=*beside-actors*) echo "beside [$PYTHONDONTWRITEBYTECODE]"; exit {actors};; '
+        f"*junitxml=*beside*) exit {others};; esac"
     )
     done = make("test", tmp_path, {"python": lines, "pyright": f"echo types; exit {types}", "ruff": ""})
     assert (done.returncode == 0) is is_right
     assert [line for line in done.stdout.splitlines() if "[]" in line] == ["servers []", "beside []"]
     assert ("types" in done.stdout) is (types != 0)
+
+
+def test_every_test_without_servers_is_in_one_group(tmp_path: Path) -> None:
+    """What the run with servers leaves out runs beside it, once."""
+    done = make("test", tmp_path, {"python": 'case "$*" in *pytest*) echo "run $*";; esac', "pyright": "", "ruff": ""})
+    runs = [line.split() for line in done.stdout.splitlines() if line.startswith("run ")]
+    (servers,) = [run for run in runs if any(word.startswith("--ignore=tests/actors") for word in run)]
+    left_out = {word.removeprefix("--ignore=") for word in servers if word.startswith("--ignore=")}
+    beside = [word for run in runs if run is not servers for word in run if word.startswith("tests/")]
+    assert sorted(beside) == sorted(left_out - {"tests/gpu", "tests/long", "tests/clients"})
 
 
 @pytest.mark.parametrize("drills", [0, 5])

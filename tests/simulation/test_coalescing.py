@@ -7,7 +7,7 @@ import pytest
 from actors.gateway.lifecycle.coalescing import Coalescing
 from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.requests.request import Request
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, seeds_of_block
 from tests.support.simulation.mutations import noticed
 from tests.support.simulation.scenario import Outcome, Scenario
 from tests.support.simulation.world import simulate
@@ -36,7 +36,7 @@ def test_every_promise_holds(block: int, monkeypatch: pytest.MonkeyPatch) -> Non
     honest_join, honest_leave = Coalescing.join, Coalescing.leave
     monkeypatch.setattr(Coalescing, "join", join)
     monkeypatch.setattr(Coalescing, "leave", leave)
-    for seed in range(block * _N_SEEDS, (block + 1) * _N_SEEDS):
+    for seed in seeds_of_block(block, _N_SEEDS):
         assert not simulate(seed, _scenario(seed)).problems, f"seed {seed}"
     assert any(joined), "some request has joined one that had tokens"
     if block == 0:  # another block may have no leader that leaves

@@ -9,7 +9,7 @@ from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.requests.request import Request
 from actors.scheduler.load.degradation import Degradation
 from messages.generation.replica_load import DegradationLevel
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, seeds_of_block
 from tests.support.simulation.scenario import Scenario, policy_for
 from tests.support.simulation.world import simulate
 
@@ -47,7 +47,7 @@ def test_every_promise_holds_and_queues_are_bounded(block: int, monkeypatch: pyt
     monkeypatch.setattr(AdmissionGate, "accepted", accepted)
     monkeypatch.setattr(OverloadMetrics, "refused", note)
     monkeypatch.setattr(Degradation, "update", update)
-    for seed in range(block * _N_SEEDS, (block + 1) * _N_SEEDS):
+    for seed in seeds_of_block(block, _N_SEEDS):
         assert not simulate(seed, _scenario(seed)).problems, f"seed {seed}"
     assert {"sequences", "queue_tokens"} <= refused
     assert max(levels) >= DegradationLevel.FEWER_ANSWERS

@@ -11,6 +11,7 @@ import pytest
 
 from actors.gateway.http.server import HttpServer
 from actors.gateway.takeover import left_answers
+from tests.support.depth import DEPTH
 from tests.support.simulation.clients.planned_requests import ClientKind
 from tests.support.simulation.edges import Fault
 from tests.support.simulation.faults.harm_of_streams import HarmOfStreams, simulate_streams
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.seeds
 
 _ADOPTION_S = 0.15  # virtual time for two connections, as on a busy machine: others have new tokens meanwhile
 _EDGE = "gateway writes a connection"
+_NTH = (0, 1, 3, 6, 9, 12, 15)[:: 2 if DEPTH == 1 else 1]
 
 
 class DiesAgain(HarmOfStreams):
@@ -42,7 +44,7 @@ async def _adopt_slowly(
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("nth", [0, 1, 3, 6, 9, 12, 15])
+@pytest.mark.parametrize("nth", _NTH)
 def test_no_plain_connection_is_cut(nth: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpServer, "adopt", _adopt_slowly)
     monkeypatch.setattr(left_answers, "_CONNECTION_S", left_answers._TURN_S / 2.5)  # two in a turn

@@ -8,7 +8,7 @@ import pytest
 
 from messages.transport.outbox import Outbox
 from messages.wire.envelope import LinkAnswer
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, seeds_of_block
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario, scenario_of
 from tests.support.simulation.world import simulate
@@ -20,7 +20,7 @@ LOSS = Loss(lost_share=0.02, repeated_share=0.02)
 @pytest.mark.seeds
 @pytest.mark.parametrize("block", range(DEPTH))
 def test_every_promise_holds_although_mail_is_lost(block: int) -> None:
-    for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
+    for seed in seeds_of_block(block, _SEEDS_PER_TEST):
         scenario = replace(scenario_of(seed), loss=LOSS, n_cuts=2 + seed % 4)
         outcome = simulate(seed, scenario if seed % 2 else replace(scenario, n_deaths=0))
         assert not outcome.problems, f"seed {seed}"

@@ -16,7 +16,7 @@ import pytest
 from gpu_workers.process.gang_agreement import EpochId
 from messages.steps import Result
 from messages.wire.arrays import int32s
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, seeds_of_block
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.seeds import coverage, many_seeds
@@ -42,7 +42,7 @@ def hits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.seeds
 @pytest.mark.parametrize("block", [pytest.param(n, marks=pytest.mark.xdist_group(_HALVES[n % 2])) for n in range(_N_TESTS)])
 def test_every_promise_holds(block: int, hits: Path) -> None:
-    for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
+    for seed in seeds_of_block(block, _SEEDS_PER_TEST):
         outcome = simulate(seed)
         _hit.update(outcome.hit)
         assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"

@@ -1,5 +1,5 @@
 """How deep randomised tests look: TEST_DEPTH times a number that stands in each test. `make test` sets no TEST_DEPTH and looks
-half as deep: few examples find most faults, and `make test-long` looks for the others."""
+a quarter as deep: few examples find most faults, and `make test-long`, whose depth is at least 2, looks for the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ _DEAR_DEPTH = min(DEPTH, 2)
 
 
 def at_depth(count: int, depth: int = DEPTH) -> int:
-    """How many examples or seeds are tried where a test says `count`: `depth` times as many, at depth 1 half of them."""
-    return max(count // 2, 1) if depth == 1 else count * depth
+    """How many examples or seeds are tried where a test says `count`: `depth` times as many, at depth 1 a quarter.
+
+    At depth 1 there are still two where `count` is 4 or more: the first two seeds often differ in kind.
+    """
+    return max(count // 4, min(count // 2, 2), 1) if depth == 1 else count * depth
+
+
+def seeds_of_block(block: int, count: int) -> range:
+    """The seeds of one of several equal tests: `count` of them, at depth 1 half of these."""
+    first = block * count
+    return range(first, first + (count if DEPTH > 1 else max(count // 2, 1)))
 
 
 def examples(count: int, stateful_step_count: int = 50) -> settings:

@@ -179,7 +179,7 @@ async def wait_events(running: list[HttpAnswer], n_events: int) -> None:
     streams = [one for one in running if one.body.get("stream")]
     async with asyncio.timeout(DEADLINE_S):
         while min(one.n_events for one in streams) < n_events:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
     assert not all(one.is_over for one in streams), "every stream is over already: nothing would be cut"
 
 
@@ -199,6 +199,7 @@ async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
             custodian = await asyncio.to_thread(server.child, "custodian/0")
             if custodian.incarnation > after and custodian.statistics.get("sockets", 0) >= n_sockets:
                 return
+            await asyncio.sleep(0.05)
 
 
 async def wait_spare(server: RealServer, name: str) -> None:

@@ -24,7 +24,7 @@ def main(folder: str, dtype: str) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()  # pyright: ignore[reportAttributeAccessIssue]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
 
     def answer(question: dict[str, Any]) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(question["seed"])
@@ -33,7 +33,7 @@ def main(folder: str, dtype: str) -> None:
         n = question["new_tokens"]
         began_s = time.perf_counter()
         with torch.inference_mode():
-            out = model.generate(  # pyright: ignore
+            out = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,

@@ -77,7 +77,7 @@ async def drill(server: RealServer, state: Path) -> None:
     assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test` simulates floods: tests/simulation/test_floods.py
 def test_another_tenant_is_served_beside_a_flood(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with real_server(*FLAGS, "--state-dir", str(state)) as server:

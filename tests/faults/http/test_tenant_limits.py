@@ -138,7 +138,7 @@ async def refill_under_kills(server: RealServer, key: str, per_min: int) -> None
     assert found["200"] + found["lost"] >= per_min, "and no less: nothing is lost with a process"
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test` does it with the tokens of a day, above
 def test_requests_of_a_minute_are_no_more_and_no_fewer_under_kills(tmp_path: Path) -> None:
     config, per_min = tmp_path / "server.toml", 120
     config.write_text(f"api_keys = true\n[tenants.acme]\nrequests_per_min = {per_min}\n")

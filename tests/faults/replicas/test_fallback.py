@@ -14,7 +14,7 @@ from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.workers.faulty_device import FaultyDevices
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]  # `make test` simulates it: tests/simulation/test_fallback.py
 VOCABULARY = 1009
 FLAGS = (
     *("--model", "hash-chain", "--model-name", "big", "--fallback-model", "hash-chain", "--gateways", "2"),

@@ -3,7 +3,6 @@ rounded."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.settings import Quantization
 from tests.support.quantized.writer import write_quantized
+from tests.support.ranks.rank_pool import RankPool
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 from tests.support.workers.tiny_model import write_model
 
@@ -94,25 +94,22 @@ def test_rounded_inputs_give_logits_that_are_near(
     assert float(error) < near, float(error)
 
 
-def _rank(folder: Path, rank: int, results: Path) -> None:
+def _rank(rank: int, folder: Path, results: Path) -> np.ndarray:
     torch.set_num_threads(1)
     group = DistributedGroup.join(rank, 2, results / "rendezvous", torch.device("cpu"), DEADLINE_S)
-    np.save(results / f"rank{rank}.npy", logits_of(model_of(folder, "exact", group)).numpy())
+    logits = logits_of(model_of(folder, "exact", group)).numpy()
     group.close()
+    return logits
 
 
 @pytest.mark.parametrize("kind", ["int8 rows", "awq"])
-def test_two_ranks_cut_scales_with_their_weights(kind: str, written: Callable[[str], Pair], tmp_path: Path) -> None:
+def test_two_ranks_cut_scales_with_their_weights(
+    kind: str, written: Callable[[str], Pair], rank_pool: RankPool, tmp_path: Path
+) -> None:
     """Columns of the feed-forward are cut within a group, so those of AWQ become floats there."""
     quantized, _ = written(kind)
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=_rank, args=(quantized, rank, tmp_path), daemon=True) for rank in range(2)]
-    for process in ranks:
-        process.start()
+    ranks = rank_pool.start(2, _rank, quantized, tmp_path)
     expected = logits_of(model_of(quantized, "exact", SingleRank())).numpy()
-    for process in ranks:
-        process.join(DEADLINE_S)
-        assert process.exitcode == 0
-    first, second = (np.load(tmp_path / f"rank{rank}.npy") for rank in range(2))
+    first, second = (rank.result(DEADLINE_S) for rank in ranks)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, expected, atol=1e-4, rtol=1e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import warnings
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
+from tests.support.ranks.rank_pool import RankPool
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
 GEMMA3 = Gemma3Config(
@@ -42,29 +42,25 @@ def _logits(name: str, group: TensorGroup) -> np.ndarray:
     return torch.cat(steps).numpy()
 
 
-def _rank(name: str, rank: int, folder: Path) -> None:
-    warnings.simplefilter("error", FutureWarning)  # it would be a line in the log of every rank
-    group = DistributedGroup.join(rank, 2, folder / "rendezvous", torch.device("cpu"), DEADLINE_S)
-    assert group.least(10 + rank) == 10
-    np.save(folder / f"rank{rank}.npy", _logits(name, group))
-    group.close()
+def _rank(rank: int, name: str, folder: Path) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # it would be a line in the log of every rank
+        group = DistributedGroup.join(rank, 2, folder / "rendezvous", torch.device("cpu"), DEADLINE_S)
+        assert group.least(10 + rank) == 10
+        logits = _logits(name, group)
+        group.close()
+    return logits
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_two_ranks_equal_one(name: str, tmp_path: Path) -> None:
+def test_two_ranks_equal_one(name: str, rank_pool: RankPool, tmp_path: Path) -> None:
     """Groups of integers begin with each rank's part, so their scales are others than those of one rank."""
     if "int8" in name and this_machine() is None:
         pytest.skip("needs llvmlite and a processor that kernels are written for")
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=_rank, args=(name, rank, tmp_path), daemon=True) for rank in range(2)]
-    for process in ranks:
-        process.start()
+    ranks = rank_pool.start(2, _rank, name, tmp_path)
     expected = _logits(name, SingleRank())
-    for process in ranks:
-        process.join(DEADLINE_S)
-        assert process.exitcode == 0
-    first, second = (np.load(tmp_path / f"rank{rank}.npy") for rank in range(2))
+    first, second = (rank.result(DEADLINE_S) for rank in ranks)
     np.testing.assert_array_equal(first, second)
     near = 0.05 * np.abs(expected).max() if "int8" in name else 1e-5
     np.testing.assert_allclose(first, expected, atol=near, rtol=1e-4)

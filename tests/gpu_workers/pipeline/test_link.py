@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.pipeline.link import DistributedLink, StagedGroup, StageParts, StagePlace, open_stages, stage_group
 from gpu_workers.pipeline.stage import stage_of
 from gpu_workers.runner.model_loading import build_model
+from tests.support.ranks.rank_pool import RankPool
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
 GEMMA3 = Gemma3Config(
@@ -62,15 +62,11 @@ def _rank(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_stages_of_two_ranks_equal_one_rank(tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=_rank, args=(rank, tmp_path), daemon=True) for rank in range(TP * PP)]
-    for process in ranks:
-        process.start()
+def test_two_stages_of_two_ranks_equal_one_rank(rank_pool: RankPool, tmp_path: Path) -> None:
+    ranks = rank_pool.start(TP * PP, _rank, tmp_path)
     expected = {name: _logits(name, SingleRank()) for name in CONFIGS}
-    for process in ranks:
-        process.join(2 * DEADLINE_S)
-        assert process.exitcode == 0
+    for rank in ranks:
+        rank.result(2 * DEADLINE_S)
     for name, logits in expected.items():
         got = [np.load(tmp_path / f"{name}{rank}.npy") for rank in range(TP * PP)]
         assert [len(one) for one in got] == [0, 0, len(logits), len(logits)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.depth import DEPTH
+from tests.support.depth import DEPTH, seeds_of_block
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.world import simulate
@@ -32,7 +32,7 @@ def _scenario(seed: int) -> Scenario:
 @pytest.mark.parametrize("block", range((DEPTH + 1) // 2))
 def test_every_promise_holds(block: int) -> None:
     n_urgent = 0
-    for seed in range(block * _N_SEEDS, (block + 1) * _N_SEEDS):
+    for seed in seeds_of_block(block, _N_SEEDS):
         outcome = simulate(seed, _scenario(seed))
         assert not outcome.problems, f"seed {seed}"
         n_urgent += outcome.reached["worker runs an urgent step"]

@@ -24,15 +24,15 @@ from tests.support.workers.pulse import PULSE
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def stream(server: RunningServer, has_begun: threading.Event) -> None:
+def stream(server: RunningServer, goes_on: threading.Event) -> None:
     """Read one streamed completion to its end."""
-    body = {"model": "hash-chain", "prompt": "a", "max_tokens": 6000, "seed": 1, "stream": True}
+    body = {"model": "hash-chain", "prompt": "a", "max_tokens": 2000, "seed": 1, "stream": True}
     headers = {"Content-Type": "application/json", "X-Request-Id": "mine"}
     request = urllib.request.Request(server.status()["url"] + "/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
         for line in answer:
             if line.startswith(b"data: {"):
-                has_begun.set()
+                goes_on.set()
 
 
 def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
@@ -43,6 +43,15 @@ def wait_until(server: RunningServer, name: str, incarnation: int) -> None:
         if child.state is ChildState.READY and child.incarnation == incarnation:
             return
         assert time.monotonic() < end_s, child
+        time.sleep(0.05)
+
+
+def kill_and_wait(server: RunningServer, name: str, goes_on: threading.Event) -> None:
+    """Kill a process in its first incarnation. The next one dies when the stream goes on, so that everybody has the request."""
+    assert server.kill(name)
+    wait_until(server, name, 2)
+    goes_on.clear()
+    assert goes_on.wait(DEADLINE_S)
 
 
 def exit_status(process: subprocess.Popen[str]) -> int:
@@ -62,14 +71,13 @@ def test_the_story_of_a_request_through_the_deaths_of_all_that_have_it(tmp_path:
     with serving(tmp_path / "d", "--log-level", "error") as server:
         command = [sys.executable, "-m", "supervisor", "logs", "-f", "--json", "gateway", "--run-dir", str(server.run_dir)]
         follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        has_begun = threading.Event()
-        caller = threading.Thread(target=stream, args=(server, has_begun))
+        goes_on = threading.Event()
+        caller = threading.Thread(target=stream, args=(server, goes_on))
         with PULSE.held():
             caller.start()
-            assert has_begun.wait(DEADLINE_S)
+            assert goes_on.wait(DEADLINE_S)
             for name in ("gateway/0", "scheduler/0", "worker/0.0"):
-                assert server.kill(name)
-                wait_until(server, name, 2)
+                kill_and_wait(server, name, goes_on)
         PULSE.end()
         caller.join(DEADLINE_S)
         assert follower.stdout is not None

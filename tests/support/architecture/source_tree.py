@@ -7,7 +7,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 REPO = Path(__file__).parents[3]
@@ -33,11 +33,17 @@ class SourceFile:
         """The package of the product that it belongs to."""
         return self.module.partition(".")[0]
 
-    def imports(self) -> set[str]:
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree. Many tests look at them, and a walk takes as long as to parse the file."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
         """Every module named in an import statement, wherever it stands; `from a import b` names a and a.b."""
         names: set[str] = set()
         package = self.module if self.is_package else self.module.rpartition(".")[0]
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 names.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -47,7 +53,7 @@ class SourceFile:
                     base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
                 names.add(base)
                 names.update(f"{base}.{alias.name}" for alias in node.names)
-        return names
+        return frozenset(names)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tests.support.real_server import real_server
 _FLAGS = ("--model", "hash-chain", "--gpus", "0", "--replicas", "2", "--gateways", "2", "--max-length", "4096", "--no-standby")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_load_is_answered_and_its_share_in_the_caches_is_seen() -> None:
     with real_server(*_FLAGS, "--set", "worker.hash_chain_pages=4000", "--set", "worker.max_step_tokens=1024") as server:
         found = asyncio.run(serve_balance(server.url, BalanceLoad.ZIPF, rate=6.0, n_minutes=3, seed=1, minute_s=4.0))

@@ -1,0 +1,1 @@
+"""Ranks of real models in processes of their own."""
