@@ -87,7 +87,8 @@ def ended_request(
     requests of a dead one, by the monotonic clock."""
     spec, sequences = request.spec, request.sequences
     assert spec.trace is not None, "it is traced"
-    resumed_s = 0.0 if request.n_restored_items is None else taken_over_s + offset_s
+    # a restored request's begin is known by its age, which can be short by the time in which the journal was read
+    resumed_s = 0.0 if request.n_restored_items is None else max(taken_over_s, request.began_s) + offset_s
     n_submissions = sequences[0].n_submissions if len(sequences) == 1 else max([s.n_submissions for s in sequences])
     trouble = None
     if n_submissions > 1 or outages or resumed_s or ending in ("failed", "quarantined"):

@@ -163,7 +163,11 @@ async def finish_after_death(r: Rig, scheduler: FakeScheduler, body: dict[str, A
 RESUMABLE = {"tokens": [1, 2], "max_tokens": 8, "temperature": 0, "request_id": "mine"}
 
 
-async def test_the_successor_of_a_dead_gateway_goes_on_with_the_trace(tmp_path: Path, collector: SpanCollector) -> None:
+@pytest.mark.parametrize("error_s", [0.0, 60.0])
+async def test_the_successor_of_a_dead_gateway_goes_on_with_the_trace(
+    tmp_path: Path, collector: SpanCollector, error_s: float
+) -> None:
+    """error_s: so much too short is the age of the request, as the successor reads it."""
     async with traced(tmp_path, collector) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         async with r.http() as http:
@@ -176,6 +180,8 @@ async def test_the_successor_of_a_dead_gateway_goes_on_with_the_trace(tmp_path: 
             asked.cancel()
         scheduler.running.clear()
         await r.start_gateway(2)
+        assert r.gateway.tracing is not None
+        r.gateway.tracing.attempts.began_s -= error_s
         answer = await finish_after_death(r, scheduler, RESUMABLE)
         (spans,) = await spans_of(r, collector)
     request, (lost,), (again,) = request_of(spans), named(spans, "attempt"), named(spans, "resubmission")
