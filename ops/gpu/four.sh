@@ -3,7 +3,8 @@
 #
 #   ops/gpu/four.sh --models FOLDER [--out four.json] [--peer NAME=COMMAND] [RUN ...]
 #
-# FOLDER has the folders llama8b and llama70b, each with config.json and a tokenizer. Without RUN: all of them.
+# FOLDER has the folders llama8b and llama70b, each with config.json and a tokenizer, as python3 -m ops.gpu.four.model_folder
+# writes them. Without RUN: all of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
