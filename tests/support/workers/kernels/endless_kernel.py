@@ -45,8 +45,8 @@ class EndlessKernel:
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the ranks that start from now on read the switches."""
         (self._folder / "sitecustomize.py").write_text(_PLANTED.format(folder=str(self._folder)))
-        known = os.environ.get("PYTHONPATH", "")
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), known]))
+        root, known = Path(__file__).parents[4], os.environ.get("PYTHONPATH", "")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), str(root), known]))
 
     def begin(self, worker: str) -> None:
         """The next decode step of this rank does not end, nor any later one."""
