@@ -1,7 +1,6 @@
 """The tree of processes in start order. Begin reading this package here.
 
-    custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
-                       gateways give them to its next incarnation.
+    custodian          before all others: holds HTTP connections and the listening socket; gateways give them to the next one.
     accounts           where clients show API keys: they count what tenants use. Gateways wait for them, then decide alone.
     gpu_monitor        where the model runs on GPUs: reads their sensors. Without it there are no metrics of them, nothing else.
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.

@@ -3,11 +3,10 @@
     parent ── supervisor ── children        the supervisor dies:      parent ── next supervisor
                                                                          └──── children, which go on serving
 
-The parent is the *subreaper* of the tree: children of a dead supervisor become its own children, so it learns their exit
-statuses. It holds the locks and the listening socket that the supervisor gives it, and hands all of this to the next
-supervisor. It decodes no message of a child or a client, imports nothing but the standard library, and has one thread, so
-there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh; it may ask for the
-next one to be made in advance (`next_supervisor.py`).
+The parent is the *subreaper* of the tree: children of a dead supervisor become its own, so it learns their exit statuses. It
+holds the locks and the listening socket that the supervisor gives it, and hands all of this to the next one. It decodes no
+message of a child or a client, imports nothing but the standard library, and has one thread, so little in it can fail. Each
+supervisor is a fork of it, which then imports the program; it may ask for the next one in advance (`next_supervisor.py`).
 
 For a rolling restart the supervisor ends with `ExitCode.HAND_OVER`. Then the parent executes the program in place, as it is on
 disk now (`supervisor/parent_program.py`): it keeps its process id, its children, and all descriptors that it holds.
