@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from messages.lifecycle.tree import StatusReport
-from tests.support.caches.role_killer import EVERY_ROLE, N_PROMPTS, UNBOUNDED_RESTARTS, RoleKiller, answers_amid_kills
-from tests.support.real_server import WITH_SPARES, RealServer, real_server
+from tests.support.caches.changing_load import ChangingLoad
+from tests.support.caches.role_killer import EVERY_ROLE, UNBOUNDED_RESTARTS, answers_amid_kills
+from tests.support.real_server import WITH_SPARES, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 _N_CLIENTS = 8
 _N_PAGES, _LEAST, _PAGE_BYTES = 300, 10, 128  # all prompts together take 264 pages, with their answers
-_FEW_PROMPTS = 2  # of quiet times: 24 pages, and some for each client
 _MANY, _FEW = 180, 120  # pages in use: more than that is needed for all prompts, less for few
 _SETS = (
     "scheduler.kv_quiet_s=0.5",
@@ -27,37 +27,6 @@ _SHIFTED = (*EVERY_ROLE[1:], EVERY_ROLE[0])  # who dies after the memory has shr
 _CASES = {"vault": (EVERY_ROLE, ("--vault",)), "standby": (_SHIFTED, ("--standby", "--host-cache", "64KiB"))}
 
 
-class _ChangingLoad:
-    """Lets the clients ask for few prompts and for all of them in turn."""
-
-    def __init__(self, server: RealServer, roles: Sequence[str]) -> None:
-        self.server = server
-        self.killer = RoleKiller(server, roles, self._change, self._end)
-        self.n_grown = self.n_shrunk = 0
-
-    def _change(self) -> None:
-        """Before half of the kills the memory has just shrunk, before the others grown."""
-        if self.n_shrunk == self.n_grown:
-            self._shrink()
-        else:
-            self._grow()
-
-    def _end(self) -> None:
-        """After the last death it follows the load as before."""
-        self._shrink()
-        self._grow()
-
-    def _shrink(self) -> None:
-        self.killer.n_prompts = _FEW_PROMPTS
-        self.server.wait_for(lambda report: _n_in_use(report) < _FEW)
-        self.n_shrunk += 1
-
-    def _grow(self) -> None:
-        self.killer.n_prompts = N_PROMPTS
-        self.server.wait_for(lambda report: _n_in_use(report) > _MANY)
-        self.n_grown += 1
-
-
 def _n_in_use(report: StatusReport) -> float:
     """Pages whose memory is not with the system; nan while that is not known."""
     for child in report.children:
@@ -67,15 +36,15 @@ def _n_in_use(report: StatusReport) -> float:
 
 
 @pytest.fixture(params=list(_CASES))
-def load(request: pytest.FixtureRequest) -> Iterator[_ChangingLoad]:
+def load(request: pytest.FixtureRequest) -> Iterator[ChangingLoad]:
     roles, more = _CASES[request.param]
     flags = ("--model", "hash-chain", "--max-length", "256", *more)
     sets = (*_SETS, *UNBOUNDED_RESTARTS)
     with real_server(*WITH_SPARES, *flags, *(part for each in sets for part in ("--set", each))) as server:
-        yield _ChangingLoad(server, roles)
+        yield ChangingLoad(server, roles, _n_in_use, _FEW, _MANY)
 
 
-async def test_kills_of_every_actor_while_memory_grows_and_shrinks(load: _ChangingLoad) -> None:
+async def test_kills_of_every_actor_while_memory_grows_and_shrinks(load: ChangingLoad) -> None:
     right = await answers_amid_kills(load.server, load.killer, _N_CLIENTS)
     assert min(right) >= 1
     assert load.n_grown == load.n_shrunk == len(EVERY_ROLE) / 2 + 1
