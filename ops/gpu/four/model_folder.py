@@ -2,8 +2,8 @@
 
     python3 -m ops.gpu.four.model_folder CONFIG.json TOKENIZER_FOLDER OUT
 
-A small tokenizer beside a large vocabulary leaves most random tokens without text, and who counts events with text would find
-pauses that are none. Such ids are words here: `w60000`.
+With a small tokenizer and a large vocabulary most random tokens have no text, and a drill that counts events with text sees
+pauses that are none. Ids without text are words here, such as `w60000`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from messages.ids import role_of
@@ -32,6 +31,7 @@ from messages.metrics import quantile_of
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.returning.shares import LOG_FLAGS, LoggedRequest, read_requests
+from ops.bench.told_metrics import by_label
 from supervisor.bench.serve_load import CONSOLE, write_json
 from supervisor.bench.statistics import percentile, summarize
 from supervisor.operator.calls import ask_status
@@ -175,9 +175,8 @@ def _misses(plain: _HitClient, keeping: _HitClient, n_prompt: int, n: int, rng: 
 def _hit_counts(asker: _HitClient) -> dict[float, float]:
     """How many kept answers the gateway has given so far in each bucket of its histogram, by the bucket's upper bound."""
     with urllib.request.urlopen(f"{asker.server.url}/metrics", timeout=_ANSWER_S) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
-    samples = [one for family in families for one in family.samples if one.name == f"{_HISTOGRAM}_bucket"]
-    below = sorted((float(one.labels["le"]), one.value) for one in samples)
+        told = by_label(answer.read().decode(), f"{_HISTOGRAM}_bucket", "le")
+    below = sorted((float(bound), n) for bound, n in told.items())
     return {bound: n - (below[at - 1][1] if at else 0.0) for at, (bound, n) in enumerate(below)}
 
 
