@@ -62,7 +62,7 @@ class HostTier:
         self._is_paused, self._now_s = is_paused, now_s
         self._ledger: ForgettingLedger | None = None  # of the present epoch
         self._contents = HostContents(seals.places, settings, now_s)
-        self._host, self._epoch, self._number = self._contents.ledger, 0, 0
+        self._epoch, self._number = 0, 0
         self._load_cost, self._stores = LoadCost(lambda: cost.decode_s(len(queues.running))), PendingStores()
         self._evictions, self.sizing = EvictedPages(self._stores), HostSizing(self._contents, self._stores)
         self._loads = PageLoads(settings.tp, self._load_cost, lambda: self._now_s())
@@ -76,12 +76,12 @@ class HostTier:
     @property
     def n_places(self) -> int:
         """Pages that it can hold; 0: there is no tier."""
-        return self._host.n_places
+        return self.contents.n_places
 
     @property
     def contents(self) -> HostLedger:
         """What it holds, as far as the scheduler knows."""
-        return self._host
+        return self._contents.ledger
 
     @property
     def held(self) -> list[list[int]]:
@@ -100,10 +100,10 @@ class HostTier:
         known. A rank that has lost some all the same fails to load them."""
         n_places, self._load_cost.is_beside = capacity.n_host_pages, capacity.moves_beside_steps
         self._epoch, self._ledger = epoch, ledger
-        self._host = self._contents.begin(generation, n_places, capacity.n_least_host_pages)
+        self._contents.begin(generation, n_places, capacity.n_least_host_pages)
         self._evictions.clear()
         ledger.on_evicted = self._evicted if n_places else None
-        self.disk.begin_epoch(epoch, self._host, capacity.n_disk_pages if n_places else 0)
+        self.disk.begin_epoch(epoch, self.contents, capacity.n_disk_pages if n_places else 0)
         self.exchange.begin_epoch(epoch, ledger, capacity.n_exchange_pages)
 
     def end_epoch(self) -> None:
@@ -111,7 +111,7 @@ class HostTier:
         for load in self._loads:
             self._end(load)
         for store in self._stores.take_except(()):
-            self._host.discard(store.content_hash)
+            self.contents.discard(store.content_hash)
         self._stores_ahead.clear()
         self._ledger = None  # no rank may be there to copy anything
         self.disk.end_epoch()
@@ -150,8 +150,8 @@ class HostTier:
             return True
         if sequence.loaded_stay == sequence.stay or self._loads.is_early:
             return False
-        if isinstance(self._host, SizedHostLedger):
-            self._host.missed(sequence.page_contents(n_pages, len(shared)))
+        if isinstance(self.contents, SizedHostLedger):
+            self.contents.missed(sequence.page_contents(n_pages, len(shared)))
         if self.disk.must_wait(sequence, len(shared), n_pages, self._load_cost.page_s or 0.0):
             return True
         arriving = self._loads.arriving(sequence.page_content(len(shared))[0])
@@ -164,7 +164,7 @@ class HostTier:
 
     def _begin(self, sequence: Sequence, shared: list[int], n_pages: int) -> PageLoad | None:
         wanted = sequence.page_contents(n_pages, len(shared))
-        contents, places = self._host.first_of(wanted, self._loads.has_arriving)
+        contents, places = self.contents.first_of(wanted, self._loads.has_arriving)
         ledger = self._ledger
         if ledger is None or not contents or self._loads.is_full or not self._is_faster(len(shared), len(contents)):
             return None
@@ -173,7 +173,7 @@ class HostTier:
         if needed + len(self._queues.running) > ledger.n_available:
             ledger.release(shared)
             return None
-        self._host.pin(contents)
+        self.contents.pin(contents)
         pages = ledger.allocate_all(len(contents))
         load = PageLoad(contents, beside_each_other(pages, places), list(shared), sequence.number, places)
         self._loads.begin(load)
@@ -190,7 +190,7 @@ class HostTier:
 
     def _evicted(self, evicted: list[EvictedPage]) -> None:
         """The ledger has evicted pages: store them before a plan overwrites them."""
-        self._evictions.add(self._host, evicted, can_store=not self._loads.is_early)
+        self._evictions.add(self.contents, evicted, can_store=not self._loads.is_early)
         if self.disk.n_places:
             self.disk.note_used(*(content for _, content in evicted))
 
@@ -224,10 +224,10 @@ class HostTier:
 
     def take_stores_ahead(self) -> list[MovePages]:
         """Copies of pages that are evicted soon, once all moves are taken, and while nobody waits for moves."""
-        self._evictions.note_used(self._host)
+        self._evictions.note_used(self.contents)
         if not self._load_cost.is_beside or self._ledger is None or self._stores or self._loads.is_busy:
             return []
-        stores = self._stores_ahead.take(self._ledger, self._host)
+        stores = self._stores_ahead.take(self._ledger, self.contents)
         if not stores:
             return []
         for store in stores:
@@ -273,7 +273,7 @@ class HostTier:
         elif load.is_whole:  # results that wait for it go on; `settle` does the rest
             self.ahead.end(load, self._ledger)
         for index in piece.failed if not piece.is_early else ():
-            self._host.discard(piece.contents[index][0])
+            self.contents.discard(piece.contents[index][0])
 
     def give_up_late(self) -> int:
         """End all loads if an answer is overdue: their sequences compute. Returns how many."""
@@ -285,7 +285,7 @@ class HostTier:
     def _end(self, load: PageLoad) -> None:
         """The first pages of a load have their content, the others have none."""
         self._loads.end(load)
-        self._host.unpin(load.contents)
+        self.contents.unpin(load.contents)
         self.ahead.end(load, self._ledger)
         if self._ledger is not None:
             load.give_to(self._ledger)

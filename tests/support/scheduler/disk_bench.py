@@ -54,7 +54,7 @@ async def close(bench: SchedulerBench) -> None:
     """End the scheduler, whose ledgers must be right."""
     await bench.cluster.wait_until(lambda: not bench.scheduler._gang._is_dirty)  # the ledger agrees with all holders
     tier = bench.scheduler._gang.tier
-    n_free = len(tier._host._free)
+    n_free = len(tier.contents._free)
     assert n_free + len(tier.contents) == tier.n_places, "each place of the host tier is free or has a content"
     assert not tier.disk._disk._n_pins
     assert not bench.cluster.faults

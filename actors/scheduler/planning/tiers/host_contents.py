@@ -26,8 +26,8 @@ class HostContents:
         if not self._has_begun and self._left is None and (table := self._seals.left()) is not None:
             self._left = self._ledger_of(table)
 
-    def begin(self, generation: int, n_places: int, n_least: int) -> HostLedger:
-        """The ledger of the places of a gang that begins: the present one if it is of this memory generation, that of the last
+    def begin(self, generation: int, n_places: int, n_least: int) -> None:
+        """A gang begins. `ledger` is of its places then: the present one if it is of this memory generation, that of the last
         scheduler, or an empty one. n_least: places in use at the least, if their number follows the load; 0: all."""
         before, left, self._left, self._has_begun = self.ledger, self._left, None, True
         for host in (before, left):
@@ -39,7 +39,6 @@ class HostContents:
             self.ledger = self._ledger_of(table or private_table(generation, n_places))
         if isinstance(self.ledger, SizedHostLedger):
             self.ledger.begin(n_least, is_new=self.ledger is not before)
-        return self.ledger
 
     def clear(self) -> None:
         """Forget all contents, also those of the last scheduler."""

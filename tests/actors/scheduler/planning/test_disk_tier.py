@@ -67,9 +67,9 @@ async def test_pages_that_both_tiers_have_in_part_come_back_whole() -> None:
     wanted = prompt(1)
     for index in (0, 3, 4):
         content = _entry(tier.disk._disk, _tokens(wanted, index))[1]
-        place = tier._host.reserve(content)
+        place = tier.contents.reserve(content)
         assert place is not None
-        tier._host.fill(place, content)
+        tier.contents.fill(place, content)
         disk_place = tier.disk._disk.find(content)
         assert disk_place is not None
         assert bench.gang.engine.host_tier is not None

@@ -91,7 +91,7 @@ async def test_without_places_nothing_is_moved() -> None:
 async def test_a_damaged_page_and_those_after_it_are_computed() -> None:
     bench = await _bench()
     await _evict_first(bench)
-    host = bench.scheduler._gang.tier._host
+    host = bench.scheduler._gang.tier.contents
     place = next(place for place in host._entries.values() if host._table.content(place)[2] == _tokens_of_page(1, 4))
     _tier(bench)._places[place, 17] ^= 1
     assert await _ask(bench, 5, 1) == 4 * PAGE_TOKENS
