@@ -210,6 +210,8 @@ class CommandWithHints(click.Command):
                 if said := self.hint_for(name):
                     raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
             raise
+        except click.MissingParameter:  # its message names the parameter, and is made late
+            raise
         except click.BadParameter as error:  # of a range, click says that 'x' is no valid integer range
             said = error.message.replace("integer range", "integer").replace("float range", "float")
             raise click.BadParameter(said, error.ctx, error.param, error.param_hint) from None

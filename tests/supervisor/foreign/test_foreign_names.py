@@ -25,6 +25,8 @@ from supervisor.foreign.variables import VARIABLES
         ("chat --top-p 0.9", "--top-p: unknown; here it is -o top_p=VALUE"),
         ("chat --seed 1", "--seed: unknown; here it is -o seed=VALUE"),
         ("run smollm2 What is it?", "is: expected no more arguments; a prompt of several words needs quotes"),
+        ("run", "Missing argument 'MODEL'."),
+        ("completion", "Missing argument '{bash|zsh|fish}'. Choose from:"),
         ("run --model smollm2 Hello", "--model: unknown; here it is the first argument, MODEL"),
         ("start --tensor-parallel-size 2", "--tensor-parallel-size: unknown; here it is --tp"),
         ("start --gpu-memory-utilization=0.8", "--gpu-memory-utilization: unknown; here it is --set worker.memory_share=0.9"),
