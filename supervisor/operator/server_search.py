@@ -19,7 +19,7 @@ _SOCKETS = Path("/proc/net/unix")
 _PATH_FIELD = 7  # of a line there
 _NAMES = ("/supervisor", custodian_socket(Path("/")))  # one of them is there while a supervisor is replaced
 
-_ANY, _LOOPBACK = ("0.0.0.0", "::"), ("127.0.0.1", "::1")  # noqa: S104  these are read, not listened on
+_ANY, _LOOPBACK = ("0.0.0.0", "::"), ("127.0.0.1", "::1")  # to be read, not to be listened on
 
 
 class _Served(msgspec.Struct):
