@@ -13,7 +13,7 @@ from supervisor.foreign.foreign_names import COMMANDS, FLAGS
 from supervisor.foreign.variables import VARIABLES
 
 # what is between backticks already, or a flag of ours with its value
-_FLAG = r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info| json)?"
+_FLAG = r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info| warning| json)?"
 
 
 def foreign_flags_table() -> str:
