@@ -147,7 +147,7 @@ def test_runs_beside_each_other_took_as_long_as_from_the_first_begin_to_the_last
     assert len(lines) == 10
 
 
-@pytest.mark.parametrize(("took_s", "depth"), [(0.02, 5), (0.045, 5), (0.065, 3), (0.1, 2), (3.0, 2)])
+@pytest.mark.parametrize(("took_s", "depth"), [(0.02, 3), (0.045, 3), (0.05, 3), (0.065, 2), (3.0, 2)])
 def test_the_depth_falls_with_the_speed(took_s: float, depth: int) -> None:
     assert depth_of(took_s) == depth
 
