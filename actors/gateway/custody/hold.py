@@ -33,7 +33,8 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read the response, whose headers name it
-    run: int = 0  # of the request, (`Request.runs`) when the newest part of the response was written
+    # of the request (`Request.runs`) when the newest part of the response was written; of one that is computed again, how often
+    run: int = 0
     has_chunks: bool = True  # a stream is chunked; False: it ends with the connection (HTTP/1.0)
     is_computed_again: bool = False  # no journal has the request: the successor computes the answer from its bytes
 

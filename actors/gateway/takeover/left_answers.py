@@ -32,6 +32,7 @@ from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, Re
 # streams that takes longer than to let some more go on, so few turns let the last ones go on soon.
 _TURN_S = 0.015
 _CONNECTION_S, _TOKEN_S = 0.0002, 1e-6
+_MOST_REPEATS = 5  # of a request that is computed again: one that kills every gateway must end
 
 
 class LeftAnswers:
@@ -130,7 +131,7 @@ async def _go_on(left: LeftConnection, requests: Mapping[str, Request], services
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
     if is_at_boundary and not left.response.request:  # nothing was under way
         return await _adopt(left, server, partial(IdleConnection, left))
-    if is_at_boundary and left.request_fd is not None and not n_written:
+    if is_at_boundary and left.request_fd is not None and not n_written and left.response.run < _MOST_REPEATS:
         return await _adopt(left, server, partial(RepeatedConnection, left, left.request_fd))
     answer = await _answer(left, n_written, requests, services) if left.response.request else None
     if answer is None:

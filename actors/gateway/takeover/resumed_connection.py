@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import structlog
 from starlette.types import ASGIApp
 
@@ -61,7 +62,8 @@ class RepeatedConnection(Connection):
         message = KeptRequest(self._left.key, self._fd)
         if self._custodian is not None:
             socket_fd = transport.get_extra_info("socket").fileno()
-            self._hold = Hold(self._custodian, self._left.key, socket_fd, transport, self._left.response)
+            response = msgspec.structs.replace(self._left.response, run=self._left.response.run + 1)
+            self._hold = Hold(self._custodian, self._left.key, socket_fd, transport, response)
             self._hold.keep(message)
             self.data_received(read_message(self._fd))
         else:

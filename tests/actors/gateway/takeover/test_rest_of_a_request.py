@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import msgspec
 import pytest
 from starlette.responses import Response
 
@@ -156,6 +157,7 @@ async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> No
         await server.adopt(left.socket, lambda limits, _, **uvicorn: repeated(limits, holds, **uvicorn))
         assert (await client.answer())[0] == 200
         assert [one for one in seen if set(one) == {"key", "key/request"}], "the bytes stay at the custodian"
+        assert seen[0]["key"] == msgspec.structs.replace(response, run=1), "how often it was tried is known to the next one"
         assert "key/request" not in holds.responses
         client.writer.write(HEAD + BODY)
         assert (await client.answer())[0] == 200
@@ -164,11 +166,14 @@ async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> No
         client.writer.close()
 
 
-@pytest.mark.parametrize(("base_bytes", "read_bytes", "has_bytes"), [(-1, 0, True), (0, 1, True), (0, 0, False)])
-async def test_an_answer_is_not_computed_again_where_bytes_were_sent_or_read_behind_the_request_or_are_gone(
-    base_bytes: int, read_bytes: int, has_bytes: bool
+@pytest.mark.parametrize(
+    ("base_bytes", "read_bytes", "run", "has_bytes"), [(-1, 0, 0, True), (0, 1, 0, True), (0, 0, 5, True), (0, 0, 0, False)]
+)
+async def test_an_answer_is_not_computed_again_where_that_would_be_wrong_or_too_often(
+    base_bytes: int, read_bytes: int, run: int, has_bytes: bool
 ) -> None:
-    response = HeldResponse("e", "/v1/generate", -1, base_bytes, read_bytes, keeps_alive=True, is_computed_again=True)
+    """Bytes were sent, or read behind the request, or five gateways have died with the request, or its bytes are gone."""
+    response = HeldResponse("e", "/v1/generate", -1, base_bytes, read_bytes, keeps_alive=True, run=run, is_computed_again=True)
     async with rig(with_socket=True) as r:
         client, left = await _left(response, b"")
         await _go_on(r, _computed_again(left, HEAD + BODY) if has_bytes else left)
