@@ -67,10 +67,10 @@ async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptor
     try:
         process, ended = await forked(forks, pipe=read_end)
         assert parent_of(process.pid) == os.getpid()
-        assert os.getsid(process.pid) == process.pid
         async with asyncio.timeout(DEADLINE_S):
             while words_of(process.pid)[1:] != ["-m", "supervisor.children.entrypoint", "custodian/0"]:
                 await asyncio.sleep(0.01)
+        assert os.getsid(process.pid) == process.pid
         assert process.descriptors is not None
         numbers = {int(number) for number in os.listdir(f"/proc/{process.pid}/fd")}
         assert numbers >= {0, 1, 2, process.descriptors["pipe"]}
