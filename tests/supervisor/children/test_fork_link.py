@@ -233,6 +233,7 @@ async def test_ranks_new_programs_and_children_with_an_environment_get_new_inter
     assert spawner.forks(SPEC)
     assert not spawner.forks(replace(SPEC, env={"A": "1"}))
     assert not spawner.forks(replace(SPEC, name="worker/0.0"))
+    assert [spawner.can_fork(spec) for spec in (SPEC, replace(SPEC, name="worker/0.0"))] == [True, False]
     made = [spawner.spawn(SPEC, lambda status: None), spawner.spawn(SPEC, lambda status: None, (), is_new=True)]
     assert ["stub_entrypoint" in word for process in made for word in words_of(process.pid)[2:3]] == [False, True]
     for process in made:
