@@ -120,7 +120,7 @@ class ForkLink:
     def fork(self, request: ForkRequest, descriptors: Mapping[str, int], on_exit: OnExit) -> LocalProcess | None:
         """A new process for this actor, which has these descriptors, does its warm-ups and waits for its spawn spec; None if it
         must be made otherwise."""
-        if not self._can_fork():
+        if not self.can_fork():
             return None
         ours, theirs = socket.socketpair()
         with theirs:
@@ -134,7 +134,7 @@ class ForkLink:
 
     def fork_supervisor(self) -> Successor | None:
         """The next supervisor, a child of this process that waits for its parent; None if there can be none now."""
-        if not self._can_fork():
+        if not self.can_fork():
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -174,7 +174,8 @@ class ForkLink:
         self._is_closed = True
         self._end()
 
-    def _can_fork(self) -> bool:
+    def can_fork(self) -> bool:
+        """True if it is warm and runs."""
         return self.is_warm and not is_suspended(self.pid)
 
     def _ask(self, request: ForkRequest, fds: tuple[int, ...]) -> ForkAnswer:

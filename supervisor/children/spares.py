@@ -61,8 +61,11 @@ class Spares:
         """The process ids of all spares."""
         return {process.pid for process in self._process_by_name.values()}
 
-    def pop(self, name: str) -> ChildProcess | None:
-        """The spare of this child, which the caller owns from now on; None when there is none that runs."""
+    def pop(self, name: str, only_warm: bool = False) -> ChildProcess | None:
+        """The spare of this child, which the caller owns from now on; None when there is none that runs. `only_warm`: one that
+        still imports stays a spare, because the caller has something quicker."""
+        if only_warm and name in self._process_by_name and not self._process_by_name[name].is_warm:
+            return None
         process = self._process_by_name.pop(name, None)
         if process is not None:
             self._used.add(name)

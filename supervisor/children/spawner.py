@@ -54,6 +54,10 @@ class Spawner(Protocol):
         """True if processes of this child are forked from one that has imported what they need."""
         return False
 
+    def can_fork(self, spec: ChildSpec) -> bool:
+        """True if a process of this child would be forked now, which takes milliseconds."""
+        return False
+
     async def wait_warm(self) -> None:
         """Wait until processes can be forked, or it is known that they cannot. By default nothing is waited for."""
 
@@ -144,6 +148,9 @@ class LocalSpawner(Spawner):
 
     def forks(self, spec: ChildSpec) -> bool:
         return self._forks is not None and is_forked(spec.name) and not spec.env
+
+    def can_fork(self, spec: ChildSpec) -> bool:
+        return self._forks is not None and self.forks(spec) and self._forks.can_fork()
 
     async def wait_warm(self) -> None:
         if self._forks is not None:

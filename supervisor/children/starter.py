@@ -51,7 +51,7 @@ class Starter:
         waiting: list[tuple[ChildProcess, bool]] = []
         try:
             for record in records:
-                spare = self._spares.pop(record.name)
+                spare = self._spares.pop(record.name, only_warm=self._spawner.can_fork(record.spec))
                 waiting.append((spare or self._spawner.spawn(record.spec, ignore_exit), spare is not None))
             incarnation = self._incarnations.next(*names)
             if has_rendezvous:

@@ -67,10 +67,10 @@ async def test_what_it_makes_is_a_child_with_its_own_name_session_and_descriptor
     try:
         process, ended = await forked(forks, pipe=read_end)
         assert parent_of(process.pid) == os.getpid()
-        assert os.getsid(process.pid) == process.pid
         async with asyncio.timeout(DEADLINE_S):
             while words_of(process.pid)[1:] != ["-m", "supervisor.children.entrypoint", "custodian/0"]:
                 await asyncio.sleep(0.01)
+        assert os.getsid(process.pid) == process.pid
         assert process.descriptors is not None
         numbers = {int(number) for number in os.listdir(f"/proc/{process.pid}/fd")}
         assert numbers >= {0, 1, 2, process.descriptors["pipe"]}
@@ -233,6 +233,7 @@ async def test_ranks_new_programs_and_children_with_an_environment_get_new_inter
     assert spawner.forks(SPEC)
     assert not spawner.forks(replace(SPEC, env={"A": "1"}))
     assert not spawner.forks(replace(SPEC, name="worker/0.0"))
+    assert [spawner.can_fork(spec) for spec in (SPEC, replace(SPEC, name="worker/0.0"))] == [True, False]
     made = [spawner.spawn(SPEC, lambda status: None), spawner.spawn(SPEC, lambda status: None, (), is_new=True)]
     assert ["stub_entrypoint" in word for process in made for word in words_of(process.pid)[2:3]] == [False, True]
     for process in made:

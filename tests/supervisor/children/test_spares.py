@@ -161,6 +161,17 @@ async def test_a_process_that_takes_the_place_of_a_dead_child_is_made_again_for_
     assert spares.pop(SPEC.name) is cast(ChildProcess, made[1])
 
 
+async def test_one_that_still_imports_stays_a_spare_where_the_child_can_be_forked() -> None:
+    """Else a child that dies while it is renewed would wait for the imports of a new interpreter."""
+    made = list[Warm]()
+    spares, renewed = await renewing(made)
+    assert spares.pop(SPEC.name, only_warm=True) is None
+    made[0].is_warm = True
+    assert await renewed == ""
+    assert len(made) == 1, "it was not used, so no other one was made"
+    assert spares.pop(SPEC.name, only_warm=True) is cast(ChildProcess, made[0])
+
+
 async def test_no_spare_is_made_beside_one_that_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hide a new process that cannot load."""
     made = list[Warm]()
