@@ -107,7 +107,10 @@ class OutputWalk:
 
     def whole_output(self) -> list[dict[str, Any]]:
         """As `output`, for an answer that is over, whose tokens may not have been read."""
-        self.of_ending()
+        if self._with_logprobs and self._sequence.wants_logprobs:
+            self.of_ending()
+        else:
+            self._steps(self._split.of_rest(), len(self._sequence.ids))
         if self._sequence.ended is not None and not self._sequence.ended.is_failure:
             self.close()
         return self.output

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.text.pieces import Channel
-from actors.gateway.text.tools import python_calls
+from actors.gateway.text.tools import python_calls, xml_calls
 from actors.gateway.text.tools.dialects import Dialect, ToolRules, dialect_of
+from actors.gateway.text.tools.json_calls import Hermes
 
 NAMES = ["get_weather", "now"]
 ARGUMENTS = '{"city": "Paris \\"{[", "days": [1, {"a": 2}]}'
@@ -158,6 +159,33 @@ def test_a_long_call_in_python_is_read_once(monkeypatch: pytest.MonkeyPatch) -> 
     text = "[now(a=[" + ", ".join(f"{{'k{i}': '({i}) \\\\'}}" for i in range(200)) + "])]"
     assert [name for name, _ in split(P, list(text))] == [Channel.CALL, Channel.ARGUMENTS]
     assert counted.n_read <= len(text)
+
+
+def test_a_long_value_within_marks_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = _CountedSearches(xml_calls._VALUE_END)
+    monkeypatch.setattr(xml_calls, "_VALUE_END", counted)
+    lines = [f"line {i} of a file < and </para, which has a hundred characters or so in it, {'x' * 30}\n" for i in range(200)]
+    found = split(X, ["<function=get_weather><parameter=city>", *lines, "</parameter></function>"])
+    assert parts_of(found) == [("get_weather", json.dumps({"city": "".join(lines).removesuffix("\n")}))]
+    assert counted.n_read <= 2 * sum(map(len, lines))
+
+
+class _CountedContent(Hermes):
+    """Counts the characters that it has to look at in the content."""
+
+    n_read = 0
+
+    def _read_content(self) -> bool:
+        self.n_read += len(self.held)
+        return super()._read_content()
+
+
+@pytest.mark.parametrize("end", ["and more", "<tool_call", ""])
+def test_blanks_without_an_end_are_read_once(end: str) -> None:
+    splitter = _CountedContent(NAMES)
+    pieces = [piece for part in ["text", *["\n  "] * 500, end] for piece in splitter.push(part)] + splitter.flush()
+    assert "".join(piece.text for piece in pieces) == "text" + "\n  " * 500 + end
+    assert splitter.n_read <= 3 * 1600
 
 
 def test_only_the_first_calls_are_shown() -> None:
