@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -27,22 +27,27 @@ class SplitText:
 
     def of_token(self, number: int) -> list[TextPiece]:
         """What became certain with a token; [] if nothing did. Tokens before it that were not read are passed."""
-        while self.n_read < number:
-            self._push()
-        return self._push()
+        if self.n_read < number:
+            self.pass_to(number)
+        text = self._sequence.texts[self.n_read]
+        self.n_read += 1
+        return self._counted(self._splitter.push(text)) if text else []
+
+    def pass_to(self, number: int) -> list[TextPiece]:
+        """What the tokens before `number` that were not read yet made certain, in fewer pieces than `of_token` returns."""
+        pieces: list[TextPiece] = []
+        for start in range(self.n_read, number, BLOCK_TOKENS):
+            pieces += self._splitter.push("".join(self._sequence.texts[start : min(start + BLOCK_TOKENS, number)]))
+        self.n_read = max(self.n_read, number)
+        return self._counted(pieces)
 
     def of_rest(self) -> list[TextPiece]:
         """All that becomes certain from the next token to the ending: as `of_token` and `of_ending`, in fewer pieces."""
-        pieces: list[TextPiece] = []
-        for text in _blocks_of(self._sequence.texts, self.n_read):
-            pieces += self._splitter.push(text)
-        self.n_read = len(self._sequence.texts)
-        return self._counted(pieces) + self.of_ending()
+        return self.pass_to(len(self._sequence.texts)) + self.of_ending()
 
     def of_ending(self) -> list[TextPiece]:
         """What became certain with the ending."""
-        while self.n_read < len(self._sequence.texts):
-            self._push()
+        self.pass_to(len(self._sequence.texts))
         pieces, ended = self._splitter.push(self._sequence.tail) + self._splitter.flush(), self._sequence.ended
         if ended is None or ended.reason != "stop":  # a call that was cut off remains one
             pieces = [piece for piece in pieces if piece.channel is not Channel.NO_CALL]
@@ -53,11 +58,6 @@ class SplitText:
             self.n_calls += channel is Channel.CALL
             self.n_whole_calls += (channel is Channel.CALL) - (channel is Channel.NO_CALL)
         return pieces
-
-    def _push(self) -> list[TextPiece]:
-        text = self._sequence.texts[self.n_read]
-        self.n_read += 1
-        return self._counted(self._splitter.push(text)) if text else []
 
 
 def pieces_of(sequence: GrowingSequence) -> list[TextPiece]:
@@ -94,9 +94,3 @@ def _n_reasoning(marks: ReasoningMarks, texts: Sequence[str]) -> int:
         if splitter.is_over:
             break
     return n_tokens
-
-
-def _blocks_of(texts: Sequence[str], first: int) -> Iterator[str]:
-    """The texts of the tokens from `first` on, of many together."""
-    for start in range(first, len(texts), BLOCK_TOKENS):
-        yield "".join(texts[start : start + BLOCK_TOKENS])

@@ -1,8 +1,9 @@
-"""The text of an answer in channels: read to its end at once, it is the same as token by token."""
+"""The text of an answer in channels: read many tokens at once, it is the same as token by token."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Iterable
+from itertools import chain, groupby
 
 import pytest
 from hypothesis import given
@@ -30,19 +31,23 @@ WORDS = [
 ]  # fmt: skip
 
 
-def token_by_token(request: Request) -> tuple[list[tuple[Channel, str]], int]:
-    """The runs of one channel in an answer, and how many of its tokens begin within the reasoning."""
+def runs_of(pieces: Iterable[TextPiece]) -> list[tuple[Channel, str]]:
+    """The runs of one channel."""
+    runs = groupby(pieces, key=lambda piece: piece.channel)
+    return [(channel, "".join(piece.text for piece in run)) for channel, run in runs]
+
+
+def token_by_token(request: Request) -> tuple[list[list[TextPiece]], int]:
+    """The pieces of each token and of the ending of an answer, and how many of its tokens begin within the reasoning."""
     (sequence,) = request.sequences
-    split, pieces, n_tokens = SplitText(sequence), list[TextPiece](), 0
+    split, pieces, n_tokens = SplitText(sequence), list[list[TextPiece]](), 0
     reasoning = request.spec.splitting and request.spec.splitting.reasoning
     state = ReasoningSplitter(reasoning or ReasoningMarks("<never>", "</never>"))
     for number, text in enumerate(sequence.texts):
         n_tokens += state.is_reasoning
         state.push(text)
-        pieces += split.of_token(number)
-    pieces += split.of_ending()
-    runs = groupby(pieces, key=lambda piece: piece.channel)
-    return [(channel, "".join(piece.text for piece in run)) for channel, run in runs], n_tokens
+        pieces.append(split.of_token(number))
+    return [*pieces, split.of_ending()], n_tokens
 
 
 @given(
@@ -53,11 +58,15 @@ def token_by_token(request: Request) -> tuple[list[tuple[Channel, str]], int]:
 )
 def test_an_answer_that_is_read_at_once_is_the_same(texts: list[str], splitting: Splitting, reason: str, block: int) -> None:
     request = written(texts, "chat", splitting, Ended(reason=reason))  # pyright: ignore[reportArgumentType] one of the reasons
-    runs, n_tokens = token_by_token(request)
+    pieces, n_tokens = token_by_token(request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(split_text, "BLOCK_TOKENS", block)
-        assert pieces_of(request.sequences[0]) == runs
+        assert pieces_of(request.sequences[0]) == runs_of(chain(*pieces))
         assert n_reasoning_tokens(request) == n_tokens
+        for start in range(len(texts) + 1):
+            split = SplitText(request.sequences[0])
+            assert runs_of(split.pass_to(start)) == runs_of(chain(*pieces[:start]))
+            assert [*(split.of_token(number) for number in range(start, len(texts))), split.of_ending()] == pieces[start:]
 
 
 def test_a_long_answer_is_not_read_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +85,6 @@ def test_a_long_answer_is_not_read_token_by_token(monkeypatch: pytest.MonkeyPatc
     assert n_read <= 41 + 2
     assert n_reasoning_tokens(request) == 20 * BLOCK_TOKENS + 1
     assert n_read <= 43 + 20 + 3 + 2 * BLOCK_TOKENS
+    n_read = 0
+    SplitText(request.sequences[0]).of_token(30 * BLOCK_TOKENS)
+    assert n_read <= 30 + 1
