@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long [TEST_DEPTH=5]     kills, more seeds and up to twenty times the random examples: about 40 minutes
+#   make test-long [TEST_DEPTH=3]     kills, more seeds and up to twelve times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -38,15 +38,16 @@ CHECKED := messages actors gpu_workers supervisor ops tests typings setup.py tar
 
 # Two test processes. One that dies ends the run: with another in its place, a run was seen to stop at 98 % without an end.
 PARALLEL := -n 2 --max-worker-restart=0
-# Tests of whole servers run in two processes, a file at a time, but for the drills of test-long: they run one after the other.
-# They wait for other processes a third of their time. Beside them, whenever they leave a core idle, run the tests that have no
-# real time: in `make test` all of these, in test-long seeds and random examples. Files come in the order of TOGETHER and of their
-# names: by default those with the fewest tests come last, and they are the longest.
+# Tests of whole servers run in two processes, a file at a time. Only the drills of test-long that measure times run one after the
+# other. All of them wait for other processes a third of their time. Beside them, whenever they leave a core idle, run the tests
+# that have no real time: in `make test` all of these, in test-long seeds and random examples. Files come in the order of TOGETHER
+# and of their names: by default those with the fewest tests come last, and they are the longest.
 # Exit status 5: ARGS selects none of these tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 FAST_LONG := tests/simulation $(FAST)
-TOGETHER := tests/long/monitoring tests/long/answers tests/long/deployment tests/long/installation tests/long/traces \
-	tests/long/test_fuzz.py tests/clients tests/integration tests/ops tests/supervisor
+TOGETHER := tests/long/caches tests/long/kills tests/faults $(addprefix tests/long/test_,drain_over_http.py embedding_kills.py \
+	journals_of_a_server.py weight_kills.py) $(addprefix tests/long/,monitoring answers deployment installation traces test_fuzz.py) \
+	tests/clients tests/integration tests/ops tests/supervisor
 NOT_IN_TEST := $(addprefix --ignore=tests/,gpu long clients)
 SERVERS := $(PARALLEL) --dist loadfile --no-loadscope-reorder $(FAST_LONG:%=--ignore=%)
 # Those without servers run in groups of about the same length, two at a time: a process imports the tests of its group alone

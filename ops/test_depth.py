@@ -1,6 +1,6 @@
 """Prints how deep `make test-long` looks on this machine, as its TEST_DEPTH.
 
-It is 5 where Python is as fast as on a present server, and less on a slower machine, where that depth would take hours.
+It is 3 where Python is as fast as on a present server, and less on a slower machine, where that depth would take hours.
 
 python -m ops.test_depth
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-FULL_DEPTH, LEAST_DEPTH = 5, 2
+FULL_DEPTH, LEAST_DEPTH = 3, 2
 _FULL_SPEED_S = 0.045  # of `_work`, where the depth is full
 _ROUNDS = 5
 

@@ -65,7 +65,8 @@ class LLM:
     def generate(self, prompts: Any, *, progress: bool | None = None, **options: Any) -> Answer | list[Answer]:
         """The answer to a text, or those to a list of texts or of lists of token ids, in their order.
 
-        With `n` an answer has the others in `choices`. `progress`: a bar on standard error; None: for lists on a terminal.
+        With `n` an answer has the others in `choices`. `progress`: a bar on standard error; None: for lists on a terminal or
+        in a notebook.
         Options: OPTIONS. There is no deadline unless one is given.
         Raises: InvalidRequest; ClientError, of a list the first one, with a note that has its index.
         """
@@ -111,7 +112,8 @@ class LLM:
 
 
 def _is_shown(progress: bool | None) -> bool:
-    return sys.stderr.isatty() if progress is None else progress
+    """By default a bar is shown on a terminal and in a notebook, whose kernel has loaded `ipykernel`."""
+    return (sys.stderr.isatty() or "ipykernel" in sys.modules) if progress is None else progress
 
 
 @contextlib.contextmanager
@@ -120,23 +122,15 @@ def _bar(n_calls: int, is_shown: bool) -> Iterator[Callable[[Answer], None]]:
     if not is_shown:
         yield lambda answer: None
         return
-    from rich.console import Console  # a fifth of a second that calls without a bar do not need
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from tqdm.auto import tqdm  # also for notebooks; a tenth of a second that calls without a bar do not need
 
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("prompts"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[pace]}"),
-    )
     n_tokens, began_s = 0, time.monotonic()
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task("", total=n_calls, pace="")
+    with tqdm(total=n_calls, unit=" prompts", dynamic_ncols=True, file=sys.stderr) as bar:
 
         def show(answer: Answer) -> None:
             nonlocal n_tokens
             n_tokens += sum(len(one.tokens) for one in answer.choices)
-            bar.update(task, advance=1, pace=f"{n_tokens / max(time.monotonic() - began_s, 1e-3):.0f} tokens/s")
+            bar.set_postfix_str(f"{n_tokens / max(time.monotonic() - began_s, 1e-3):.0f} tokens/s", refresh=False)
+            bar.update()
 
         yield show

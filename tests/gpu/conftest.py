@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.empty_step import run_empty_step
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.vault.weight_vault import WeightVault
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.real_server import real_server
 from tests.support.supervisor.standby_server import SEATS, hit, wait_standby, wait_statistic
 from tests.support.workers.tiny_model import EIGHT_HEADS

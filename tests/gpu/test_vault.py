@@ -18,7 +18,7 @@ import torch
 from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.vault.kept_memory import KeptMemory
 from messages.client import AsyncClient
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.real_server import RealServer, real_server
 from tests.support.supervisor.standby_server import gang_in_charge, has_adopted, hit, n_cached, wait_standby, wait_statistic
 from tests.support.workers.tiny_model import EIGHT_HEADS

@@ -1,11 +1,13 @@
 """Calls for embeddings while the embedder is killed again and again, stopped for seconds, killed in an emptied run directory
-and on a full disk: each call gets its vectors, and they are right."""
+and on a full disk, and while their gateway is killed or replaced: each call gets its vectors, and they are right."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -120,6 +122,53 @@ def test_no_call_is_lost(tmp_path: Path) -> None:
         assert server.child("gateway/0").incarnation == 1
     assert np.abs(np.stack(found[::10]) - np.stack(expected)).max() < 1e-5
     assert all(np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5 for vectors in found)
+
+
+async def answered_although(
+    server: RealServer, texts: list[str], http: httpx.AsyncClient, harm: Callable[[], object]
+) -> np.ndarray:
+    """The vectors of a call that the embedder cannot answer before `harm` was done."""
+    embedder = await asyncio.to_thread(server.child, EMBEDDER)
+    os.kill(int(embedder.pid), signal.SIGSTOP)
+    call = asyncio.create_task(ask(http, texts))
+
+    def is_held(report: StatusReport) -> bool:
+        return next(child for child in report.children if child.name == "custodian/0").statistics.get("sockets", 0) >= 2
+
+    await asyncio.to_thread(server.wait_for, is_held)
+    await asyncio.to_thread(harm)
+    with suppress(ProcessLookupError):
+        os.kill(int(embedder.pid), signal.SIGCONT)
+    return await call
+
+
+async def calls_beside_harm(server: RealServer) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The vectors of a large call without harm, and with each: its gateway killed, killed twice, and a rolling restart."""
+    texts = [f"text {number} of a large call, with some water bears in it" for number in range(64)]
+
+    def kill_twice() -> None:
+        server.kill("gateway/0", after=server.kill("gateway/0"))
+
+    def restart() -> None:
+        command = [sys.executable, "-m", "supervisor", "restart", "--rolling", "--run-dir", str(server.run_dir)]
+        subprocess.run(command, check=True, timeout=300.0)
+
+    async with httpx.AsyncClient(base_url=server.url, timeout=120.0) as http:
+        expected = await ask(http, texts)
+        return expected, [
+            await answered_although(server, texts, http, harm)
+            for harm in (lambda: server.kill("gateway/0"), kill_twice, restart)
+        ]
+
+
+def test_a_call_goes_on_at_the_next_incarnation_of_its_gateway() -> None:
+    """On the same connection, although no journal has it."""
+    packaged_folder()
+    with real_server(*WITH_SPARES, "--model", "hash-chain", "--embedding-model", "minilm") as server:
+        expected, found = asyncio.run(calls_beside_harm(server))
+        assert server.child("gateway/0").incarnation >= 5, server.log()
+    for vectors in found:
+        assert np.abs(vectors - expected).max() < 1e-5
 
 
 def test_the_kill_drill_harms_the_embedder_and_its_gateway() -> None:

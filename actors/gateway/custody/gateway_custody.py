@@ -17,7 +17,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from actors.gateway.custody.hold import Custodian, HeldResponse, Hold, LeftConnection
+from actors.gateway.custody.held import Held
+from actors.gateway.custody.hold import Custodian, HeldResponse, LeftConnection
+from actors.gateway.custody.kept_request import connection_key
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.client import KeptDescriptor
 from messages.descriptors.packets import MAX_BATCH, Change, close_all
@@ -31,7 +33,6 @@ _RETRY_S = 0.5  # between two tries to reach it; after a connection of that leng
 _MIN_RETRY_S = 0.01  # after a shorter one; then twice as long each time
 _AGAIN_S = 1.0  # between two tries to give it what it had no room for
 
-_encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(HeldResponse)
 
 
@@ -40,8 +41,8 @@ class GatewayCustody(Custodian):
 
     def __init__(self, owner: str, path: Path, later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]) -> None:
         self._owner, self._path, self._later = owner, path, later
-        self._holds: dict[str, Hold] = {}
-        self._changed: dict[str, Hold | None] = {}  # by key, in this turn of the event loop; None: dropped
+        self._holds: dict[str, Held] = {}
+        self._changed: dict[str, Held | None] = {}  # by key, in this turn of the event loop; None: dropped
         self._told: set[str] = set()  # keys whose descriptor the present custodian has been given
         self._not_kept: dict[str, None] = {}  # keys for which it had no room, in the order in which it said so
         self._n_again = MAX_BATCH
@@ -71,7 +72,7 @@ class GatewayCustody(Custodian):
             if client is not None:
                 client.close()
         self._claimed = {kept.key for kept in found}
-        return [left for kept in found if (left := _read(kept)) is not None]
+        return _left_connections(found)
 
     async def _first_client(self) -> AsyncDescriptorClient:
         end_s = asyncio.get_running_loop().time() + _FOUND_S
@@ -143,14 +144,14 @@ class GatewayCustody(Custodian):
             self._client.tell(self._owner, [(Change(""), None)])
             self._client.close()
 
-    def put(self, hold: Hold) -> None:
+    def put(self, hold: Held) -> None:
         self._holds[hold.key] = hold
         self._claimed.discard(hold.key)
         self._stale.discard(hold.key)
         if self._client is not None:
             self._change(hold.key, hold)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: Held) -> None:
         if self._holds.pop(hold.key, None) is None:
             return
         self._not_kept.pop(hold.key, None)
@@ -162,7 +163,7 @@ class GatewayCustody(Custodian):
         else:
             self._change(key, None)
 
-    def _change(self, key: str, hold: Hold | None) -> None:
+    def _change(self, key: str, hold: Held | None) -> None:
         """Tell the custodian of a hold, or of a dropped one (None), at the end of this turn of the event loop."""
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._tell_changed)
@@ -176,14 +177,14 @@ class GatewayCustody(Custodian):
         if changed and self._client is not None:
             self._client.tell(self._owner, [self._packed(key, hold) for key, hold in changed.items()])
 
-    def _packed(self, key: str, hold: Hold | None) -> tuple[Change, int | None]:
+    def _packed(self, key: str, hold: Held | None) -> tuple[Change, int | None]:
         if hold is None:
             self._told.discard(key)
             return Change(key), None
         if key in self._told:
-            return Change(key, _encode(hold.response)), None
+            return Change(key, hold.meta), None
         self._told.add(key)
-        return Change(key, _encode(hold.response), has_descriptor=True), hold.fd
+        return Change(key, hold.meta, has_descriptor=True), hold.fd
 
     def _note_not_kept(self, keys: list[str]) -> None:
         """The custodian has no room for these sockets: their connections end if this process dies before it has."""
@@ -215,11 +216,22 @@ class GatewayCustody(Custodian):
             self._retry = self._later(self._pause_s, self.open)
 
 
-def _read(kept: KeptDescriptor) -> LeftConnection | None:
-    """A connection that the custodian has returned; None, with the descriptor closed, when what it has noted cannot be read."""
+def _left_connections(found: list[KeptDescriptor]) -> list[LeftConnection]:
+    """What the custodian has returned, as connections. Descriptors that belong to none are closed."""
+    requests = {connection_key(kept.key): kept.descriptor for kept in found if connection_key(kept.key) is not None}
+    connections = (kept for kept in found if connection_key(kept.key) is None)
+    left = [one for kept in connections if (one := _read(kept, requests)) is not None]
+    close_all(list(requests.values()))
+    return left
+
+
+def _read(kept: KeptDescriptor, requests: dict[str | None, int]) -> LeftConnection | None:
+    """A connection that the custodian has returned, with its request, which is taken out of `requests`; None, with the
+    descriptor closed, when what it has noted cannot be read."""
     try:
         response = _decoder.decode(kept.meta)
-        return LeftConnection(kept.key, socket.socket(fileno=kept.descriptor), response)
+        one = socket.socket(fileno=kept.descriptor)
     except (msgspec.DecodeError, OSError):
         close_all([kept.descriptor])
         return None
+    return LeftConnection(kept.key, one, response, requests.pop(kept.key, None) if response.is_computed_again else None)

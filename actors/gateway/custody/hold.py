@@ -1,21 +1,26 @@
 """What the custodian holds for this gateway: a duplicate of each client connection with an answer under way, and what its
-successor must know to go on with that answer.
+successor must know to go on with that answer. Where that is the request itself, `kept_request.py` has its bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 from starlette.types import Scope
 
+from actors.gateway.custody.held import Held
+from actors.gateway.custody.kept_request import KeptRequest
 from actors.gateway.custody.tcp_counts import tcp_counts
 
 ANSWER_HOLD = "tardigrade.hold"  # key of a request's `AnswerHold` in the ASGI scope's extensions
 MAX_PATH = 256  # characters of a held response's path
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -28,22 +33,28 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read the response, whose headers name it
-    run: int = 0  # of the request, (`Request.runs`) when the newest part of the response was written
+    # of the request (`Request.runs`) when the newest part of the response was written; of one that is computed again, how often
+    run: int = 0
     has_chunks: bool = True  # a stream is chunked; False: it ends with the connection (HTTP/1.0)
+    is_computed_again: bool = False  # no journal has the request: the successor computes the answer from its bytes
 
 
 @dataclass(frozen=True)
 class LeftConnection:
-    """A connection that an earlier incarnation has left: its key at the custodian, the socket, its newest response."""
+    """A connection that an earlier incarnation has left: its key at the custodian, the socket, its newest response, and the
+    descriptor of the bytes of its request if the answer is computed again from them."""
 
     key: str
     socket: socket.socket
     response: HeldResponse
+    request_fd: int | None = None
 
     def close(self) -> None:
         """Close the connection; its client is told at once, although the custodian has a duplicate."""
         self.cut()
         self.socket.close()
+        if self.request_fd is not None:
+            os.close(self.request_fd)
 
     def cut(self) -> None:
         """End the connection. The socket stays open, for the transport that has it now."""
@@ -51,17 +62,17 @@ class LeftConnection:
 
 
 class Custodian(Protocol):
-    """Holds sockets by key. Neither method waits: what was put is held after the present turn of the event loop."""
+    """Holds descriptors by key. Neither method waits: what was put is held after the present turn of the event loop."""
 
-    def put(self, hold: Hold) -> None:
-        """Give it a duplicate of the socket, or a new response of one that it has."""
+    def put(self, hold: Held) -> None:
+        """Give it a duplicate of the descriptor, or a new note of one that it has."""
         ...
 
     def tell(self) -> None:
         """Hand over now what this turn of the event loop has changed. By default that is at its end."""
 
-    def drop(self, hold: Hold) -> None:
-        """Let the custodian close its duplicate of this connection."""
+    def drop(self, hold: Held) -> None:
+        """Let the custodian close its duplicate of this descriptor."""
         ...
 
 
@@ -84,13 +95,29 @@ class AnswerHold(Protocol):
         """What is written from now on belongs to this run of the request."""
         ...
 
+    @property
+    def is_again(self) -> bool:
+        """True if this request was accepted before, as `begin_computing` says it: by an earlier incarnation."""
+        ...
+
+    def begin_computing(self, request: str, message: Callable[[], bytes]) -> None:
+        """The answer to this request is computed and then sent as a whole; no journal has it. If this process dies before, the
+        next one computes it from `message`, the bytes of the HTTP request."""
+        ...
+
 
 def answer_hold(scope: Scope) -> AnswerHold | None:
     """The hold of the connection of an ASGI call; None when nobody holds it."""
     return scope.get("extensions", {}).get(ANSWER_HOLD)
 
 
-class Hold:
+def was_accepted(scope: Scope) -> bool:
+    """True for the request of an ASGI call that an earlier incarnation has accepted, so that nothing refuses it now."""
+    hold = answer_hold(scope)
+    return hold is not None and hold.is_again
+
+
+class Hold(Held):
     """The hold of one connection. `fd` is its socket, open until `close`.
 
     `resumed`: what an earlier incarnation has left here; the custodian holds it already.
@@ -102,9 +129,14 @@ class Hold:
         self._custodian, self._transport = custodian, transport
         self.key, self.fd = key, fd
         self.response: HeldResponse | None = resumed
+        self._message: KeptRequest | None = None
         self._is_resumed = resumed is not None and bool(resumed.request)  # the next answer to begin is that one
         if resumed is not None:
             custodian.put(self)
+
+    @property
+    def meta(self) -> bytes:
+        return _encode(self.response)
 
     def begin(
         self,
@@ -117,6 +149,7 @@ class Hold:
         is_alone: bool,
         keeps_alive: bool,
         has_chunks: bool = True,
+        is_computed_again: bool = False,
     ) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
@@ -128,7 +161,8 @@ class Hold:
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
         read_bytes = counts.read_bytes if is_alone else -1
-        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, run, has_chunks)
+        about = keeps_alive, origin, run, has_chunks, is_computed_again
+        self.response = HeldResponse(request, path, start, base, read_bytes, *about)
         self._custodian.put(self)
 
     def note_run(self, run: int) -> None:
@@ -138,6 +172,29 @@ class Hold:
         if self.response is not None and run > self.response.run:
             self.response = msgspec.structs.replace(self.response, run=run)
             self._custodian.put(self)
+
+    def keep(self, message: KeptRequest) -> None:
+        """Hold the bytes of the request too, until its answer has been sent."""
+        self._message, self._is_resumed = message, False
+        self._custodian.put(message)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while the bytes of the request that is answered are held."""
+        return self._message is not None
+
+    def let_go(self) -> None:
+        """The answer is complete: if the bytes of its request were held, nothing of this connection is held any more."""
+        if self._message is not None:
+            self._drop_message()
+            self.response = None
+            self._custodian.drop(self)
+
+    def _drop_message(self) -> None:
+        message, self._message = self._message, None
+        if message is not None:
+            self._custodian.drop(message)
+            message.close()
 
     def begin_idle(self) -> bool:
         """Nothing is under way, and nothing more will be read here. Returns False when the successor cannot go on."""
@@ -151,6 +208,7 @@ class Hold:
 
     def close(self) -> None:
         """The connection is lost or is being closed. The client is told at once, not when the last duplicate is closed."""
+        self._drop_message()
         if self.response is None:
             return
         self.response = None

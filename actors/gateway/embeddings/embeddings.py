@@ -100,36 +100,43 @@ class Embeddings:
         """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
         check_embedding_model(asked, self._settings)
 
-    async def embed(self, spec: EmbeddingSpec, caller: bytes = b"") -> Vectors:
+    async def embed(
+        self,
+        spec: EmbeddingSpec,
+        caller: bytes = b"",
+        *,
+        was_accepted: bool = False,
+        on_accepted: Callable[[], None] = lambda: None,
+    ) -> Vectors:
         """The vectors of the texts of `spec`, in their order. Waits for a place and for the embedder. `caller`: who asks.
+        `was_accepted`: by an earlier incarnation, so it counts as no new call. `on_accepted`: called when nothing refuses it
+        any more.
 
         Raises: Refusal when the texts or dimensions are not allowed, the limits of the tenant have no room for them, or the
         vectors do not come in time.
         """
         gate, loop = self._gate, asyncio.get_running_loop()
         times = EmbeddingTimes(loop.time())
-        gate.check(1)
-        texts = spec.texts if spec.texts is not None else spec.ids or ()
-        if not 1 <= len(texts) <= self._max_texts:
-            raise invalid(spec.texts_field, f"1 to {self._max_texts} texts", len(texts))
-        if spec.dimensions is not None and not 1 <= spec.dimensions <= self._dimensions:
-            raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", spec.dimensions)
-        prompt = self._prompt(spec)
+        if not was_accepted:
+            gate.check(1)
+        n_texts, prompt = self._n_texts(spec), self._prompt(spec)
         gate.n_active += 1  # a drain waits for it
         try:
             ids = await self._tokenised(spec, prompt)
-            headers = {} if self._limits is None else await self._limits.take_tokens(caller, sum(map(len, ids)))
+            limits = None if was_accepted else self._limits
+            headers = {} if limits is None else await limits.take_tokens(caller, sum(map(len, ids)))
+            on_accepted()
             async with asyncio.timeout(self._timeout_s):
                 values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()))
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         except asyncio.CancelledError:
-            self._ended(spec, caller, len(texts), 0, times)
+            self._ended(spec, caller, n_texts, 0, times)
             raise
         finally:
             gate.n_active -= 1
         n_tokens = sum(map(len, ids))
-        told = {**headers, **self._ended(spec, caller, len(texts), n_tokens, times)}
+        told = {**headers, **self._ended(spec, caller, n_texts, n_tokens, times)}
         return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens, told)
 
     def _ended(
@@ -142,6 +149,15 @@ class Embeddings:
             return {}
         tenant = self._access_log.tenant_of(caller) if caller else ""
         return self._trace(EndedEmbedding(spec, self.model_name, tenant, n_texts, n_tokens, times))
+
+    def _n_texts(self, spec: EmbeddingSpec) -> int:
+        """How many texts are asked for. Raises: Refusal if that, or the dimensions, are not allowed."""
+        n_texts = len(spec.texts if spec.texts is not None else spec.ids or ())
+        if not 1 <= n_texts <= self._max_texts:
+            raise invalid(spec.texts_field, f"1 to {self._max_texts} texts", n_texts)
+        if spec.dimensions is not None and not 1 <= spec.dimensions <= self._dimensions:
+            raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", spec.dimensions)
+        return n_texts
 
     def _prompt(self, spec: EmbeddingSpec) -> str:
         """What stands before each text. Raises: Refusal."""

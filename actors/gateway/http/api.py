@@ -30,6 +30,7 @@ from actors.gateway.admission.caller import caller_of_call, is_forwarded
 from actors.gateway.answer_cache.cache_use import cache_use_of
 from actors.gateway.bodies.request_name import Origin
 from actors.gateway.connections.caller_connections import settle
+from actors.gateway.custody.hold import was_accepted
 from actors.gateway.http.admin_calls import for_admins
 from actors.gateway.http.answers.inside_time import note_read
 from actors.gateway.http.endpoint import Call, Endpoint, Services
@@ -119,7 +120,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             if endpoint.method not in ("POST", "PUT"):
                 call = Call(identity, origin, bytearray(), _parameters(http), http.scope)
                 return _correlated(await endpoint.handler(services, call), origin)
-            if endpoint.needs_open and not _may_be_known(services, identity.key):
+            if endpoint.needs_open and not _may_be_known(services, identity.key) and not was_accepted(http.scope):
                 services.admission.check_open()
             body = CountedBody(services.admission.bodies)
             try:

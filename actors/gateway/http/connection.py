@@ -193,6 +193,8 @@ class Connection(HttpToolsProtocol, HoldableConnection):
 
     def on_response_complete(self) -> None:
         self._is_answer_held = False
+        if self._hold is not None:
+            self._hold.let_go()
         if self._is_reading and not self._since_s:
             self._since_s = self.loop.time()
         super().on_response_complete()
@@ -204,12 +206,16 @@ class Connection(HttpToolsProtocol, HoldableConnection):
                 self._give()
 
     def shutdown(self) -> None:
-        """Close after the present answer. A head that is not written yet gets no `Connection: close`, because a successor that
-        goes on with the answer computes the length of the head from the hold alone."""
+        """Close after the present answer. A head that is not written yet gets no `Connection: close`: a successor computes its
+        length from the hold alone."""
         if self._is_answering and not self.cycle.response_started:
             self._closes_after_answer = True
         else:
             super().shutdown()
+
+    @property
+    def is_again(self) -> bool:
+        return self._hold is not None and self._hold.is_kept
 
     def note_held(self) -> None:
         """The answer that is under way is held: a successor can go on with it."""
@@ -227,12 +233,9 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         return self._hold
 
     def hand_over(self) -> bool:
-        """Leave this connection to the next incarnation, without closing it.
-
-        Returns False if it must be waited for: a request is being read, or an answer that the successor cannot go on with is
-        being computed or sent. Nothing is read behind an answer that it can go on with, which may yet end here: a request that
-        is read here and nowhere noted would be lost.
-        """
+        """Leave this connection to the next incarnation, without closing it. Returns False if it must be waited for: a request
+        is being read, or an answer that the successor cannot go on with is being computed or sent. Nothing is read behind an
+        answer that it can go on with, which may yet end here: a request that is read here and nowhere noted would be lost."""
         if self._is_given or self.transport.is_closing():
             return True
         if self._is_answering:
@@ -259,8 +262,7 @@ class Connection(HttpToolsProtocol, HoldableConnection):
 
     @property
     def n_unread(self) -> int:
-        """Bytes that the client's machine has not confirmed, plus one while an answer is being computed. 0 for an answer that
-        has no end."""
+        """Bytes that the client's machine has not confirmed, plus one while an answer is computed. 0 for one without an end."""
         cycle = self.cycle
         if chunk_sender.is_endless(cycle):
             return 0
@@ -268,9 +270,7 @@ class Connection(HttpToolsProtocol, HoldableConnection):
         return self.transport.get_write_buffer_size() + n_in_kernel(self.transport) + is_answering
 
     def cut_if_slow(self, now_s: float) -> None:
-        """Disconnect the client if it has passed a deadline. Also call it while the connection is closing: closing waits until
-        the client has taken what was written.
-        """
+        """Disconnect the client if it has passed a deadline. Also call it while the connection closes, which waits for it."""
         if self in self._limits.in_reserve and now_s - self._made_s > _RESERVE_S:
             self.transport.abort()
             return

@@ -1,8 +1,9 @@
 """Goes on with the answers that a dead incarnation was sending, each on its own connection.
 
 An answer goes on if its request is in the journal of this gateway, or of the one to which it was forwarded: a stream at the
-byte at which it was cut, an answer that is sent as a whole from its beginning. Every other connection is closed, as it would
-have been at the death of its process.
+byte at which it was cut, an answer that is sent as a whole from its beginning. An answer of which nothing was sent, and which
+is a function of its request alone, is computed again from the bytes of the request. Every other connection is closed, as it
+would have been at the death of its process.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
 from actors.gateway.requests.request import Request
-from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, ResumedConnection
+from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, RepeatedConnection, ResumedConnection
 
 # of one turn of the event loop, as estimated. Each turn sends the tokens of those that go on already, too. With hundreds of
 # streams that takes longer than to let some more go on, so few turns let the last ones go on soon.
 _TURN_S = 0.015
 _CONNECTION_S, _TOKEN_S = 0.0002, 1e-6
+_MOST_REPEATS = 5  # of a request that is computed again: one that kills every gateway must end
 
 
 class LeftAnswers:
@@ -111,7 +113,7 @@ def turns(costs_s: Iterable[float], turn_s: float = _TURN_S) -> Iterator[int]:
 
 
 def _cost_s(left: LeftConnection, services: Services) -> float:
-    if not left.response.request:
+    if not left.response.request or left.response.is_computed_again:
         return _CONNECTION_S
     if (running := services.manager.unfinished.find(left.response.request)) is not None:
         return _CONNECTION_S + _TOKEN_S * len(running.stream_items)
@@ -129,6 +131,8 @@ async def _go_on(left: LeftConnection, requests: Mapping[str, Request], services
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
     if is_at_boundary and not left.response.request:  # nothing was under way
         return await _adopt(left, server, partial(IdleConnection, left))
+    if is_at_boundary and left.request_fd is not None and not n_written and left.response.run < _MOST_REPEATS:
+        return await _adopt(left, server, partial(RepeatedConnection, left, left.request_fd))
     answer = await _answer(left, n_written, requests, services) if left.response.request else None
     if answer is None:
         about = {"written_bytes": n_written, "read_bytes": counts.read_bytes, "noted_read_bytes": left.response.read_bytes}
@@ -153,7 +157,7 @@ async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., C
 async def _answer(left: LeftConnection, n_written: int, requests: Mapping[str, Request], services: Services) -> Rebuilt | None:
     """What makes the response again; None when it cannot be made, or only with other bytes."""
     response = left.response
-    if n_written < 0:
+    if n_written < 0 or response.is_computed_again:
         return None
     begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     is_known = response.request in requests or services.admission.knows(response.request)

@@ -1,5 +1,5 @@
-"""A connection that an earlier incarnation of this gateway has left: between two requests, or in the middle of a response. Here
-the response goes on.
+"""A connection that an earlier incarnation of this gateway has left: between two requests, before a response that is computed
+again, or in the middle of a response. Here the response goes on.
 
 uvicorn's protocol makes the response again, and the bytes that the dead incarnation has written are left out. So the rest
 has uvicorn's framing, its flow control and this server's deadlines. Afterwards the connection is like any other.
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import structlog
 from starlette.types import ASGIApp
 
 from actors.gateway.connections.caller_connections import CallerConnections, ConnectionPlace
 from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
+from actors.gateway.custody.kept_request import KeptRequest, read_message
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.connection_limits import ConnectionLimits
 
@@ -39,6 +41,39 @@ class IdleConnection(Connection):
         if self._custodian is not None:
             fd = transport.get_extra_info("socket").fileno()
             self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+
+    def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
+        return callers.keep()
+
+
+class RepeatedConnection(Connection):
+    """Answers the request of `left` from its beginning: no byte of the answer has been sent, and nothing was read behind the
+    request. `fd`: the bytes of the request.
+    """
+
+    def __init__(
+        self, left: LeftConnection, fd: int, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any
+    ) -> None:
+        super().__init__(limits, custodian, **uvicorn_arguments)
+        self._left, self._fd = left, fd
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        message = KeptRequest(self._left.key, self._fd)
+        if self._custodian is not None:
+            socket_fd = transport.get_extra_info("socket").fileno()
+            response = msgspec.structs.replace(self._left.response, run=self._left.response.run + 1)
+            self._hold = Hold(self._custodian, self._left.key, socket_fd, transport, response)
+            self._hold.keep(message)
+            self.data_received(read_message(self._fd))
+        else:
+            message.close()
+            transport.abort()
+
+    def _limit(self) -> None:
+        """A connection that was accepted once is not one too many."""
+        if self._limits.callers is not None:
+            self._enter(self._limits.callers)
 
     def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
         return callers.keep()

@@ -17,8 +17,8 @@ from gpu_workers.process.rank_memory import RankMemory, memory_of
 from gpu_workers.settings import WorkerSettings
 from messages.caches.exchange import ExchangePages, PagesExchanged
 from messages.wire.arrays import int32s, int64s, uint64s
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.depth import at_depth
-from tests.support.descriptor_store import StoreProcess
 from tests.support.memory_cluster import spawn_spec_of
 from tests.support.scheduler.memory_exchange import places_of
 

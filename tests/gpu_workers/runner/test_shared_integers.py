@@ -16,7 +16,7 @@ from gpu_workers.runner.empty_step import run_empty_step
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.settings import Quantization
 from gpu_workers.vault.weight_vault import WeightVault
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.kernels.exact_model import write_exact_model
 from tests.support.quantized.writer import write_quantized
 from tests.support.workers.tiny_model import write_model

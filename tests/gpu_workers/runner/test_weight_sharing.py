@@ -23,7 +23,7 @@ from gpu_workers.runner.empty_step import run_empty_step
 from gpu_workers.runner.model_loading import build_model
 from gpu_workers.vault import weight_vault
 from gpu_workers.vault.weight_vault import WeightVault
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.workers.tiny_model import write_model
 
 pytestmark = pytest.mark.slow

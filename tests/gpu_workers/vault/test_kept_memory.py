@@ -18,7 +18,7 @@ from gpu_workers.process.rank_memory import layout_of
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.kept_memory import KeptMemory
-from tests.support.descriptor_store import StoreProcess
+from tests.support.custody.descriptor_store import StoreProcess
 
 SETTINGS = WorkerSettings(hash_chain_pages=64, vault=True)
 

@@ -22,8 +22,8 @@ from gpu_workers.vault.host_pages import HostPages
 from gpu_workers.vault.kept_memory import KeptMemory
 from gpu_workers.vault.rank_vault import RankVault
 from messages.wire.arrays import int32s, uint64s
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.depth import at_depth
-from tests.support.descriptor_store import StoreProcess
 
 _PAGE_BYTES = 128  # of the hash chain
 _SETTINGS = WorkerSettings(hash_chain_pages=16, host_cache_bytes=4 * _PAGE_BYTES, vault=True)

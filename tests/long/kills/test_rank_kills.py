@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.long.kills.killed_ranks import N_PAGES, N_PLACES
+from tests.support.custody.descriptor_store import StoreProcess
 from tests.support.depth import DEPTH
-from tests.support.descriptor_store import StoreProcess
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 N_KILLS = 2000 * DEPTH

@@ -12,7 +12,7 @@ import pytest
 from messages.descriptors import packets
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.packets import Change
-from tests.support.descriptor_store import DEADLINE_S, StoreProcess
+from tests.support.custody.descriptor_store import DEADLINE_S, StoreProcess
 
 pytestmark = pytest.mark.slow
 

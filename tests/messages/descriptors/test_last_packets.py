@@ -13,7 +13,7 @@ from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.packets import Change, Changes, Find, open_link, send_packet
 from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
-from tests.support.descriptor_store import keys_at
+from tests.support.custody.descriptor_store import keys_at
 from tests.support.waiting import DEADLINE_S, until
 
 

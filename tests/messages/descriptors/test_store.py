@@ -20,7 +20,7 @@ from messages.descriptors.packets import MAX_META_BYTES, MAX_PACKET_BYTES, Chang
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.errors import DescriptorError
-from tests.support.descriptor_store import DEADLINE_S, StoreProcess
+from tests.support.custody.descriptor_store import DEADLINE_S, StoreProcess
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -44,11 +45,23 @@ def test_a_list_is_answered_in_its_order(llm: LLM, capfd: pytest.CaptureFixture[
     many = llm.generate(["a", "b", "c"], max_tokens=4, seed=1, progress=True)
     assert many[1].tokens == one.tokens
     assert len({tuple(answer.tokens) for answer in many}) == 3
-    assert "3/3" in capfd.readouterr().err
+    shown = capfd.readouterr().err
+    assert "3/3" in shown
+    assert "tokens/s" in shown
     assert (
         llm.generate([[1, 2, 3]], max_tokens=4, seed=1)[0].tokens == llm.client.generate([1, 2, 3], max_tokens=4, seed=1).tokens
     )
     assert len(llm.generate("b", max_tokens=4, n=3).choices) == 3
+
+
+@pytest.mark.parametrize(("is_notebook", "is_shown"), [(False, False), (True, True)])
+def test_a_list_has_a_bar_in_a_notebook_by_default(
+    llm: LLM, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_notebook: bool, is_shown: bool
+) -> None:
+    if is_notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    llm.generate(["a"], max_tokens=4)
+    assert ("1/1" in capfd.readouterr().err) is is_shown
 
 
 def test_a_conversation_and_a_list_of_them(llm: LLM) -> None:

@@ -59,6 +59,13 @@ class NotedHold(AnswerHold):
     def note_run(self, run: int) -> None:
         self.runs.append((run, self._n_sent()))
 
+    @property
+    def is_again(self) -> bool:
+        return False
+
+    def begin_computing(self, request: str, message: Callable[[], bytes]) -> None:
+        """Nobody goes on with it."""
+
 
 class Exchange:
     """One ASGI call: what the application has sent, and a client that can disconnect or break."""

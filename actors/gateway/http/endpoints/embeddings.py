@@ -15,6 +15,8 @@ from starlette.types import ASGIApp
 
 from actors.gateway.bodies.fields.prompts import prompts_of
 from actors.gateway.bodies.fields.ranges import AnyInt, ModelName
+from actors.gateway.custody.hold import answer_hold, was_accepted
+from actors.gateway.custody.kept_request import message_of
 from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors, embeddings_for
 from actors.gateway.http.answers.hangup import EXTENSION, Hangup
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
@@ -104,9 +106,17 @@ async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
 
 
 async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -> Vectors:
-    """The vectors. The computation is abandoned when the client leaves. Raises: Refusal."""
+    """The vectors. The computation is abandoned when the client leaves; if this process dies, the next one computes them from
+    the bytes of the call. Raises: Refusal."""
     hangup: Hangup = call.scope.get("extensions", {}).get(EXTENSION) or Hangup()
-    work = asyncio.ensure_future(model.embed(spec, call.origin.caller))
+    hold = answer_hold(call.scope)
+
+    def accepted() -> None:
+        if hold is not None:
+            hold.begin_computing(spec.names["request"], lambda: message_of(call.scope, call.body))
+
+    known = was_accepted(call.scope)
+    work = asyncio.ensure_future(model.embed(spec, call.origin.caller, was_accepted=known, on_accepted=accepted))
     watch = hangup.watch(partial(_cancel, work))
     try:
         return await work

@@ -15,28 +15,9 @@ from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, Hold
 from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
-from tests.support.descriptor_store import keys_at
+from tests.support.custody.descriptor_store import keys_at
+from tests.support.custody.held_connections import Buffer, custody, tcp_pair, wait_kept
 from tests.support.waiting import DEADLINE_S, until
-
-
-class Buffer:
-    """A transport with bytes that are not written to the socket yet."""
-
-    def get_write_buffer_size(self) -> int:
-        return 7
-
-
-def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        server, _ = listener.accept()
-    return server, client
-
-
-def custody(path: Path) -> GatewayCustody:
-    """A gateway's custody that tries again at once."""
-    loop = asyncio.get_running_loop()
-    return GatewayCustody("gateway/0", path, lambda delay_s, call: loop.call_later(0.001, call))
 
 
 def begun_holds(custody: GatewayCustody, n: int) -> tuple[list[tuple[socket.socket, socket.socket]], list[Hold]]:
@@ -46,10 +27,6 @@ def begun_holds(custody: GatewayCustody, n: int) -> tuple[list[tuple[socket.sock
     for hold in holds:
         hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     return pairs, holds
-
-
-async def wait_kept(server: DescriptorServer, n: int) -> None:
-    await until(lambda: len(server.table) == n)
 
 
 async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import msgspec
 import pytest
 from starlette.responses import Response
 
-from actors.gateway.custody.hold import Custodian, HeldResponse, Hold, LeftConnection
+from actors.gateway.custody.hold import Custodian, Held, HeldResponse, Hold, LeftConnection
+from actors.gateway.custody.kept_request import KeptRequest
 from actors.gateway.custody.tcp_counts import tcp_counts
 from actors.gateway.takeover.left_answers import LeftAnswers
-from actors.gateway.takeover.resumed_connection import IdleConnection, ResumedConnection
+from actors.gateway.takeover.resumed_connection import IdleConnection, RepeatedConnection, ResumedConnection
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.http_connections import BODY, HEAD, HttpConnection
 from tests.support.waiting import DEADLINE_S
@@ -27,10 +30,10 @@ class Holds(Custodian):
     def __init__(self) -> None:
         self.responses: dict[str, HeldResponse | None] = {}
 
-    def put(self, hold: Hold) -> None:
-        self.responses[hold.key] = hold.response
+    def put(self, hold: Held) -> None:
+        self.responses[hold.key] = hold.response if isinstance(hold, Hold) else None
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: Held) -> None:
         del self.responses[hold.key]
 
 
@@ -124,4 +127,55 @@ async def test_an_answer_ends_undisturbed_and_then_the_connection_is_closed(rest
         async with asyncio.timeout(DEADLINE_S):
             head, body = (await client.reader.read()).split(b"\r\n\r\n", 1)
         assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"the answer")
+        client.writer.close()
+
+
+def _computed_again(left: LeftConnection, message: bytes) -> LeftConnection:
+    """The connection with the bytes of its request, of whose answer no byte was sent."""
+    kept = KeptRequest.of(left.key, message)
+    assert kept is not None
+    return replace(left, request_fd=kept.fd)
+
+
+async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> None:
+    """The connection is held as before until the answer is complete. Then it serves the next request."""
+    response = HeldResponse("e", "/v1/generate", -1, 0, len(HEAD + BODY), keeps_alive=True, is_computed_again=True)
+    async with rig(with_socket=True) as r:
+        client, left = await _left(response, HEAD + BODY)
+        left, holds, server = _computed_again(left, HEAD + BODY), Holds(), r.gateway.servers.http
+        assert server is not None
+        assert left.request_fd is not None
+        seen = list[dict[str, HeldResponse | None]]()
+        held = holds.put
+
+        def put(hold: Held) -> None:
+            held(hold)
+            seen.append(dict(holds.responses))
+
+        holds.put = put  # pyright: ignore[reportAttributeAccessIssue]
+        repeated = partial(RepeatedConnection, left, left.request_fd)
+        await server.adopt(left.socket, lambda limits, _, **uvicorn: repeated(limits, holds, **uvicorn))
+        assert (await client.answer())[0] == 200
+        assert [one for one in seen if set(one) == {"key", "key/request"}], "the bytes stay at the custodian"
+        assert seen[0]["key"] == msgspec.structs.replace(response, run=1), "how often it was tried is known to the next one"
+        assert "key/request" not in holds.responses
+        client.writer.write(HEAD + BODY)
+        assert (await client.answer())[0] == 200
+        assert holds.responses["key"] is not None
+        assert holds.responses["key"].read_bytes == 2 * len(HEAD + BODY)
+        client.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("base_bytes", "read_bytes", "run", "has_bytes"), [(-1, 0, 0, True), (0, 1, 0, True), (0, 0, 5, True), (0, 0, 0, False)]
+)
+async def test_an_answer_is_not_computed_again_where_that_would_be_wrong_or_too_often(
+    base_bytes: int, read_bytes: int, run: int, has_bytes: bool
+) -> None:
+    """Bytes were sent, or read behind the request, or five gateways have died with the request, or its bytes are gone."""
+    response = HeldResponse("e", "/v1/generate", -1, base_bytes, read_bytes, keeps_alive=True, run=run, is_computed_again=True)
+    async with rig(with_socket=True) as r:
+        client, left = await _left(response, b"")
+        await _go_on(r, _computed_again(left, HEAD + BODY) if has_bytes else left)
+        assert await client.is_closed()
         client.writer.close()
